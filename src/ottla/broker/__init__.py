@@ -1,0 +1,1 @@
+"""The asyncio shell: sockets, routing, handlers, parked requests, housekeeping."""

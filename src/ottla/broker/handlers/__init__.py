@@ -1,0 +1,1 @@
+"""One module for each API: versions, behaviour and gaps in its head."""

@@ -1,0 +1,1 @@
+"""The blocking client core that the command line, Spark and the tests share."""

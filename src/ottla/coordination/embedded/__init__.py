@@ -1,0 +1,1 @@
+"""The tree in one process: in memory, journalled in SQLite."""

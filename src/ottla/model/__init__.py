@@ -1,0 +1,1 @@
+"""The words that every layer shares: identifiers, error codes, settings, limits.  Imports nothing of ours."""

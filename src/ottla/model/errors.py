@@ -1,0 +1,50 @@
+"""Whose fault, and what to do: the errors of this project on one page.
+
+ErrorCode            part of the protocol: data, not an exception, because one request holds many partitions
+OttlaError           operations: something that an operator or a caller can act on; has a `hint`
+  ConfigError        a setting that cannot be used
+  StorageError       the log (see its tree in storage/errors.py)
+  WireError          bytes from a peer that are not what the protocol allows
+AssertionError       we are wrong: a bug of ours
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ottla.model.error_code import ErrorCode
+
+
+class OttlaError(Exception):
+    """An operation failed for a reason that its user can act on.
+
+    `hint` says what to do; `error_code` is how the protocol tells it to a client.
+    """
+
+    error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    hint: str | None = None
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        if hint is not None:
+            self.hint = hint
+
+
+class ConfigError(OttlaError):
+    """A setting, file or flag cannot be used as it was given."""
+
+    error_code = ErrorCode.INVALID_CONFIG
+
+
+class WireError(OttlaError):
+    """Bytes from a peer break the protocol; the connection they came by is closed."""
+
+    error_code = ErrorCode.INVALID_REQUEST
+
+
+class RequestError(OttlaError):
+    """A request is well formed but refused; carries the protocol's own code for the answer."""
+
+    def __init__(self, code: ErrorCode, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code

@@ -1,0 +1,1 @@
+"""What operators see: log events, metrics, and the story of a partition."""

@@ -1,0 +1,1 @@
+"""The Kafka wire protocol: framing, message codecs, the table of APIs."""

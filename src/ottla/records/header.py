@@ -1,0 +1,101 @@
+"""The 61-byte head of a record batch, format v2 (KIP-98), and what may be checked without opening the batch.
+
+ 0  base offset            int64     outside the CRC: the broker assigns it
+ 8  batch length           int32     bytes that follow this field
+12  leader epoch           int32     outside the CRC: the broker stamps it
+16  magic                  int8      2
+17  crc                    uint32    CRC-32C of everything from `attributes` on
+21  attributes             int16     codec (bits 0-2), timestamp type (3), transactional (4), control (5)
+23  last offset delta      int32
+27  base timestamp         int64     ms
+35  max timestamp          int64     ms
+43  producer id            int64
+51  producer epoch         int16
+53  base sequence          int32
+57  records count          int32
+61  records
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from typing_extensions import Buffer
+
+BATCH_OVERHEAD_BYTES: Final = 61
+# base offset and batch length: what precedes the bytes that `batch_length` counts.
+LOG_OVERHEAD_BYTES: Final = 12
+MAGIC: Final = 2
+
+BASE_OFFSET_AT: Final = 0
+LENGTH_AT: Final = 8
+LEADER_EPOCH_AT: Final = 12
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21
+
+CODEC_MASK: Final = 0x07
+TIMESTAMP_TYPE_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+BASE_OFFSET: Final = struct.Struct(">q")
+LEADER_EPOCH: Final = struct.Struct(">i")
+CRC: Final = struct.Struct(">I")
+
+assert HEADER.size == BATCH_OVERHEAD_BYTES
+
+
+class BatchHeader(NamedTuple):
+    """The head's fields in wire order.  `HEADER.unpack_from` gives the same tuple without the names (hot path)."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, head included."""
+        return LOG_OVERHEAD_BYTES + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & TIMESTAMP_TYPE_BIT)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Read the head at `position`; the buffer must hold at least `BATCH_OVERHEAD_BYTES` there."""
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))

@@ -1,0 +1,21 @@
+"""The only place that starts an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
+
+try:
+    import uvloop
+except ImportError:  # not on this platform: asyncio's own loop serves
+    uvloop = None  # type: ignore[assignment]
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[object, object, T]) -> T:
+    """Run `main` to its end on the fastest loop that is installed."""
+    factory = uvloop.new_event_loop if uvloop is not None else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)

@@ -1,0 +1,144 @@
+"""The real disk: thin calls of the operating system, no state of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from typing_extensions import Buffer
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+
+_fdatasync = getattr(os, "fdatasync", os.fsync)
+_HAS_FILE_SENDFILE: Final = sys.platform.startswith("linux")
+_SEND_COPY_BYTES: Final = 256 * 1024
+
+
+class PosixFile:
+    """An open descriptor."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size_bytes(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        return os.pwrite(self._fd, data, position)
+
+    def read_at(self, position: int, length_bytes: int) -> bytes:
+        return os.pread(self._fd, length_bytes, position)
+
+    def truncate(self, length_bytes: int) -> None:
+        os.ftruncate(self._fd, length_bytes)
+
+    def allocate(self, length_bytes: int) -> None:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._fd, 0, length_bytes)
+        else:
+            os.ftruncate(self._fd, length_bytes)
+
+    def sync_data(self) -> None:
+        _fdatasync(self._fd)
+
+    def send_to(self, peer: socket.socket, position: int, length_bytes: int) -> int:
+        if _HAS_FILE_SENDFILE:
+            return os.sendfile(peer.fileno(), self._fd, position, length_bytes)
+        return peer.send(os.pread(self._fd, min(length_bytes, _SEND_COPY_BYTES), position))
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class PosixDisk:
+    """The file system of this machine."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> PosixFile:
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        if create:
+            flags |= os.O_CREAT
+        # O_NOFOLLOW: a link planted in the data directory must not lead a write out of it.
+        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        return PosixFile(os.open(path, flags, FILE_MODE), path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def file_size_bytes(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        return sorted(os.listdir(path))
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def make_directory(self, path: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, DIRECTORY_MODE)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_file_system(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            _syncfs(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+
+def _load_syncfs() -> object | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    return getattr(library, "syncfs", None)
+
+
+_SYNCFS: Final = _load_syncfs()
+
+
+def _syncfs(fd: int) -> None:
+    if _SYNCFS is None:
+        os.sync()
+        return
+    assert callable(_SYNCFS)
+    # ctypes releases the GIL for the call, so the event loop goes on during a long flush.
+    if _SYNCFS(fd) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,1 @@
+"""The PySpark data source `ottla` and what is built on it."""

@@ -1,0 +1,1 @@
+"""The log: segments, indexes, recovery, flush, retention.  Knows nothing of requests."""

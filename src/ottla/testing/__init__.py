@@ -1,0 +1,1 @@
+"""For users' tests and ours: fake clock, in-memory disk, embedded broker."""
