@@ -1,0 +1,206 @@
+"""One Apache Kafka broker (KRaft, controller and broker in one process) for tests and the benchmark.
+
+python -m tests.peers.apache_kafka install     downloads it into the cache
+python -m tests.peers.apache_kafka run         starts one, prints its address, stops it at Ctrl-C
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final
+
+from tests.peers import process_usage
+from tests.peers.answering import NotAnswering, wait_until_answering, wait_until_serving
+from tests.peers.java_tool import STORAGE_TOOL, java_command, run_tool
+from tests.peers.kafka_jars import KafkaUnavailable, install, kafka_version
+
+__all__ = ["ApacheKafka", "KafkaUnavailable", "install", "kafka_version", "run_tool"]
+
+HOST: Final = "127.0.0.1"
+START_TIMEOUT_S: Final = 90
+STOP_TIMEOUT_S: Final = 30
+START_ATTEMPTS: Final = 3
+
+# The heap of kafka-server-start.sh and the collector's options of kafka-run-class.sh.
+JVM_OPTIONS: Final = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+
+# Only what one node needs; everything else stays at Apache Kafka's defaults.
+SINGLE_NODE: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
+
+class ApacheKafka:
+    """A context manager: a fresh broker inside, nothing of it left afterwards.
+
+    `properties` are added to server.properties.  `parent_dir` is where its directory is made (the system's place for
+    temporary files otherwise).  After entering: `bootstrap` ("127.0.0.1:port"), `port`, `pid`, `data_dir` (the
+    partitions' directories), `log_path` (its own log), and `startup_s`, from starting its process to its first
+    ApiVersions answer.  Raises KafkaUnavailable where it cannot be had, NotAnswering when it does not come up.
+    """
+
+    bootstrap: str
+    port: int
+    startup_s: float
+
+    def __init__(self, properties: Mapping[str, str] | None = None, parent_dir: Path | None = None) -> None:
+        self._properties = dict(properties or {})
+        self._parent_dir = parent_dir
+        self._cleanup = contextlib.ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> ApacheKafka:
+        install()
+        scratch = tempfile.TemporaryDirectory(prefix="apache-kafka-", dir=self._parent_dir, ignore_cleanup_errors=True)
+        self._home = Path(self._cleanup.enter_context(scratch))
+        self._cleanup.callback(self.stop)
+        try:
+            self._start()
+        except BaseException:
+            self._cleanup.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    @property
+    def data_dir(self) -> Path:
+        return self._home / "data"
+
+    @property
+    def log_path(self) -> Path:
+        return self._home / "server.log"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker has not been started"
+        return self._process.pid
+
+    def cpu_seconds(self) -> float:
+        return process_usage.cpu_seconds(self.pid)
+
+    def rss_bytes(self) -> int:
+        return process_usage.rss_bytes(self.pid)
+
+    def rss_peak_bytes(self) -> int:
+        return process_usage.rss_peak_bytes(self.pid)
+
+    def stop(self) -> None:
+        """SIGTERM (a clean shutdown), and SIGKILL when that takes too long.  Harmless when it has ended already."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self) -> None:
+        for attempt in range(1, START_ATTEMPTS + 1):
+            self.port, controller_port = _free_ports(2)
+            self.bootstrap = f"{HOST}:{self.port}"
+            configuration = self._write_configuration(controller_port)
+            if attempt == 1:
+                self._format_storage(configuration)
+            try:
+                self._launch(configuration)
+                return
+            except NotAnswering as problem:
+                self.stop()
+                story = self.log_path.read_text(errors="replace")
+                # Another process may have taken a port between our looking and the broker's binding.
+                if "Address already in use" not in story or attempt == START_ATTEMPTS:
+                    raise NotAnswering(f"{problem}; its log ends:\n{story[-2000:]}") from None
+
+    def _write_configuration(self, controller_port: int) -> Path:
+        properties = SINGLE_NODE | {
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{HOST}:{controller_port}",
+            "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+            "log.dirs": str(self.data_dir),
+        }
+        path = self._home / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in (properties | self._properties).items()))
+        return path
+
+    def _format_storage(self, configuration: Path) -> None:
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # The tool takes an argument that begins with "-" for an option, and such an id is possible.
+        cluster_id = "A" + cluster_id[1:]
+        done = run_tool(STORAGE_TOOL, "format", "--cluster-id", cluster_id, "--config", str(configuration))
+        if done.returncode != 0:
+            raise NotAnswering(f"Apache Kafka's storage could not be formatted: {done.stdout}{done.stderr}")
+
+    def _launch(self, configuration: Path) -> None:
+        command = java_command("kafka.Kafka", str(configuration), jvm_options=JVM_OPTIONS)
+        log: BinaryIO
+        with self.log_path.open("wb") as log:
+            started = time.monotonic()
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.startup_s = wait_until_answering(HOST, self.port, self._process, START_TIMEOUT_S) - started
+        wait_until_serving(HOST, self.port, self._process, START_TIMEOUT_S)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now; held together, so that they differ."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        match arguments:
+            case ["install"]:
+                sys.stdout.write(f"Apache Kafka {kafka_version()}: {install()}\n")
+                return 0
+            case ["run"]:
+                with ApacheKafka() as kafka:
+                    sys.stdout.write(f"Apache Kafka {kafka_version()} on {kafka.bootstrap}, log {kafka.log_path}\n")
+                    sys.stdout.flush()
+                    with contextlib.suppress(KeyboardInterrupt):
+                        signal.pause()
+                return 0
+    except KafkaUnavailable as reason:
+        sys.stderr.write(f"Apache Kafka is not available: {reason}\n")
+        return 1
+    sys.stderr.write("usage: python -m tests.peers.apache_kafka install|run\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

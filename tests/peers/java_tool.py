@@ -1,0 +1,41 @@
+"""Runs the command-line tools that Apache Kafka ships, by main class: against its own broker or against Ottla."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from tests.peers.kafka_jars import classpath, find_java
+
+LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
+CONSOLE_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONSOLE_PRODUCER: Final = "org.apache.kafka.tools.ConsoleProducer"
+DUMP_LOG_SEGMENTS: Final = "kafka.tools.DumpLogSegments"
+GET_OFFSETS: Final = "org.apache.kafka.tools.GetOffsetShell"
+PRODUCER_PERFORMANCE: Final = "org.apache.kafka.tools.ProducerPerformance"
+STORAGE_TOOL: Final = "kafka.tools.StorageTool"
+TOPIC_COMMAND: Final = "org.apache.kafka.tools.TopicCommand"
+
+
+def java_command(main_class: str, *arguments: str, jvm_options: tuple[str, ...] = ()) -> list[str]:
+    """The command line that starts a class of Apache Kafka.  Raises KafkaUnavailable where it cannot be had."""
+    logging = f"-Dlog4j2.configurationFile={LOGGING}"
+    return [find_java(), *jvm_options, logging, "-cp", classpath(), main_class, *arguments]
+
+
+def run_tool(
+    main_class: str, *arguments: str, input: str | None = None, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run one tool to its end; its status, output and errors (UTF-8) are in the result, whatever they are.
+
+    `input` goes to its standard input (empty without it).  After `timeout` seconds it is killed and
+    subprocess.TimeoutExpired raised.
+    """
+    # What kafka-run-class.sh gives tools: a small heap.  The C1 compiler alone starts short-lived tools faster.
+    options = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dpeer.log.level=WARN")
+    command = java_command(main_class, *arguments, jvm_options=options)
+    return subprocess.run(
+        command, input=input or "", capture_output=True, text=True, encoding="utf-8", timeout=timeout, check=False
+    )
