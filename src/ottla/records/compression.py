@@ -1,0 +1,170 @@
+"""The codecs of a record batch.  Nothing else imports a codec library.
+
+Decompression takes memory for what really comes out, never for what the data claims, and stops at the caller's limit:
+a megabyte of zstd can hold 32 GB.  All formats are those that Kafka's own clients write and read:
+
+gzip    one or more members (RFC 1952)
+snappy  written in the framing of Java's snappy library ("xerial"), 32 KiB blocks; read with and without it
+lz4     a frame with independent blocks (Kafka's Java reader refuses linked ones); both are read
+zstd    one or more frames
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+import cramjam
+from typing_extensions import Buffer
+
+from ottla.model.errors import ConfigError
+from ottla.records.errors import CorruptCompression, DecompressedTooLarge
+
+_GZIP_WINDOW_BITS: Final = 31  # 15 bits of window, plus 16 for the gzip header
+_GZIP_LEVEL_DEFAULT: Final = 6
+_LZ4_LEVEL_DEFAULT: Final = 1  # the fast mode; cramjam's own default is the high-compression mode, 5 times slower
+_ZSTD_LEVEL_DEFAULT: Final = 3
+_FIRST_GUESS_BYTES_MIN: Final = 1 << 14
+_GROWTH: Final = 4
+
+_XERIAL_HEAD: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_XERIAL_MAGIC_BYTES: Final = 8
+_XERIAL_BLOCK_BYTES: Final = 1 << 15
+_BLOCK_LENGTH: Final = struct.Struct(">i")
+
+
+class Codec(IntEnum):
+    """The codec numbers of a batch's attributes (bits 0-2)."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def from_name(cls, name: str) -> Codec:
+        """The codec that Kafka's settings call `name` (`compression.type`)."""
+        try:
+            return cls[name.upper()]
+        except KeyError:
+            raise ConfigError(
+                f"unknown compression type {name!r}", hint="use one of none, gzip, snappy, lz4, zstd"
+            ) from None
+
+
+# What each codec's library accepts; snappy has no levels.
+_LEVELS: Final = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 12), Codec.ZSTD: (-7, 22)}
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """Compress the records of a batch."""
+    _check_level(codec, level)
+    if codec is Codec.NONE:
+        return bytes(data)
+    if codec is Codec.GZIP:
+        packer = zlib.compressobj(_GZIP_LEVEL_DEFAULT if level is None else level, wbits=_GZIP_WINDOW_BITS)
+        return packer.compress(data) + packer.flush()
+    if codec is Codec.SNAPPY:
+        return _compress_xerial(data)
+    if codec is Codec.LZ4:
+        lz4 = cramjam.lz4.Compressor(
+            level=_LZ4_LEVEL_DEFAULT if level is None else level, content_checksum=False, block_linked=False
+        )
+        lz4.compress(bytes(data))
+        return bytes(lz4.finish())
+    return bytes(cramjam.zstd.compress(bytes(data), level=_ZSTD_LEVEL_DEFAULT if level is None else level))
+
+
+def decompress(codec: Codec, data: Buffer, size_bytes_max: int) -> bytes:
+    """The records of a batch.
+
+    Raises CorruptCompression when the data is not the codec's, DecompressedTooLarge when more than `size_bytes_max`
+    bytes would come out.
+    """
+    if codec is Codec.NONE:
+        plain = bytes(data)
+        if len(plain) > size_bytes_max:
+            raise DecompressedTooLarge("uncompressed", size_bytes_max)
+        return plain
+    if codec is Codec.GZIP:
+        return _decompress_streamed("gzip", cramjam.gzip.decompress_into, bytes(data), size_bytes_max)
+    if codec is Codec.SNAPPY:
+        return _decompress_snappy(memoryview(data).cast("B"), size_bytes_max)
+    if codec is Codec.LZ4:
+        return _decompress_streamed("lz4", cramjam.lz4.decompress_into, bytes(data), size_bytes_max)
+    return _decompress_streamed("zstd", cramjam.zstd.decompress_into, bytes(data), size_bytes_max)
+
+
+def _check_level(codec: Codec, level: int | None) -> None:
+    if level is None:
+        return
+    low, high = _LEVELS.get(codec, (0, -1))
+    if low > high:
+        raise ConfigError(f"{codec.name.lower()} has no compression levels", hint="leave the level out")
+    if not low <= level <= high:
+        raise ConfigError(f"{codec.name.lower()} has no compression level {level}", hint=f"use {low} to {high}")
+
+
+def _decompress_streamed(
+    name: str, decompress_into: Callable[[bytes, bytearray], int], data: bytes, size_bytes_max: int
+) -> bytes:
+    """Decompress into a buffer that grows up to the limit; the library stops when it is full."""
+    capacity = min(size_bytes_max, max(_FIRST_GUESS_BYTES_MIN, _GROWTH * len(data)))
+    while True:
+        buffer = bytearray(capacity)
+        try:
+            written = decompress_into(data, buffer)
+        except cramjam.DecompressionError as error:
+            if str(error) != "failed to write whole buffer":
+                raise CorruptCompression(f"{name}: {error}") from None
+            if capacity == size_bytes_max:
+                raise DecompressedTooLarge(name, size_bytes_max) from None
+            capacity = min(size_bytes_max, capacity * _GROWTH)
+            continue
+        return bytes(memoryview(buffer)[:written])
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    view = memoryview(data).cast("B")
+    out = bytearray(_XERIAL_HEAD)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(bytes(view[start : start + _XERIAL_BLOCK_BYTES])))
+        out += _BLOCK_LENGTH.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _decompress_snappy(data: memoryview, size_bytes_max: int) -> bytes:
+    if data[:_XERIAL_MAGIC_BYTES] != _XERIAL_HEAD[:_XERIAL_MAGIC_BYTES]:
+        return _decompress_snappy_block(bytes(data), size_bytes_max, size_bytes_max)
+    if len(data) < len(_XERIAL_HEAD):
+        raise CorruptCompression("snappy: the stream head is cut off")
+    parts: list[bytes] = []
+    room = size_bytes_max
+    position = len(_XERIAL_HEAD)
+    while position < len(data):
+        if len(data) - position < _BLOCK_LENGTH.size:
+            raise CorruptCompression("snappy: a block length is cut off")
+        length: int = _BLOCK_LENGTH.unpack_from(data, position)[0]
+        position += _BLOCK_LENGTH.size
+        if not 0 < length <= len(data) - position:
+            raise CorruptCompression(f"snappy: a block of {length} bytes, {len(data) - position} are left")
+        part = _decompress_snappy_block(bytes(data[position : position + length]), room, size_bytes_max)
+        parts.append(part)
+        room -= len(part)
+        position += length
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: bytes, room: int, size_bytes_max: int) -> bytes:
+    try:
+        # A block begins with its own size: refused before any memory is taken for it.
+        if cramjam.snappy.decompress_raw_len(block) > room:
+            raise DecompressedTooLarge("snappy", size_bytes_max)
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise CorruptCompression(f"{error}") from None

@@ -1,0 +1,33 @@
+"""What can be wrong with the bytes of a record batch.
+
+WireError
+  CorruptBatch           the batch is not what format v2 allows: cut, counts or lengths that cannot be, wrong checksum
+    CorruptCompression   its records cannot be decompressed
+  DecompressedTooLarge   its records would take more memory than the reader allows
+"""
+
+from __future__ import annotations
+
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import WireError
+
+
+class CorruptBatch(WireError):
+    """The bytes are not a record batch of format v2, or they were damaged on the way."""
+
+    error_code = ErrorCode.CORRUPT_MESSAGE
+    hint = "the sender wrote a damaged or hostile batch; skip it by reading from the next offset"
+
+
+class CorruptCompression(CorruptBatch):
+    """The batch names a codec that its bytes do not follow."""
+
+
+class DecompressedTooLarge(WireError):
+    """Decompression was stopped at the reader's limit."""
+
+    error_code = ErrorCode.MESSAGE_TOO_LARGE
+    hint = "raise the reader's limit for decompressed batches if the sender is trusted"
+
+    def __init__(self, codec: str, size_bytes_max: int) -> None:
+        super().__init__(f"{codec} data decompresses to more than {size_bytes_max} bytes")

@@ -1,0 +1,154 @@
+"""Single records: a batch taken apart.  The broker never does this; clients and tests do.
+
+A record (KIP-98): length varint, attributes int8, timestamp delta varlong, offset delta varint, key and value (length
+varint, -1 is null), headers (count varint, then key and value each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.records.checksum import has_valid_crc
+from ottla.records.compression import Codec, decompress
+from ottla.records.errors import CorruptBatch
+from ottla.records.header import (
+    BATCH_OVERHEAD_BYTES,
+    LENGTH_AT,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    read_header,
+)
+from ottla.records.varint import read_varint, read_varlong
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+DECOMPRESSED_BYTES_MAX: Final = 128 << 20
+# Length, attributes, two deltas, key length, value length, headers count: a byte each.
+_RECORD_BYTES_MIN: Final = 7
+_HEADER_BYTES_MIN: Final = 2
+_INT64_MIN: Final = -(1 << 63)
+_INT64_LIMIT: Final = 1 << 63
+
+
+class Record(NamedTuple):
+    """One record.  A null key or value is None, an empty one is b""."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+def split_batches(data: memoryview) -> Iterator[memoryview]:
+    """The whole batches at the head of `data`; a cut last one is dropped, as brokers cut at a size.
+
+    Raises CorruptBatch for a length that no batch can have.  Checksums are not looked at.
+    """
+    position = 0
+    while len(data) - position >= LOG_OVERHEAD_BYTES:
+        size = first_batch_size_bytes(data[position:])
+        if size > len(data) - position:
+            return
+        yield data[position : position + size]
+        position += size
+
+
+def first_batch_size_bytes(data: memoryview) -> int:
+    """The size of the batch that `data` begins with, whole or cut; at least 12 bytes of it must be there."""
+    length = int.from_bytes(data[LENGTH_AT:LOG_OVERHEAD_BYTES], "big", signed=True)
+    if length < BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES:
+        raise CorruptBatch(f"a batch length of {length} bytes is less than a batch's head")
+    if len(data) > MAGIC_AT and data[MAGIC_AT] != MAGIC:
+        raise CorruptBatch(f"a batch of format {data[MAGIC_AT]}; only format {MAGIC} is read")
+    return LOG_OVERHEAD_BYTES + length
+
+
+def check_batch(batch: memoryview, *, check_crc: bool = True) -> BatchHeader:
+    """The head of one whole batch, after everything that can be checked without decompressing."""
+    if len(batch) < BATCH_OVERHEAD_BYTES:
+        raise CorruptBatch(f"a batch of {len(batch)} bytes is cut off")
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"a batch of format {header.magic}; only format {MAGIC} is read")
+    if header.size_bytes != len(batch):
+        raise CorruptBatch(f"a batch says it has {header.size_bytes} bytes, it has {len(batch)}")
+    if header.base_offset < 0 or header.base_offset + header.last_offset_delta >= _INT64_LIMIT:
+        raise CorruptBatch(f"the batch's offsets {header.base_offset} + {header.last_offset_delta} cannot be")
+    # Compaction removes records and keeps the deltas, so there may be fewer records than deltas, never more.
+    if not 0 <= header.records_count <= header.last_offset_delta + 1:
+        raise CorruptBatch(f"{header.records_count} records with last offset delta {header.last_offset_delta}")
+    if header.codec > Codec.ZSTD:
+        raise CorruptBatch(f"unknown compression codec {header.codec}")
+    if check_crc and not has_valid_crc(batch):
+        raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} is wrong")
+    return header
+
+
+def decode_batch(
+    batch: memoryview, *, check_crc: bool = True, size_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> list[Record]:
+    """The records of one whole batch, control records too (`BatchHeader.is_control` tells).
+
+    Any bytes at all end in a list or a WireError; memory is bounded by `size_bytes_max` and what the records hold.
+    """
+    header = check_batch(batch, check_crc=check_crc)
+    data = decompress(Codec(header.codec), batch[BATCH_OVERHEAD_BYTES:], size_bytes_max)
+    if header.records_count * _RECORD_BYTES_MIN > len(data):
+        raise CorruptBatch(f"{header.records_count} records cannot be in {len(data)} bytes")
+    records: list[Record] = []
+    position = 0
+    for _ in range(header.records_count):
+        length, start = read_varint(data, position)
+        position = start + length
+        if length < _RECORD_BYTES_MIN - 1 or position > len(data):
+            raise CorruptBatch(f"a record of {length} bytes, {len(data) - start} are left")
+        records.append(_decode_record(data, start, position, header))
+    if position != len(data):
+        raise CorruptBatch(f"{len(data) - position} bytes follow the last record")
+    return records
+
+
+def _decode_record(data: bytes, start: int, end: int, header: BatchHeader) -> Record:
+    timestamp_delta, position = read_varlong(data, start + 1)
+    offset_delta, position = read_varint(data, position)
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise CorruptBatch(f"offset delta {offset_delta} is outside 0 to {header.last_offset_delta}")
+    timestamp_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms + timestamp_delta
+    if not _INT64_MIN <= timestamp_ms < _INT64_LIMIT:
+        raise CorruptBatch(f"timestamp {timestamp_ms} does not fit its type")
+    key, position = _read_bytes(data, position, end)
+    value, position = _read_bytes(data, position, end)
+    headers: Headers = ()
+    count, position = read_varint(data, position)
+    if count:
+        headers, position = _read_headers(data, position, end, count)
+    if position != end:
+        raise CorruptBatch(f"the record at offset delta {offset_delta} does not end where its length says")
+    return Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers)
+
+
+def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length == -1:
+        return None, position
+    if not 0 <= length <= end - position:
+        raise CorruptBatch(f"a field of {length} bytes, {end - position} are left in the record")
+    return data[position : position + length], position + length
+
+
+def _read_headers(data: bytes, position: int, end: int, count: int) -> tuple[Headers, int]:
+    if not 0 <= count <= (end - position) // _HEADER_BYTES_MIN:
+        raise CorruptBatch(f"{count} headers cannot be in {end - position} bytes")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        key, position = _read_bytes(data, position, end)
+        if key is None:
+            raise CorruptBatch("a header has no key")
+        value, position = _read_bytes(data, position, end)
+        # Java clients write UTF-8, C clients write what they are given: a reader must get past either.
+        headers.append((key.decode("utf-8", "replace"), value))
+    return tuple(headers), position
