@@ -1,0 +1,229 @@
+"""The broker's settings: Kafka's names, types and defaults (Apache Kafka 4.1), and one of our own.
+
+Here stand only settings that change what this broker does.  Kafka's other keys are known by name (kafka_keys.py), so
+that a file written for Apache Kafka starts and says what it ignores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.model.limits import DAY_MS, GIB, INT32_MAX, INT64_MAX, KIB, MIB, MINUTE_MS, SECOND_MS
+from ottla.model.setting import AnySetting
+from ottla.model.setting_kinds import flag, int32, int64, optional_int32, optional_int64, optional_text, word, words
+
+NODE_ID: Final = int32(
+    "node.id", 0, "The number of this broker; a data directory keeps its number.", minimum=0, aliases=("broker.id",)
+)
+BROKER_RACK: Final = optional_text("broker.rack", "The rack that Metadata and DescribeCluster show for this broker.")
+LOG_DIRS: Final = optional_text(
+    "log.dirs", "The data directory, when `--data-dir` is not given.  One directory.", aliases=("log.dir",)
+)
+
+LISTENERS: Final = word(
+    "listeners",
+    "PLAINTEXT://127.0.0.1:9092",
+    "Addresses to listen on, `NAME://host:port` each.  Kafka's default is every interface; ours is loopback.",
+)
+ADVERTISED_LISTENERS: Final = optional_text(
+    "advertised.listeners", "The address that clients are told.  Unset: the one that the client reached."
+)
+LISTENER_SECURITY_PROTOCOL_MAP: Final = word(
+    "listener.security.protocol.map",
+    "PLAINTEXT:PLAINTEXT",
+    "The protocol of each listener's name.  Only PLAINTEXT is offered.",
+)
+CONTROLLER_LISTENER_NAMES: Final = words(
+    "controller.listener.names", (), "Listeners of Apache Kafka's controller: they are left out here."
+)
+SOCKET_REQUEST_MAX_BYTES: Final = int32(
+    "socket.request.max.bytes", 100 * MIB, "A request that claims more closes its connection.", minimum=1
+)
+SOCKET_SEND_BUFFER_BYTES: Final = int32(
+    "socket.send.buffer.bytes", 100 * KIB, "SO_SNDBUF of accepted sockets; -1 leaves it to the system.", minimum=-1
+)
+SOCKET_RECEIVE_BUFFER_BYTES: Final = int32(
+    "socket.receive.buffer.bytes", 100 * KIB, "SO_RCVBUF of accepted sockets; -1 leaves it to the system.", minimum=-1
+)
+SOCKET_LISTEN_BACKLOG_SIZE: Final = int32(
+    "socket.listen.backlog.size", 50, "How many connections may wait to be accepted.", minimum=1
+)
+CONNECTIONS_MAX_IDLE_MS: Final = int64(
+    "connections.max.idle.ms",
+    10 * MINUTE_MS,
+    "A connection without a request for so long is closed; -1 never.",
+    minimum=-1,
+)
+MAX_CONNECTIONS: Final = int32(
+    "max.connections",
+    INT32_MAX,
+    "Connections beyond it are closed at once.  The limit of open files lowers it.",
+    minimum=0,
+)
+QUEUED_MAX_REQUEST_BYTES: Final = int64(
+    "queued.max.request.bytes",
+    -1,
+    "Bytes of unanswered requests, of all connections together; -1 chooses a share of memory.",
+    minimum=-1,
+)
+FETCH_MAX_BYTES: Final = int32("fetch.max.bytes", 55 * MIB, "The most that one fetch is answered with.", minimum=1024)
+
+NUM_PARTITIONS: Final = int32("num.partitions", 1, "Partitions of a topic that does not say.", minimum=1)
+DEFAULT_REPLICATION_FACTOR: Final = int32(
+    "default.replication.factor", 1, "Replicas of a topic that does not say.", minimum=1, maximum=32767
+)
+AUTO_CREATE_TOPICS_ENABLE: Final = flag(
+    "auto.create.topics.enable", True, "A client that asks for the metadata of an unknown topic creates it."
+)
+DELETE_TOPIC_ENABLE: Final = flag("delete.topic.enable", True, "Topics may be deleted.")
+MIN_INSYNC_REPLICAS: Final = int32(
+    "min.insync.replicas", 1, "A produce with acks=all is refused with fewer replicas in sync.", minimum=1
+)
+MESSAGE_MAX_BYTES: Final = int32(
+    "message.max.bytes", 1_048_588, "The largest record batch that is taken, as it lies on the wire.", minimum=0
+)
+COMPRESSION_TYPE: Final = word(
+    "compression.type",
+    "producer",
+    "How batches are stored.  Only `producer`, as they came: batches are not opened.",
+    choices=("producer",),
+)
+
+LOG_SEGMENT_BYTES: Final = int32(
+    "log.segment.bytes", GIB, "Roll to a new segment before the active one would pass this size.", minimum=14
+)
+LOG_ROLL_MS: Final = optional_int64(
+    "log.roll.ms", "Roll a segment that is this old; before `log.roll.hours`.", minimum=1
+)
+LOG_ROLL_HOURS: Final = int32("log.roll.hours", 168, "Roll a segment that is this old.", minimum=1)
+LOG_ROLL_JITTER_MS: Final = optional_int64(
+    "log.roll.jitter.ms", "The most that is taken at random from the age at which a segment rolls.", minimum=0
+)
+LOG_ROLL_JITTER_HOURS: Final = int32("log.roll.jitter.hours", 0, "The same in hours.", minimum=0)
+LOG_INDEX_INTERVAL_BYTES: Final = int32(
+    "log.index.interval.bytes", 4 * KIB, "Bytes of a segment between two entries of its offset index.", minimum=0
+)
+LOG_INDEX_SIZE_MAX_BYTES: Final = int32(
+    "log.index.size.max.bytes", 10 * MIB, "Roll a segment whose offset index reaches this size.", minimum=4
+)
+LOG_MESSAGE_TIMESTAMP_TYPE: Final = word(
+    "log.message.timestamp.type",
+    "CreateTime",
+    "Whose time a record bears: the producer's or the broker's.",
+    choices=("CreateTime", "LogAppendTime"),
+)
+LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = int64(
+    "log.message.timestamp.before.max.ms", INT64_MAX, "A batch whose time is older than this is refused.", minimum=0
+)
+LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = int64(
+    "log.message.timestamp.after.max.ms", 60 * MINUTE_MS, "A batch whose time is further ahead is refused.", minimum=0
+)
+PRODUCER_ID_EXPIRATION_MS: Final = int32(
+    "producer.id.expiration.ms", DAY_MS, "An idempotent producer that is silent for so long is forgotten.", minimum=1
+)
+
+LOG_FLUSH_POLICY: Final = word(
+    "log.flush.policy",
+    "ack",
+    "What makes a record stable, so that it is acknowledged and can be read: `ack` = flushed to the disk at once; "
+    "`interval` = flushed by count or time, as in the paper; `os` = written to the page cache, as in Apache Kafka.",
+    choices=("ack", "interval", "os"),
+)
+LOG_FLUSH_INTERVAL_MESSAGES: Final = int64(
+    "log.flush.interval.messages",
+    INT64_MAX,
+    "Flush a partition at the latest after so many records.  Policy `interval` takes 10,000 unless this is set.",
+    minimum=1,
+)
+LOG_FLUSH_INTERVAL_MS: Final = optional_int64(
+    "log.flush.interval.ms",
+    "Flush a partition at the latest after so long.  Policy `interval` takes 1,000 unless this is set.",
+    minimum=0,
+)
+LOG_FLUSH_SCHEDULER_INTERVAL_MS: Final = int64(
+    "log.flush.scheduler.interval.ms", INT64_MAX, "Stands in for `log.flush.interval.ms` when that is unset.", minimum=0
+)
+
+LOG_CLEANUP_POLICY: Final = words(
+    "log.cleanup.policy",
+    ("delete",),
+    "`delete` removes old segments.  `compact` is kept and shown, and without `delete` nothing is removed.",
+    choices=("compact", "delete"),
+)
+LOG_RETENTION_MS: Final = optional_int64(
+    "log.retention.ms", "Delete segments that are this old; before minutes and hours; -1 never.", minimum=-1
+)
+LOG_RETENTION_MINUTES: Final = optional_int32("log.retention.minutes", "The same in minutes; before hours.", minimum=-1)
+LOG_RETENTION_HOURS: Final = int32("log.retention.hours", 168, "The same in hours: seven days.", minimum=-1)
+LOG_RETENTION_BYTES: Final = int64(
+    "log.retention.bytes", -1, "Delete the oldest segments of a partition that is larger; -1 never.", minimum=-1
+)
+LOG_RETENTION_CHECK_INTERVAL_MS: Final = int64(
+    "log.retention.check.interval.ms", 5 * MINUTE_MS, "How often retention looks.", minimum=1
+)
+LOG_SEGMENT_DELETE_DELAY_MS: Final = int64(
+    "log.segment.delete.delay.ms",
+    60 * SECOND_MS,
+    "How long the files of a deleted segment stay for its readers.",
+    minimum=0,
+)
+
+# Headings are those of docs/configuration.md.
+BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
+    "Identity": (NODE_ID, BROKER_RACK, LOG_DIRS),
+    "Connections": (
+        LISTENERS,
+        ADVERTISED_LISTENERS,
+        LISTENER_SECURITY_PROTOCOL_MAP,
+        CONTROLLER_LISTENER_NAMES,
+        SOCKET_REQUEST_MAX_BYTES,
+        SOCKET_SEND_BUFFER_BYTES,
+        SOCKET_RECEIVE_BUFFER_BYTES,
+        SOCKET_LISTEN_BACKLOG_SIZE,
+        CONNECTIONS_MAX_IDLE_MS,
+        MAX_CONNECTIONS,
+        QUEUED_MAX_REQUEST_BYTES,
+        FETCH_MAX_BYTES,
+    ),
+    "Topics": (
+        NUM_PARTITIONS,
+        DEFAULT_REPLICATION_FACTOR,
+        AUTO_CREATE_TOPICS_ENABLE,
+        DELETE_TOPIC_ENABLE,
+        MIN_INSYNC_REPLICAS,
+        MESSAGE_MAX_BYTES,
+        COMPRESSION_TYPE,
+    ),
+    "The log": (
+        LOG_SEGMENT_BYTES,
+        LOG_ROLL_MS,
+        LOG_ROLL_HOURS,
+        LOG_ROLL_JITTER_MS,
+        LOG_ROLL_JITTER_HOURS,
+        LOG_INDEX_INTERVAL_BYTES,
+        LOG_INDEX_SIZE_MAX_BYTES,
+        LOG_MESSAGE_TIMESTAMP_TYPE,
+        LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS,
+        LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS,
+        PRODUCER_ID_EXPIRATION_MS,
+    ),
+    "Flushing": (
+        LOG_FLUSH_POLICY,
+        LOG_FLUSH_INTERVAL_MESSAGES,
+        LOG_FLUSH_INTERVAL_MS,
+        LOG_FLUSH_SCHEDULER_INTERVAL_MS,
+    ),
+    "Retention": (
+        LOG_CLEANUP_POLICY,
+        LOG_RETENTION_MS,
+        LOG_RETENTION_MINUTES,
+        LOG_RETENTION_HOURS,
+        LOG_RETENTION_BYTES,
+        LOG_RETENTION_CHECK_INTERVAL_MS,
+        LOG_SEGMENT_DELETE_DELAY_MS,
+    ),
+}
+BROKER_SETTINGS: Final[Mapping[str, AnySetting]] = {
+    setting.name: setting for group in BROKER_SETTING_GROUPS.values() for setting in group
+}

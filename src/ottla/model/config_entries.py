@@ -1,0 +1,92 @@
+"""Settings as DescribeConfigs (API key 32) shows them: each value with its source and its synonyms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.model.broker_settings import BROKER_SETTINGS
+from ottla.model.setting import AnySetting, SettingValue, Source, ValueType
+from ottla.model.settings import BrokerSettings, inherited, topic_setting
+from ottla.model.topic_settings import SYNONYMS, TOPIC_SETTINGS
+
+
+class ConfigSynonym(NamedTuple):
+    """One place that a value could come from; the first in the list is the one in force."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class ConfigEntry(NamedTuple):
+    """One setting of one resource.  `value` is None when unset or secret."""
+
+    name: str
+    value: str | None
+    source: Source
+    type: ValueType
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    about: str
+
+
+def describe_topic(overrides: Mapping[str, str], broker: BrokerSettings) -> list[ConfigEntry]:
+    """All settings of a topic that has these values of its own, by name."""
+    return [_topic_entry(TOPIC_SETTINGS[name], overrides, broker) for name in sorted(TOPIC_SETTINGS)]
+
+
+def describe_broker(broker: BrokerSettings) -> list[ConfigEntry]:
+    """All settings of the broker, by name.  They are read when it starts, so all are read-only."""
+    return [_broker_entry(BROKER_SETTINGS[name], broker) for name in sorted(BROKER_SETTINGS)]
+
+
+def _topic_entry(setting: AnySetting, overrides: Mapping[str, str], broker: BrokerSettings) -> ConfigEntry:
+    synonyms: list[ConfigSynonym] = []
+    own = overrides.get(setting.name)
+    if own is not None:
+        topic_value = topic_setting(setting.name).parse(own)
+        synonyms.append(ConfigSynonym(setting.name, setting.format(topic_value), Source.TOPIC))
+        value, source = topic_value, Source.TOPIC
+    else:
+        value, source, _ = inherited(setting, broker)
+    for synonym in SYNONYMS.get(setting.name, ()):
+        synonyms.extend(_broker_synonyms(synonym.setting, broker))
+    return _entry(setting, value, source, synonyms, is_read_only=False)
+
+
+def _broker_entry(setting: AnySetting, broker: BrokerSettings) -> ConfigEntry:
+    given = broker.given(setting)
+    value, source = (setting.default, Source.DEFAULT) if given is None else (given.value, given.source)
+    return _entry(setting, value, source, _broker_synonyms(setting, broker), is_read_only=True)
+
+
+def _broker_synonyms(setting: AnySetting, broker: BrokerSettings) -> list[ConfigSynonym]:
+    """The given value and the default, under the broker setting's own name and in its own unit."""
+    found: list[ConfigSynonym] = []
+    given = broker.given(setting)
+    if given is not None:
+        found.append(ConfigSynonym(setting.name, _shown(setting, given.value), given.source))
+    if setting.default is not None:
+        found.append(ConfigSynonym(setting.name, _shown(setting, setting.default), Source.DEFAULT))
+    return found
+
+
+def _entry(
+    setting: AnySetting, value: SettingValue, source: Source, synonyms: list[ConfigSynonym], *, is_read_only: bool
+) -> ConfigEntry:
+    return ConfigEntry(
+        name=setting.name,
+        value=_shown(setting, value),
+        source=source,
+        type=setting.type,
+        is_read_only=is_read_only,
+        is_sensitive=setting.is_sensitive,
+        synonyms=tuple(synonyms),
+        about=setting.about,
+    )
+
+
+def _shown(setting: AnySetting, value: SettingValue) -> str | None:
+    return None if setting.is_sensitive else setting.format(value)

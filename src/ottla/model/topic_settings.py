@@ -1,0 +1,151 @@
+"""The settings of a topic: Apache Kafka 4.1's keys, and `flush.policy`.
+
+A topic's own value wins; else the broker's setting of the same meaning, in the order of its synonyms; else the default.
+Settings that are not honoured are kept and shown, because Kafka's tools and clients set them as a matter of course.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ottla.model import broker_settings as broker
+from ottla.model.limits import DAY_MS, GIB, HOUR_MS, INT64_MAX, KIB, MIB, MINUTE_MS
+from ottla.model.setting import AnySetting
+from ottla.model.setting_kinds import flag, int32, int64, number, word, words
+
+
+class Synonym(NamedTuple):
+    """A broker setting that stands in for a topic's: its value times `factor`."""
+
+    setting: AnySetting
+    factor: int = 1
+
+
+CLEANUP_POLICY: Final = words(
+    "cleanup.policy",
+    ("delete",),
+    "`delete` removes old segments.  `compact` is kept and shown; without `delete` nothing is removed.",
+    choices=("compact", "delete"),
+)
+RETENTION_MS: Final = int64("retention.ms", 7 * DAY_MS, "Delete segments that are this old; -1 never.", minimum=-1)
+RETENTION_BYTES: Final = int64(
+    "retention.bytes", -1, "Delete the oldest segments of a partition that is larger; -1 never.", minimum=-1
+)
+FILE_DELETE_DELAY_MS: Final = int64(
+    "file.delete.delay.ms", MINUTE_MS, "How long the files of a deleted segment stay for its readers.", minimum=0
+)
+SEGMENT_BYTES: Final = int32(
+    "segment.bytes", GIB, "Roll to a new segment before the active one would pass this size.", minimum=14
+)
+SEGMENT_MS: Final = int64("segment.ms", 7 * DAY_MS, "Roll a segment that is this old.", minimum=1)
+SEGMENT_JITTER_MS: Final = int64(
+    "segment.jitter.ms", 0, "The most that is taken at random from the age at which a segment rolls.", minimum=0
+)
+SEGMENT_INDEX_BYTES: Final = int32(
+    "segment.index.bytes", 10 * MIB, "Roll a segment whose offset index reaches this size.", minimum=4
+)
+INDEX_INTERVAL_BYTES: Final = int32(
+    "index.interval.bytes", 4 * KIB, "Bytes of a segment between two entries of its offset index.", minimum=0
+)
+FLUSH_POLICY: Final = word(
+    "flush.policy",
+    "ack",
+    "What makes a record stable, so that it is acknowledged and can be read: `ack`, `interval` or `os` "
+    "(see `log.flush.policy`).",
+    choices=("ack", "interval", "os"),
+)
+FLUSH_MESSAGES: Final = int64("flush.messages", INT64_MAX, "Flush at the latest after so many records.", minimum=1)
+FLUSH_MS: Final = int64("flush.ms", INT64_MAX, "Flush at the latest after so long.", minimum=0)
+MAX_MESSAGE_BYTES: Final = int32(
+    "max.message.bytes", 1_048_588, "The largest record batch that is taken, as it lies on the wire.", minimum=0
+)
+MESSAGE_TIMESTAMP_TYPE: Final = word(
+    "message.timestamp.type",
+    "CreateTime",
+    "Whose time a record bears: the producer's or the broker's.",
+    choices=("CreateTime", "LogAppendTime"),
+)
+MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = int64(
+    "message.timestamp.before.max.ms", INT64_MAX, "A batch whose time is older than this is refused.", minimum=0
+)
+MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = int64(
+    "message.timestamp.after.max.ms", HOUR_MS, "A batch whose time is further ahead is refused.", minimum=0
+)
+MIN_INSYNC_REPLICAS: Final = int32(
+    "min.insync.replicas", 1, "A produce with acks=all is refused with fewer replicas in sync.", minimum=1
+)
+COMPRESSION_TYPE: Final = word(
+    "compression.type",
+    "producer",
+    "How batches are stored.  Only `producer`, as they came: batches are not opened.",
+    choices=("producer",),
+)
+
+_STORED: Final[tuple[AnySetting, ...]] = (
+    int32("compression.gzip.level", -1, "For a topic's own compression.", honoured=False, minimum=-1, maximum=9),
+    int32("compression.lz4.level", 9, "For a topic's own compression.", honoured=False, minimum=1, maximum=17),
+    int32("compression.zstd.level", 3, "For a topic's own compression.", honoured=False, minimum=-131072, maximum=22),
+    int64("delete.retention.ms", DAY_MS, "For compaction.", honoured=False, minimum=0),
+    int64("max.compaction.lag.ms", INT64_MAX, "For compaction.", honoured=False, minimum=1),
+    int64("min.compaction.lag.ms", 0, "For compaction.", honoured=False, minimum=0),
+    number("min.cleanable.dirty.ratio", 0.5, "For compaction.", minimum=0, maximum=1, honoured=False),
+    words("follower.replication.throttled.replicas", (), "For replication.", honoured=False),
+    words("leader.replication.throttled.replicas", (), "For replication.", honoured=False),
+    flag("unclean.leader.election.enable", False, "For replication.", honoured=False),
+    flag("preallocate", False, "Segments are not preallocated.", honoured=False),
+    int64("local.retention.bytes", -2, "For tiered storage.", honoured=False, minimum=-2),
+    int64("local.retention.ms", -2, "For tiered storage.", honoured=False, minimum=-2),
+    flag("remote.log.copy.disable", False, "For tiered storage.", honoured=False),
+    flag("remote.log.delete.on.disable", False, "For tiered storage.", honoured=False),
+    flag("remote.storage.enable", False, "Tiered storage is not offered.", honoured=False, choices=("false",)),
+)
+
+_HONOURED: Final[tuple[AnySetting, ...]] = (
+    CLEANUP_POLICY,
+    RETENTION_MS,
+    RETENTION_BYTES,
+    FILE_DELETE_DELAY_MS,
+    SEGMENT_BYTES,
+    SEGMENT_MS,
+    SEGMENT_JITTER_MS,
+    SEGMENT_INDEX_BYTES,
+    INDEX_INTERVAL_BYTES,
+    FLUSH_POLICY,
+    FLUSH_MESSAGES,
+    FLUSH_MS,
+    MAX_MESSAGE_BYTES,
+    MESSAGE_TIMESTAMP_TYPE,
+    MESSAGE_TIMESTAMP_BEFORE_MAX_MS,
+    MESSAGE_TIMESTAMP_AFTER_MAX_MS,
+    MIN_INSYNC_REPLICAS,
+    COMPRESSION_TYPE,
+)
+
+TOPIC_SETTINGS: Final[Mapping[str, AnySetting]] = {setting.name: setting for setting in (*_HONOURED, *_STORED)}
+
+# The first that is given stands in; the last one's default equals the topic setting's.
+SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
+    CLEANUP_POLICY.name: (Synonym(broker.LOG_CLEANUP_POLICY),),
+    RETENTION_MS.name: (
+        Synonym(broker.LOG_RETENTION_MS),
+        Synonym(broker.LOG_RETENTION_MINUTES, MINUTE_MS),
+        Synonym(broker.LOG_RETENTION_HOURS, HOUR_MS),
+    ),
+    RETENTION_BYTES.name: (Synonym(broker.LOG_RETENTION_BYTES),),
+    FILE_DELETE_DELAY_MS.name: (Synonym(broker.LOG_SEGMENT_DELETE_DELAY_MS),),
+    SEGMENT_BYTES.name: (Synonym(broker.LOG_SEGMENT_BYTES),),
+    SEGMENT_MS.name: (Synonym(broker.LOG_ROLL_MS), Synonym(broker.LOG_ROLL_HOURS, HOUR_MS)),
+    SEGMENT_JITTER_MS.name: (Synonym(broker.LOG_ROLL_JITTER_MS), Synonym(broker.LOG_ROLL_JITTER_HOURS, HOUR_MS)),
+    SEGMENT_INDEX_BYTES.name: (Synonym(broker.LOG_INDEX_SIZE_MAX_BYTES),),
+    INDEX_INTERVAL_BYTES.name: (Synonym(broker.LOG_INDEX_INTERVAL_BYTES),),
+    FLUSH_POLICY.name: (Synonym(broker.LOG_FLUSH_POLICY),),
+    FLUSH_MESSAGES.name: (Synonym(broker.LOG_FLUSH_INTERVAL_MESSAGES),),
+    FLUSH_MS.name: (Synonym(broker.LOG_FLUSH_INTERVAL_MS), Synonym(broker.LOG_FLUSH_SCHEDULER_INTERVAL_MS)),
+    MAX_MESSAGE_BYTES.name: (Synonym(broker.MESSAGE_MAX_BYTES),),
+    MESSAGE_TIMESTAMP_TYPE.name: (Synonym(broker.LOG_MESSAGE_TIMESTAMP_TYPE),),
+    MESSAGE_TIMESTAMP_BEFORE_MAX_MS.name: (Synonym(broker.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS),),
+    MESSAGE_TIMESTAMP_AFTER_MAX_MS.name: (Synonym(broker.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS),),
+    MIN_INSYNC_REPLICAS.name: (Synonym(broker.MIN_INSYNC_REPLICAS),),
+    COMPRESSION_TYPE.name: (Synonym(broker.COMPRESSION_TYPE),),
+}
