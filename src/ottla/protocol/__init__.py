@@ -1,1 +1,1 @@
-"""The Kafka wire protocol: framing, message codecs, the table of APIs."""
+"""The Kafka wire protocol: framing, messages of every offered API version, fast codecs for Produce and Fetch."""

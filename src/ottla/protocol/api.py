@@ -1,0 +1,99 @@
+"""Which APIs exist, which versions of them are offered, and how their frames differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+
+class ApiKey(IntEnum):
+    """The number that opens each request (Kafka protocol guide, "Api Keys")."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    INCREMENTAL_ALTER_CONFIGS = 44
+    DESCRIBE_CLUSTER = 60
+
+
+class VersionRange(NamedTuple):
+    """Both ends inclusive."""
+
+    lowest: int
+    highest: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.lowest <= version <= self.highest
+
+
+# What the code reads and writes.  The broker and the client know the same versions.
+API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: VersionRange(3, 9),
+        ApiKey.FETCH: VersionRange(4, 12),
+        ApiKey.LIST_OFFSETS: VersionRange(1, 9),
+        ApiKey.METADATA: VersionRange(0, 12),
+        ApiKey.API_VERSIONS: VersionRange(0, 4),
+        ApiKey.CREATE_TOPICS: VersionRange(2, 7),
+        ApiKey.DELETE_TOPICS: VersionRange(1, 6),
+        ApiKey.DELETE_RECORDS: VersionRange(0, 2),
+        ApiKey.INIT_PRODUCER_ID: VersionRange(0, 4),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(2, 4),
+        ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
+        ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 1),
+    }
+)
+
+# What ApiVersions tells.  Produce begins at 0 although no client sends below 3: librdkafka before 2.11.1 (kcat) tests
+# the range 0..0 before it compresses, and silently sends plain batches when it is not offered.  Kafka 4 tells 0 too.
+ADVERTISED_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
+    {**API_VERSIONS, ApiKey.PRODUCE: VersionRange(0, API_VERSIONS[ApiKey.PRODUCE].highest)}
+)
+
+# The first version with compact lengths and tagged fields (KIP-482).
+FLEXIBLE_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: 9,
+        ApiKey.FETCH: 12,
+        ApiKey.LIST_OFFSETS: 6,
+        ApiKey.METADATA: 9,
+        ApiKey.API_VERSIONS: 3,
+        ApiKey.CREATE_TOPICS: 5,
+        ApiKey.DELETE_TOPICS: 4,
+        ApiKey.DELETE_RECORDS: 2,
+        ApiKey.INIT_PRODUCER_ID: 2,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+        ApiKey.DESCRIBE_CONFIGS: 4,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+        ApiKey.DESCRIBE_CLUSTER: 0,
+    }
+)
+
+
+def is_flexible(api: ApiKey, version: int) -> bool:
+    """Whether this version has compact lengths and tagged fields."""
+    return version >= FLEXIBLE_FROM[api]
+
+
+def request_header_version(api: ApiKey, version: int) -> int:
+    """2 (with tagged fields) for flexible versions, else 1.  Version 0 belongs to APIs that are not offered."""
+    return 2 if is_flexible(api, version) else 1
+
+
+def response_header_version(api: ApiKey, version: int) -> int:
+    """1 (with tagged fields) for flexible versions, else 0.
+
+    ApiVersions answers with 0 always: its reader does not know yet which versions the broker speaks (KIP-511).
+    """
+    return 1 if is_flexible(api, version) and api is not ApiKey.API_VERSIONS else 0

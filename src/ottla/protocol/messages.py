@@ -1,0 +1,88 @@
+"""Requests and responses of every offered version, each through one class that knows the fields of all of them.
+
+A version that lacks a field gives the field's default when it is read and drops it when it is written.  So a handler
+has one body for all versions.  Classes live in `schemas`, a module for each API, imported when the API is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import Final
+
+from typing_extensions import Buffer
+
+from ottla.model.errors import WireError
+from ottla.protocol.api import API_VERSIONS, ApiKey, is_flexible
+from ottla.protocol.reader import read_message
+from ottla.protocol.writer import write_message
+
+# The module below `schemas`, and the stem of its classes `...Request` and `...Response`.
+_SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: ("produce", "Produce"),
+        ApiKey.FETCH: ("fetch", "Fetch"),
+        ApiKey.LIST_OFFSETS: ("list_offsets", "ListOffsets"),
+        ApiKey.METADATA: ("metadata", "Metadata"),
+        ApiKey.API_VERSIONS: ("api_versions", "ApiVersions"),
+        ApiKey.CREATE_TOPICS: ("create_topics", "CreateTopics"),
+        ApiKey.DELETE_TOPICS: ("delete_topics", "DeleteTopics"),
+        ApiKey.DELETE_RECORDS: ("delete_records", "DeleteRecords"),
+        ApiKey.INIT_PRODUCER_ID: ("init_producer_id", "InitProducerId"),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: ("offset_for_leader_epoch", "OffsetForLeaderEpoch"),
+        ApiKey.DESCRIBE_CONFIGS: ("describe_configs", "DescribeConfigs"),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: ("incremental_alter_configs", "IncrementalAlterConfigs"),
+        ApiKey.DESCRIBE_CLUSTER: ("describe_cluster", "DescribeCluster"),
+    }
+)
+
+
+@cache
+def request_class(api: ApiKey) -> type:
+    return _message_class(api, "Request")
+
+
+@cache
+def response_class(api: ApiKey) -> type:
+    return _message_class(api, "Response")
+
+
+def decode_request(api: ApiKey, version: int, body: Buffer) -> object:
+    """The request in `body`, an instance of `request_class(api)`; `WireError` for anything that is not one, whole."""
+    _require_known(api, version)
+    return read_message(request_class(api), version, is_flexible(api, version), memoryview(body).cast("B"))
+
+
+def decode_response(api: ApiKey, version: int, body: Buffer) -> object:
+    """The response in `body`.  Records in it are views of `body`."""
+    _require_known(api, version)
+    return read_message(response_class(api), version, is_flexible(api, version), memoryview(body).cast("B"))
+
+
+def encode_request(api: ApiKey, version: int, message: object) -> bytes:
+    """The request's body; `RequestError` when a field was set that this version lacks and the broker must not miss."""
+    assert isinstance(message, request_class(api)), type(message)
+    assert version in API_VERSIONS[api]
+    return write_message(message, version, is_flexible(api, version), strict=True)
+
+
+def encode_response(api: ApiKey, version: int, message: object) -> bytes:
+    """The response's body; fields that this version lacks are left out."""
+    assert isinstance(message, response_class(api)), type(message)
+    assert version in API_VERSIONS[api]
+    return write_message(message, version, is_flexible(api, version), strict=False)
+
+
+def _require_known(api: ApiKey, version: int) -> None:
+    if version not in API_VERSIONS[api]:
+        lowest, highest = API_VERSIONS[api]
+        raise WireError(f"{api.name} v{version} is not known here, only v{lowest} to v{highest}")
+
+
+def _message_class(api: ApiKey, suffix: str) -> type:
+    module_name, stem = _SCHEMAS[api]
+    found = getattr(import_module(f"ottla.protocol.schemas.{module_name}"), stem + suffix)
+    assert isinstance(found, type)
+    return found

@@ -1,0 +1,316 @@
+"""Readers of message classes, compiled once for each class and version from its fields.
+
+Hostile bytes end in `WireError`: a count is compared with the bytes that are left (divided by the smallest element)
+before anything is taken for it, and the elements of one message with `ELEMENTS_MAX`, since an element costs some
+hundred bytes of memory and perhaps three on the wire.  Nesting is as deep as the classes, whatever the peer says.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from functools import cache
+from typing import Final
+from uuid import UUID
+
+from ottla.model.errors import WireError
+from ottla.protocol.primitives import (
+    ends_early,
+    read_compact_length,
+    read_length16,
+    read_length32,
+    read_uvarint,
+    take,
+    take_text,
+)
+from ottla.protocol.schema import METADATA_KEY, Kind, WireField
+
+# Elements of all arrays of one message together: as many partitions as a big cluster has, in three arrays each.
+ELEMENTS_MAX: Final = 1_000_000
+
+FIXED_SIZE_BYTES: Final = {Kind.INT8: 1, Kind.INT16: 2, Kind.INT32: 4, Kind.INT64: 8, Kind.BOOLEAN: 1}
+
+
+class Budget:
+    """The elements that one message may still have."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, elements_count: int) -> None:
+        self.left = elements_count
+
+    def take(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise WireError(f"the message has more than {ELEMENTS_MAX} elements")
+
+
+Reader = Callable[[memoryview, int, Budget], tuple[object, int]]
+_Step = Callable[[memoryview, int, Budget, list[object]], int]
+
+
+def read_message(message_class: type, version: int, flexible: bool, data: memoryview) -> object:
+    """The message that fills `data` (a view of single bytes) from its first byte to its last."""
+    try:
+        message, position = struct_reader(message_class, version, flexible)(data, 0, Budget(ELEMENTS_MAX))
+    except struct.error:
+        raise WireError(f"{message_class.__name__} v{version} ends early, after {len(data)} bytes") from None
+    if position != len(data):
+        raise WireError(f"{message_class.__name__} v{version} has {len(data) - position} bytes behind its end")
+    return message
+
+
+def wire_field(declared: Field[object]) -> WireField:
+    found = declared.metadata[METADATA_KEY]
+    assert isinstance(found, WireField)
+    return found
+
+
+def default_factory(declared: Field[object]) -> Callable[[], object]:
+    """Makes the field's default, a fresh one where it can be changed."""
+    if declared.default_factory is not MISSING:
+        return declared.default_factory
+    default = declared.default
+    return lambda: default
+
+
+@cache
+def struct_reader(struct_class: type, version: int, flexible: bool) -> Reader:
+    plain = [f for f in fields(struct_class) if wire_field(f).tag is None]
+    tagged = [f for f in fields(struct_class) if wire_field(f).tag is not None]
+    assert [*plain, *tagged] == list(fields(struct_class)), f"{struct_class.__name__}: tagged fields come last"
+    steps = _steps(plain, version, flexible)
+    if tagged or flexible:
+        steps.append(_tagged_step(tagged, version, flexible))
+
+    if len(steps) == 1:
+        only = steps[0]
+
+        def read_one_step(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+            values: list[object] = []
+            position = only(data, position, budget, values)
+            return struct_class(*values), position
+
+        return read_one_step
+
+    def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        values: list[object] = []
+        for step in steps:
+            position = step(data, position, budget, values)
+        return struct_class(*values), position
+
+    return read
+
+
+@cache
+def smallest_size_bytes(struct_class: type, version: int, flexible: bool) -> int:
+    """What one structure takes at least, its section of tagged fields included."""
+    total = 1 if flexible else 0
+    for declared in fields(struct_class):
+        wire = wire_field(declared)
+        if wire.tag is None and version in wire.versions:
+            total += _smallest_field_bytes(wire, version, flexible)
+    return total
+
+
+def _smallest_field_bytes(wire: WireField, version: int, flexible: bool) -> int:
+    if wire.is_array or wire.kind is Kind.RECORDS:
+        return 1 if flexible else 4
+    return _smallest_value_bytes(wire, version, flexible)
+
+
+def _smallest_value_bytes(wire: WireField, version: int, flexible: bool) -> int:
+    if wire.kind is Kind.STRUCT:
+        assert wire.struct_class is not None
+        return smallest_size_bytes(wire.struct_class, version, flexible)
+    if wire.kind is Kind.STRING:
+        return 1 if flexible else 2
+    if wire.kind is Kind.UUID:
+        return 16
+    return FIXED_SIZE_BYTES[wire.kind]
+
+
+def _steps(plain: list[Field[object]], version: int, flexible: bool) -> list[_Step]:
+    """One step for each field, but one for a whole run of numbers."""
+    steps: list[_Step] = []
+    run = ""
+    for declared in plain:
+        wire = wire_field(declared)
+        present = version in wire.versions
+        if present and not wire.is_array and wire.kind in FIXED_SIZE_BYTES:
+            run += wire.kind.value
+            continue
+        if run:
+            steps.append(_numbers_step(run))
+            run = ""
+        if present:
+            steps.append(_value_step(_field_reader(declared.name, wire, version, flexible)))
+        else:
+            steps.append(_default_step(default_factory(declared)))
+    if run:
+        steps.append(_numbers_step(run))
+    return steps
+
+
+def _numbers_step(formats: str) -> _Step:
+    numbers = struct.Struct(">" + formats)
+    unpack_from, size_bytes = numbers.unpack_from, numbers.size
+
+    def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
+        values += unpack_from(data, position)
+        return position + size_bytes
+
+    return step
+
+
+def _default_step(factory: Callable[[], object]) -> _Step:
+    def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
+        values.append(factory())
+        return position
+
+    return step
+
+
+def _value_step(read: Reader) -> _Step:
+    def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
+        value, position = read(data, position, budget)
+        values.append(value)
+        return position
+
+    return step
+
+
+def _tagged_step(tagged: list[Field[object]], version: int, flexible: bool) -> _Step:
+    """The section of tagged fields at a structure's end; those that we do not know are stepped over."""
+    factories = [default_factory(declared) for declared in tagged]
+    known: dict[int, tuple[int, Reader]] = {}
+    for index, declared in enumerate(tagged):
+        wire = wire_field(declared)
+        if version in wire.versions:
+            assert wire.tag is not None
+            known[wire.tag] = (index, _field_reader(declared.name, wire, version, flexible))
+
+    def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
+        found = [factory() for factory in factories]
+        if flexible:
+            count, position = read_uvarint(data, position)
+            if count * 2 > len(data) - position:
+                raise WireError(f"{count} tagged fields cannot fit in {len(data) - position} bytes")
+            for _ in range(count):
+                tag, position = read_uvarint(data, position)
+                length, position = read_uvarint(data, position)
+                value_end = position + length
+                if value_end > len(data):
+                    raise ends_early("a tagged field", length, len(data) - position)
+                if tag in known:
+                    index, read = known[tag]
+                    found[index], reached = read(data[:value_end], position, budget)
+                    if reached != value_end:
+                        raise WireError(f"the tagged field {tag} says {length} bytes and has {reached - position}")
+                position = value_end
+        values += found
+        return position
+
+    return step
+
+
+def _field_reader(name: str, wire: WireField, version: int, flexible: bool) -> Reader:
+    nullable = version in wire.nullable
+    if wire.is_array:
+        if wire.kind is Kind.INT32:
+            return _int32_array_reader(name, flexible)
+        return _array_reader(name, wire, version, flexible, nullable)
+    if wire.kind is Kind.STRING:
+        return _string_reader(name, flexible, nullable)
+    if wire.kind is Kind.RECORDS:
+        return _records_reader(flexible)
+    if wire.kind is Kind.UUID:
+        return _read_uuid
+    if wire.kind is Kind.STRUCT:
+        assert wire.struct_class is not None
+        return struct_reader(wire.struct_class, version, flexible)
+    return _number_reader(wire.kind.value)
+
+
+def _number_reader(format_: str) -> Reader:
+    number = struct.Struct(">" + format_)
+
+    def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        return number.unpack_from(data, position)[0], position + number.size
+
+    return read
+
+
+def _read_uuid(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+    return UUID(bytes=bytes(take(data, position, 16))), position + 16
+
+
+def _string_reader(name: str, flexible: bool, nullable: bool) -> Reader:
+    read_length = read_compact_length if flexible else read_length16
+
+    def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        length, position = read_length(data, position)
+        if length < 0:
+            if nullable:
+                return None, position
+            raise WireError(f"{name} must not be null")
+        return take_text(data, position, length), position + length
+
+    return read
+
+
+def _records_reader(flexible: bool) -> Reader:
+    read_length = read_compact_length if flexible else read_length32
+
+    def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        length, position = read_length(data, position)
+        if length < 0:
+            return None, position
+        return take(data, position, length), position + length
+
+    return read
+
+
+def _int32_array_reader(name: str, flexible: bool) -> Reader:
+    read_length = read_compact_length if flexible else read_length32
+
+    def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        count, position = read_length(data, position)
+        if count < 0:
+            raise WireError(f"{name} must not be null")
+        if count * 4 > len(data) - position:
+            raise WireError(f"{name} cannot have {count} elements in {len(data) - position} bytes")
+        budget.take(count)
+        return list(struct.unpack_from(f">{count}i", data, position)), position + 4 * count
+
+    return read
+
+
+def _array_reader(name: str, wire: WireField, version: int, flexible: bool, nullable: bool) -> Reader:
+    read_length = read_compact_length if flexible else read_length32
+    smallest_bytes = _smallest_value_bytes(wire, version, flexible)
+    assert smallest_bytes > 0
+    if wire.kind is Kind.STRUCT:
+        assert wire.struct_class is not None
+        read_element = struct_reader(wire.struct_class, version, flexible)
+    else:
+        assert wire.kind is Kind.STRING
+        read_element = _string_reader(name, flexible, nullable=False)
+
+    def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        count, position = read_length(data, position)
+        if count < 0:
+            if nullable:
+                return None, position
+            raise WireError(f"{name} must not be null")
+        if count * smallest_bytes > len(data) - position:
+            raise WireError(f"{name} cannot have {count} elements in {len(data) - position} bytes")
+        budget.take(count)
+        elements = []
+        for _ in range(count):
+            element, position = read_element(data, position, budget)
+            elements.append(element)
+        return elements, position
+
+    return read

@@ -1,0 +1,55 @@
+"""DescribeConfigs (API key 32; KIP-133, KIP-226, KIP-569)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.protocol.schema import array, boolean, int8, int16, int32, nullable_string, nullable_string_array, string
+
+
+@dataclass(slots=True)
+class DescribeConfigsResource:
+    resource_type: int = int8()
+    resource_name: str = string()
+    configuration_keys: list[str] | None = nullable_string_array()
+
+
+@dataclass(slots=True)
+class DescribeConfigsRequest:
+    resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
+    include_synonyms: bool = boolean()
+    include_documentation: bool = boolean("3+")
+
+
+@dataclass(slots=True)
+class DescribeConfigsSynonym:
+    name: str = string()
+    value: str | None = nullable_string()
+    source: int = int8()
+
+
+@dataclass(slots=True)
+class DescribeConfigsResourceResult:
+    name: str = string()
+    value: str | None = nullable_string()
+    read_only: bool = boolean()
+    config_source: int = int8(default=-1)
+    is_sensitive: bool = boolean()
+    synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym)
+    config_type: int = int8("3+")
+    documentation: str | None = nullable_string("3+", nullable="3+")
+
+
+@dataclass(slots=True)
+class DescribeConfigsResult:
+    error_code: int = int16()
+    error_message: str | None = nullable_string()
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
+
+
+@dataclass(slots=True)
+class DescribeConfigsResponse:
+    throttle_time_ms: int = int32()
+    results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

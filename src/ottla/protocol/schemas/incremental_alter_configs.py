@@ -1,0 +1,41 @@
+"""IncrementalAlterConfigs (API key 44; KIP-339)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.protocol.schema import array, boolean, int8, int16, int32, nullable_string, string
+
+
+@dataclass(slots=True)
+class AlterableConfig:
+    name: str = string()
+    config_operation: int = int8()
+    value: str | None = nullable_string()
+
+
+@dataclass(slots=True)
+class AlterConfigsResource:
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[AlterableConfig] = array(AlterableConfig)
+
+
+@dataclass(slots=True)
+class IncrementalAlterConfigsRequest:
+    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
+    validate_only: bool = boolean()
+
+
+@dataclass(slots=True)
+class AlterConfigsResourceResponse:
+    error_code: int = int16()
+    error_message: str | None = nullable_string()
+    resource_type: int = int8()
+    resource_name: str = string()
+
+
+@dataclass(slots=True)
+class IncrementalAlterConfigsResponse:
+    throttle_time_ms: int = int32()
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

@@ -1,0 +1,77 @@
+"""Metadata (API key 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from ottla.protocol.schema import (
+    array,
+    boolean,
+    int16,
+    int32,
+    int32_array,
+    nullable_array,
+    nullable_string,
+    string,
+    uuid,
+)
+
+# No answer about authorized operations was asked for (KIP-430).
+NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
+
+
+@dataclass(slots=True)
+class MetadataRequestTopic:
+    topic_id: UUID = uuid("10+", ignorable=True)
+    name: str | None = nullable_string(nullable="10+")
+
+
+@dataclass(slots=True)
+class MetadataRequest:
+    """`topics`: None is all of them, but in v0, where an empty list is."""
+
+    topics: list[MetadataRequestTopic] | None = nullable_array(MetadataRequestTopic, nullable="1+")
+    allow_auto_topic_creation: bool = boolean("4+", default=True)
+    include_cluster_authorized_operations: bool = boolean("8-10")
+    include_topic_authorized_operations: bool = boolean("8+")
+
+
+@dataclass(slots=True)
+class MetadataResponseBroker:
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = nullable_string("1+", nullable="1+")
+
+
+@dataclass(slots=True)
+class MetadataResponsePartition:
+    error_code: int = int16()
+    partition_index: int = int32()
+    leader_id: int = int32()
+    leader_epoch: int = int32("7+", default=-1)
+    replica_nodes: list[int] = int32_array()
+    isr_nodes: list[int] = int32_array()
+    offline_replicas: list[int] = int32_array("5+")
+
+
+@dataclass(slots=True)
+class MetadataResponseTopic:
+    error_code: int = int16()
+    name: str | None = nullable_string(nullable="12+", default="")
+    topic_id: UUID = uuid("10+")
+    is_internal: bool = boolean("1+")
+    partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)
+    topic_authorized_operations: int = int32("8+", default=NO_AUTHORIZED_OPERATIONS)
+
+
+@dataclass(slots=True)
+class MetadataResponse:
+    throttle_time_ms: int = int32("3+")
+    brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
+    cluster_id: str | None = nullable_string("2+", nullable="2+")
+    controller_id: int = int32("1+", default=-1)
+    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
+    cluster_authorized_operations: int = int32("8-10", default=NO_AUTHORIZED_OPERATIONS)

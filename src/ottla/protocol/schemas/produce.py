@@ -1,0 +1,56 @@
+"""Produce (API key 0).  The broker reads it with `ottla.protocol.produce`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.protocol.schema import array, int16, int32, int64, nullable_string, records, string
+
+
+@dataclass(slots=True)
+class PartitionProduceData:
+    index: int = int32()
+    records: memoryview | bytes | bytearray | None = records()
+
+
+@dataclass(slots=True)
+class TopicProduceData:
+    name: str = string()
+    partition_data: list[PartitionProduceData] = array(PartitionProduceData)
+
+
+@dataclass(slots=True)
+class ProduceRequest:
+    transactional_id: str | None = nullable_string()
+    acks: int = int16()
+    timeout_ms: int = int32()
+    topic_data: list[TopicProduceData] = array(TopicProduceData)
+
+
+@dataclass(slots=True)
+class BatchIndexAndErrorMessage:
+    batch_index: int = int32("8+")
+    batch_index_error_message: str | None = nullable_string("8+", nullable="8+")
+
+
+@dataclass(slots=True)
+class PartitionProduceResponse:
+    index: int = int32()
+    error_code: int = int16()
+    base_offset: int = int64()
+    log_append_time_ms: int = int64(default=-1)
+    log_start_offset: int = int64("5+", default=-1)
+    record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, "8+")
+    error_message: str | None = nullable_string("8+", nullable="8+")
+
+
+@dataclass(slots=True)
+class TopicProduceResponse:
+    name: str = string()
+    partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
+
+
+@dataclass(slots=True)
+class ProduceResponse:
+    responses: list[TopicProduceResponse] = array(TopicProduceResponse)
+    throttle_time_ms: int = int32()
