@@ -1,0 +1,50 @@
+"""What can go wrong between record batches, a cluster and Spark, each with what to do."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, WireError
+
+
+class CorruptRecords(WireError):
+    """Fetched bytes are not sound record batches; names topic, partition and the offset where reading stopped."""
+
+    error_code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
+    hint = "nothing of this batch was used; the partition's log is damaged or the peer is not a Kafka broker"
+
+    def __init__(self, topic: str, partition: int, offset: int, problem: str) -> None:
+        super().__init__(f"topic {topic!r} partition {partition}, at offset {offset}: {problem}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[CorruptRecords], tuple[str, int, int, str]]:
+        return type(self), (self.topic, self.partition, self.offset, self.problem)
+
+
+class UnreadableElement(Exception):
+    """Inside the decoder only: the element with this index breaks the format; becomes `CorruptRecords` there."""
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(f"element {index}: {problem}")
+        self.index = index
+        self.problem = problem
+
+
+class SparkOptionError(OttlaError):
+    """An option of the data source is unknown, malformed, or contradicts another; the message names it."""
+
+    error_code: ClassVar[ErrorCode] = ErrorCode.INVALID_CONFIG
+
+
+class DataLoss(OttlaError):
+    """Records that a query was to read are gone (deleted by retention, or the topic was made anew)."""
+
+    hint = "set the option failOnDataLoss to false to go on with what is left, or start a new query"
+
+
+class UnencodableColumn(OttlaError):
+    """A column handed to the sink has a type or a value that no Kafka record can carry."""
