@@ -1,1 +1,1 @@
-"""What operators see: log events, metrics, and the story of a partition."""
+"""What operators see: log events, and the story of a partition when something went wrong."""

@@ -1,0 +1,41 @@
+"""The last transitions of a partition or group, told when something went wrong."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ottla.observe.events import line_of
+
+TRANSITIONS_KEPT: Final = 32
+
+
+class Transition(NamedTuple):
+    at_ms: int
+    name: str
+    facts: Mapping[str, object]
+
+
+class Story:
+    """A bounded ring of transitions.  Adding is cheap (no text is made); telling is for the moment of failure."""
+
+    __slots__ = ("_added_count", "_ring", "_subject")
+
+    def __init__(self, subject: str, transitions_kept: int = TRANSITIONS_KEPT) -> None:
+        assert transitions_kept > 0
+        self._subject: Final = subject
+        self._ring: Final[deque[Transition]] = deque(maxlen=transitions_kept)
+        self._added_count = 0
+
+    def add(self, now_ms: int, name: str, **facts: object) -> None:
+        """Note that `name` happened.  Facts are kept as they are and turned into text only when told."""
+        self._ring.append(Transition(now_ms, name, facts))
+        self._added_count += 1
+
+    def tell(self) -> str:
+        """`orders-3: 1042 ms opened log_end_offset=7 | 1043 ms rolled base_offset=7`, oldest first."""
+        forgotten = self._added_count - len(self._ring)
+        parts = [f"{forgotten} earlier"] if forgotten else []
+        parts.extend(f"{item.at_ms} ms {line_of(item.name, item.facts)}" for item in self._ring)
+        return f"{self._subject}: " + (" | ".join(parts) if parts else "nothing happened yet")

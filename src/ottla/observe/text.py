@@ -1,0 +1,54 @@
+"""Text from outside, made harmless for a log or a terminal: escaped and cut.
+
+Client ids, topic names and error texts are a peer's words.  Line breaks, escape sequences and direction marks become
+visible escapes, so a value stays inside its own field of its own line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# Enough for every legal topic name (249); what is longer is an attack or an accident.
+VALUE_LENGTH_MAX: Final = 256
+# A line of a traceback may hold a source line and a long path.
+LINE_LENGTH_MAX: Final = 1_000
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._:/@+,\[\]{}()<>*%#~^$!?;&|-]+\Z", re.ASCII)
+_SHORT_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '"': '\\"'}
+
+
+def safe_value(value: object) -> str:
+    """A fact as it stands in a log line: bare when plain, else in double quotes with escapes."""
+    if value is None:
+        return "none"
+    if value is True or value is False:
+        return "true" if value else "false"
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    kept = text[:VALUE_LENGTH_MAX]
+    shown = kept if _PLAIN.match(kept) is not None else f'"{escaped(kept)}"'
+    left_out = len(text) - len(kept)
+    return f"{shown}...+{left_out}" if left_out else shown
+
+
+def safe_line(text: str) -> str:
+    """A line of free text, for a person to read: escaped where it must be, cut, no quotes around it."""
+    kept = text[:LINE_LENGTH_MAX]
+    return "".join(character if character.isprintable() else _escape(character) for character in kept)
+
+
+def escaped(text: str) -> str:
+    """Text for between double quotes: quotes, backslashes and all that is not printable as escapes."""
+    return "".join(_escape(character) for character in text)
+
+
+def _escape(character: str) -> str:
+    short = _SHORT_ESCAPES.get(character)
+    if short is not None:
+        return short
+    if character.isprintable():
+        return character
+    number = ord(character)
+    if number <= 0xFF:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
