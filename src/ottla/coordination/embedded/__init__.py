@@ -1,1 +1,4 @@
-"""The tree in one process: in memory, journalled in SQLite."""
+"""The tree inside this process: in memory, journalled in one SQLite file, written on its own thread.
+
+`EmbeddedHome.open(path)`, then `connect()` for a session that is a `coordination.tree.Tree`.
+"""

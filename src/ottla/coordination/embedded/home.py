@@ -1,0 +1,228 @@
+"""The embedded home: sessions of this process over one tree file.
+
+One batch is in flight at a time.  While the writer thread commits it, later requests wait; then all that wait are
+checked in their order against the staged table and become the next batch: group commit without a timer.  When the
+commit is done, the change reaches the committed table, watches are called and futures resolved, in this order, on the
+event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+from ottla.coordination.embedded.errors import TreeStoreError, TreeStoreFailed, TreeStoreFull
+from ottla.coordination.embedded.journal import Journal, JournalEntry, entry_of
+from ottla.coordination.embedded.node_table import NodeTable, Origin, Staging, TreeChange
+from ottla.coordination.embedded.session import EmbeddedSession
+from ottla.coordination.tree import NO_OWNER, DeleteNode, Operation, SessionLost, Stat, TreeError
+from ottla.runtime.clock import Clock, SystemClock
+
+# A commit that raises the ceiling covers this many change ids; a crash skips at most as many, of 2^63.
+ZXID_BLOCK: Final = 65_536
+
+
+class _Outcome(NamedTuple):
+    zxid: int
+    results: list[Stat | None]
+
+
+class _Write(NamedTuple):
+    """A request in the queue.  `session_id` is `NO_OWNER` for the beginning of a session."""
+
+    session_id: int
+    operations: Sequence[Operation]
+    ends_session: bool
+    future: asyncio.Future[_Outcome]
+
+
+class _Batch(NamedTuple):
+    change: TreeChange
+    entry: JournalEntry
+    done: list[tuple[_Write, _Outcome]]
+
+
+class EmbeddedHome:
+    """An open tree file and its sessions.  Belongs to the event loop that opened it."""
+
+    def __init__(
+        self, journal: Journal, table: NodeTable, zxid_ceiling: int, thread: ThreadPoolExecutor, clock: Clock
+    ) -> None:
+        self.committed = table
+        self._staging = Staging(table.copy())
+        self._journal = journal
+        self._thread = thread
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        # Every id up to the ceiling may have been handed out before a crash, so the next one lies above it.
+        self._zxid = zxid_ceiling
+        self._zxid_ceiling = zxid_ceiling
+        self._waiting: deque[_Write] = deque()
+        self._is_busy = False
+        self._is_closed = False
+        self._sessions: dict[int, EmbeddedSession] = {}
+        self._failure: TreeStoreError | None = None
+
+    @classmethod
+    async def open(cls, path: str, *, clock: Clock | None = None) -> EmbeddedHome:
+        """Open or make the tree file at `path`; its directory must exist.  Raises `TreeStoreError`."""
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree-journal")
+
+        def load() -> tuple[Journal, NodeTable, int]:
+            journal = Journal.open(path)
+            try:
+                return journal, *journal.load()
+            except BaseException:
+                journal.close()
+                raise
+
+        try:
+            journal, table, ceiling = await asyncio.get_running_loop().run_in_executor(thread, load)
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return cls(journal, table, ceiling, thread, clock or SystemClock())
+
+    async def connect(self) -> EmbeddedSession:
+        """Begin a session.  Its id is a change id, and so is never used again."""
+        if self._is_closed:
+            raise SessionLost("/")
+        session_id = (await self._submit(NO_OWNER, ())).zxid
+        session = EmbeddedSession(self, session_id)
+        self._sessions[session_id] = session
+        return session
+
+    async def write(self, session_id: int, operations: Sequence[Operation]) -> list[Stat | None]:
+        """Do `operations` for a session, all or none; returns when they are durable and visible."""
+        return (await self._submit(session_id, operations)).results
+
+    async def end_session(self, session_id: int) -> None:
+        """Remove a session's ephemeral nodes, after all that it began to write."""
+        if session_id in self._sessions:
+            await self._submit(session_id, (), ends_session=True)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback)
+
+    async def close(self) -> None:
+        """End all sessions, finish what was accepted, close the file and the thread."""
+        self._is_closed = True
+        try:
+            for session in list(self._sessions.values()):
+                await session.close()
+        finally:
+            try:
+                await self._loop.run_in_executor(self._thread, self._journal.close)
+            finally:
+                self._thread.shutdown(wait=True)
+
+    @property
+    def commits_count(self) -> int:
+        return self._journal.commits_count
+
+    def _submit(
+        self, session_id: int, operations: Sequence[Operation], *, ends_session: bool = False
+    ) -> asyncio.Future[_Outcome]:
+        future: asyncio.Future[_Outcome] = self._loop.create_future()
+        if self._failure is not None:
+            future.set_exception(self._failure)
+        else:
+            self._waiting.append(_Write(session_id, operations, ends_session, future))
+            self._commit_soon()
+        return future
+
+    def _commit_soon(self) -> None:
+        """Begin the next batch, but not in this turn of the loop: what else it submits rides along."""
+        if self._waiting and not self._is_busy:
+            self._is_busy = True
+            self._loop.call_soon(self._commit_waiting)
+
+    def _commit_waiting(self) -> None:
+        batch = self._stage_waiting()
+        if batch.entry.is_empty:
+            self._finish(batch)
+            self._is_busy = False
+            self._commit_soon()
+            return
+        committing = self._loop.run_in_executor(self._thread, self._journal.commit, batch.entry)
+        committing.add_done_callback(lambda done: self._on_committed(batch, done))
+
+    def _stage_waiting(self) -> _Batch:
+        done: list[tuple[_Write, _Outcome]] = []
+        now_ms = self._clock.now_ms()
+        ended: set[int] = set()
+        while self._waiting:
+            write = self._waiting.popleft()
+            self._zxid += 1
+            try:
+                if write.session_id in ended or (
+                    write.session_id != NO_OWNER and write.session_id not in self._sessions
+                ):
+                    raise SessionLost(write.operations[0].path if write.operations else "/")
+                results = self._staging.apply(self._operations_of(write), Origin(write.session_id, self._zxid, now_ms))
+            except (TreeError, ValueError) as error:
+                _fail(write.future, error)
+                continue
+            done.append((write, _Outcome(self._zxid, results)))
+            if write.ends_session:
+                ended.add(write.session_id)
+        change = self._staging.summary()
+        ceiling = self._zxid + ZXID_BLOCK if self._zxid > self._zxid_ceiling else None
+        return _Batch(change, entry_of(change, self.committed, ceiling), done)
+
+    def _operations_of(self, write: _Write) -> Sequence[Operation]:
+        if not write.ends_session:
+            return write.operations
+        return [DeleteNode(path) for path in self._staging.table.ephemerals_of(write.session_id)]
+
+    def _on_committed(self, batch: _Batch, committed: asyncio.Future[None]) -> None:
+        error = committed.exception()
+        if error is None:
+            self._finish(batch)
+        elif isinstance(error, TreeStoreFull):
+            self._undo(batch, error)
+        else:
+            self._fail_for_ever(batch, error)
+        self._is_busy = False
+        self._commit_soon()
+
+    def _finish(self, batch: _Batch) -> None:
+        self._staging.keep()
+        self.committed.apply(batch.change)
+        if batch.entry.zxid_ceiling is not None:
+            self._zxid_ceiling = batch.entry.zxid_ceiling
+        for session in self._sessions.values():
+            session.call_watches(batch.change)
+        for write, outcome in batch.done:
+            if write.ends_session:
+                self._sessions.pop(write.session_id).end()
+            if not write.future.done():
+                write.future.set_result(outcome)
+
+    def _undo(self, batch: _Batch, error: TreeStoreFull) -> None:
+        """Nothing of the batch reached the file.  Only the end of a session goes on: it needs no room."""
+        self._staging.take_back()
+        for write, _ in reversed(batch.done):
+            if write.ends_session:
+                self._waiting.appendleft(write)
+            else:
+                _fail(write.future, error)
+
+    def _fail_for_ever(self, batch: _Batch, error: BaseException) -> None:
+        """The outcome is unknown: whatever is acknowledged from now on could contradict the file, so nothing is."""
+        self._staging.take_back()
+        self._failure = error if isinstance(error, TreeStoreError) else TreeStoreFailed(self._journal.path, repr(error))
+        for write in (*(write for write, _ in batch.done), *self._waiting):
+            _fail(write.future, self._failure)
+        self._waiting.clear()
+        for session in self._sessions.values():
+            session.end()
+        self._sessions.clear()
+
+
+def _fail(future: asyncio.Future[_Outcome], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,108 @@
+"""A session with the embedded tree: reads the committed table at once, hands writes to the home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.coordination.embedded.node_table import TreeChange
+from ottla.coordination.embedded.watches import WatchTable
+from ottla.coordination.tree import (
+    ANY_VERSION,
+    CreateNode,
+    DeleteNode,
+    Node,
+    NoNode,
+    Operation,
+    SessionLost,
+    SessionState,
+    SetNode,
+    Stat,
+    Watch,
+    check_path,
+)
+
+if TYPE_CHECKING:
+    from ottla.coordination.embedded.home import EmbeddedHome
+
+
+class EmbeddedSession:
+    """`coordination.tree.Tree` on an `EmbeddedHome`.  Never suspended: it is connected until it is lost."""
+
+    def __init__(self, home: EmbeddedHome, session_id: int) -> None:
+        self.session_id = session_id
+        self.state = SessionState.CONNECTED
+        self._home = home
+        self._watches = WatchTable()
+        self._listeners: list[Callable[[SessionState], None]] = []
+
+    def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
+        self._listeners.append(listener)
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        await self.multi([CreateNode(path, data, ephemeral)])
+
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
+        (stat,) = await self.multi([SetNode(path, data, version)])
+        assert stat is not None
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi([DeleteNode(path, version)])
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
+        self._demand_session()
+        return await self._home.write(self.session_id, operations)
+
+    async def get(self, path: str, *, watch: Watch | None = None) -> Node:
+        node = self._read(path)
+        if node is None:
+            raise NoNode(path)
+        if watch is not None:
+            self._watches.watch_data(path, watch)
+        return node
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        return [self._read(path) for path in paths]
+
+    async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
+        if self._read(path) is None:
+            raise NoNode(path)
+        if watch is not None:
+            self._watches.watch_children(path, watch)
+        return sorted(self._home.committed.children(path))
+
+    async def exists(self, path: str, *, watch: Watch | None = None) -> Stat | None:
+        node = self._read(path)
+        if watch is not None:
+            self._watches.watch_data(path, watch)
+        return None if node is None else node.stat
+
+    async def close(self) -> None:
+        if self.state is not SessionState.LOST:
+            await self._home.end_session(self.session_id)
+
+    def call_watches(self, change: TreeChange) -> None:
+        """The change is committed and readable: tell who waited for it."""
+        for watch in self._watches.take_for(change):
+            self._home.call_soon(watch)
+
+    def end(self) -> None:
+        """The session is over and its ephemeral nodes are gone."""
+        if self.state is SessionState.LOST:
+            return
+        self.state = SessionState.LOST
+        for listener in self._listeners:
+            self._home.call_soon(partial(listener, SessionState.LOST))
+        for watch in self._watches.take_all():
+            self._home.call_soon(watch)
+
+    def _read(self, path: str) -> Node | None:
+        self._demand_session(path)
+        check_path(path)
+        return self._home.committed.read(path)
+
+    def _demand_session(self, path: str = "/") -> None:
+        if self.state is SessionState.LOST:
+            raise SessionLost(path)

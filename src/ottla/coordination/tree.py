@@ -1,0 +1,223 @@
+"""The shared tree, in ZooKeeper's terms: the one interface of coordination.
+
+Small nodes under paths like `/brokers/topics/orders`.  A node is persistent, or ephemeral: then it goes with the
+session that made it, and has no children.  A change gets a *zxid* (change id), which rises with every change and is
+never given twice, not even after a crash; a node remembers the zxid of its creation (`czxid`) and of its last change
+(`mzxid`).
+
+Two homes implement it: `embedded` (this process, journalled on its disk) and ZooKeeper.  What is promised here is what
+the weaker of the two gives; `tests/contract` holds every promise against every home.
+
+* A write that returned is durable (except ephemeral nodes, which are memory) and visible to later reads of its session;
+  other sessions may see it a little later, but never in another order.
+* Readers never see half of a `multi`, nor a change that a crash could take back.
+* A watch is called at most once, on the event loop, after something under it changed or when the session is lost;
+  several changes may come as one call.  It says nothing about what happened: read again.
+* Writes of one session take effect in the order in which they were begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import ClassVar, Final, NamedTuple, Protocol
+
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+
+ANY_VERSION: Final = -1
+NO_OWNER: Final = 0
+NODE_BYTES_MAX: Final = (
+    1024 * 1024
+)  # ZooKeeper's jute.maxbuffer; a larger node would work in one home and not in the other
+
+Watch = Callable[[], None]
+
+
+class Stat(NamedTuple):
+    """What the tree knows of a node beside its data.
+
+    `version` counts the changes of the data (0 at creation); `ephemeral_owner` is a session id or `NO_OWNER`.
+    """
+
+    version: int
+    czxid: int
+    mzxid: int
+    ephemeral_owner: int
+    ctime_ms: int
+    children_count: int
+
+
+class Node(NamedTuple):
+    data: bytes
+    stat: Stat
+
+
+class CreateNode(NamedTuple):
+    """Make a node; its parent must exist and be persistent."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+
+
+class SetNode(NamedTuple):
+    """Replace the data of a node that has this version."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+class DeleteNode(NamedTuple):
+    """Remove a node that has this version and no children."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+class CheckNode(NamedTuple):
+    """Change nothing, but let the whole `multi` fail unless the node exists with this version."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+Operation = CreateNode | SetNode | DeleteNode | CheckNode
+
+
+class SessionState(Enum):
+    CONNECTED = "connected"
+    """Reads and writes work, ephemeral nodes stand."""
+
+    SUSPENDED = "suspended"
+    """No contact; the session may or may not outlive this.  Whoever leads by it stops acknowledging."""
+
+    LOST = "lost"
+    """For ever: ephemeral nodes are gone, watches were called for the last time, every call raises `SessionLost`."""
+
+
+class TreeError(OttlaError):
+    """A tree operation failed.  `operation_index` is its place in a `multi`, of which then nothing was done."""
+
+    about: ClassVar[str] = "failed"
+
+    def __init__(self, path: str, *, operation_index: int | None = None, hint: str | None = None) -> None:
+        super().__init__(f"{path} {self.about}", hint=hint)
+        self.path = path
+        self.operation_index = operation_index
+
+
+class NodeExists(TreeError):
+    about = "exists already"
+
+
+class NoNode(TreeError):
+    about = "does not exist"
+
+
+class BadVersion(TreeError):
+    about = "was changed by somebody else since it was read"
+
+
+class NotEmpty(TreeError):
+    about = "has children"
+
+
+class NoChildrenForEphemerals(TreeError):
+    about = "is ephemeral or below an ephemeral node: no child can be made"
+
+
+class NodeTooLarge(TreeError):
+    about = f"would hold more than {NODE_BYTES_MAX} bytes"
+
+
+class SessionLost(TreeError):
+    """The session ended: drop everything that was cached through it, connect anew, register anew."""
+
+    error_code = ErrorCode.BROKER_NOT_AVAILABLE
+    about = "cannot be reached: the session with the tree is over"
+
+
+class ConnectionLoss(TreeError):
+    """The answer did not come: the operation may have happened or not.  Read before deciding anything."""
+
+    error_code = ErrorCode.REQUEST_TIMED_OUT
+    about = "has an unknown outcome: the connection to the tree broke"
+
+
+class Tree(Protocol):
+    """One session with the tree."""
+
+    @property
+    def session_id(self) -> int:
+        """The owner of this session's ephemeral nodes; never used again by another session."""
+        ...
+
+    @property
+    def state(self) -> SessionState: ...
+
+    def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
+        """Call `listener` on the event loop at every later change of `state`."""
+        ...
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Make a node.  Raises NodeExists, NoNode (no parent), NoChildrenForEphemerals, NodeTooLarge."""
+        ...
+
+    async def get(self, path: str, *, watch: Watch | None = None) -> Node:
+        """Read a node; the watch is called when it is changed or deleted.  Raises NoNode, and then sets no watch."""
+        ...
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """Read many nodes in as few round trips as the home can; None where there is none.  Not one moment in time."""
+        ...
+
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
+        """Replace the data if the node has this version (or `ANY_VERSION`).
+
+        Raises NoNode, BadVersion, NodeTooLarge.
+        """
+        ...
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Remove a node.  Raises NoNode, BadVersion, NotEmpty."""
+        ...
+
+    async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
+        """Names of the children, sorted.  The watch is called when one comes or goes, or the node itself goes.
+
+        Raises NoNode, and then sets no watch.
+        """
+        ...
+
+    async def exists(self, path: str, *, watch: Watch | None = None) -> Stat | None:
+        """The node's Stat or None.  The watch is called when it is created, changed or deleted."""
+        ...
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
+        """Do all operations in order under one zxid, or none.  A `SetNode` results in its new Stat, the others in None.
+
+        Raises the error of the first operation that fails, which sees the effects of those before it.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End the session: its ephemeral nodes go, its state becomes LOST."""
+        ...
+
+
+def check_path(path: str) -> None:
+    """Raise `ValueError` unless `path` is absolute and plain; all paths are made by our own code."""
+    if path == "/":
+        return
+    names = path.split("/")
+    if names[0] or len(names) < 2 or any(name in {"", ".", ".."} for name in names[1:]) or not path.isprintable():
+        raise ValueError(
+            f"{path!r} is not a tree path: it must be absolute, printable, and have no part that is empty, '.' or '..'"
+        )
+
+
+def parent_of(path: str) -> str:
+    """The path above; the root's parent is itself."""
+    return path.rpartition("/")[0] or "/"

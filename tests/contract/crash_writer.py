@@ -1,0 +1,46 @@
+"""Writes to an embedded tree until it is killed, and says on its output what was acknowledged, a line each.
+
+Line: path, version, mzxid.  Eight writers at once, so that commits carry several writes.  Every fourth write is an
+ephemeral node: its change id must not come again, although the node itself may not survive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.tree import CreateNode, SetNode, Tree
+from ottla.runtime.event_loop import run
+
+WRITERS_COUNT = 8
+
+
+def say(line: str) -> None:
+    os.write(1, (line + "\n").encode())
+
+
+async def write_for_ever(tree: Tree, writer: int) -> None:
+    path = f"/writer-{writer}"
+    await tree.create(path)
+    number = 0
+    while True:
+        number += 1
+        ephemeral = number % 4 == 0
+        await tree.multi([CreateNode(f"{path}/{number}", b"x" * 50, ephemeral), SetNode(path, str(number).encode())])
+        for written in (f"{path}/{number}", path):
+            node = await tree.get(written)
+            kind = "ephemeral" if node.stat.ephemeral_owner else "persistent"
+            say(f"{written} {node.stat.version} {node.stat.mzxid} {kind}")
+
+
+async def main(path: str) -> None:
+    home = await EmbeddedHome.open(path)
+    tree = await home.connect()
+    say(f"session {tree.session_id}")
+    await asyncio.gather(*(write_for_ever(tree, writer) for writer in range(WRITERS_COUNT)))
+
+
+if __name__ == "__main__":
+    run(main(sys.argv[1]))

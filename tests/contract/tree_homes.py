@@ -1,0 +1,67 @@
+"""What the contract suite needs of a place that keeps a tree, and the places that there are."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.tree import Tree
+
+SETTLE_S_MAX: Final = 10.0
+
+
+class RunningHome(Protocol):
+    """A home that is up."""
+
+    async def connect(self) -> Tree: ...
+
+
+class TreeHome(Protocol):
+    """A tree that survives being stopped."""
+
+    def running(self) -> AbstractAsyncContextManager[RunningHome]:
+        """Start the home, and stop it in good order; all sessions end with it."""
+        ...
+
+    def crash_writer_command(self) -> list[str]:
+        """The command of a process that writes as `crash_writer` says, and takes the home down when it is killed."""
+        ...
+
+
+class EmbeddedTreeHome:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[RunningHome]:
+        home = await EmbeddedHome.open(str(self.path))
+        try:
+            yield home
+        finally:
+            await home.close()
+
+    def running(self) -> AbstractAsyncContextManager[RunningHome]:
+        return self._running()
+
+    def crash_writer_command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.contract.crash_writer", str(self.path)]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until `condition` holds; a home that needs longer than the limit fails the test."""
+    async with asyncio.timeout(SETTLE_S_MAX):
+        while not condition():  # noqa: ASYNC110 (what is awaited may be any state of a tree)
+            await asyncio.sleep(0.001)
+
+
+async def settle(tree: Tree) -> None:
+    """Give callbacks that should not come the chance to come: after a write of the same session they are overdue."""
+    await tree.create("/settled")
+    await tree.delete("/settled")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
