@@ -46,9 +46,6 @@ SOCKET_SEND_BUFFER_BYTES: Final = int32(
 SOCKET_RECEIVE_BUFFER_BYTES: Final = int32(
     "socket.receive.buffer.bytes", 100 * KIB, "SO_RCVBUF of accepted sockets; -1 leaves it to the system.", minimum=-1
 )
-SOCKET_LISTEN_BACKLOG_SIZE: Final = int32(
-    "socket.listen.backlog.size", 50, "How many connections may wait to be accepted.", minimum=1
-)
 CONNECTIONS_MAX_IDLE_MS: Final = int64(
     "connections.max.idle.ms",
     10 * MINUTE_MS,
@@ -180,7 +177,6 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         SOCKET_REQUEST_MAX_BYTES,
         SOCKET_SEND_BUFFER_BYTES,
         SOCKET_RECEIVE_BUFFER_BYTES,
-        SOCKET_LISTEN_BACKLOG_SIZE,
         CONNECTIONS_MAX_IDLE_MS,
         MAX_CONNECTIONS,
         QUEUED_MAX_REQUEST_BYTES,

@@ -1,0 +1,81 @@
+"""Addresses as Kafka writes them (`PLAINTEXT://host:port`) and as people do (`host:port`)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ottla.model.errors import ConfigError
+
+DEFAULT_LISTENER_NAME: Final = "PLAINTEXT"
+PORT_MAX: Final = 65_535
+_ADDRESS_HINT: Final = "write HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; port 0 takes a free one"
+
+
+class Listener(NamedTuple):
+    """An address to listen on, or to tell clients.  An empty host is every interface, port 0 a free one."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it.  A name other than `localhost` is not taken on its word."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
+    """`HOST:PORT` or `[IPv6]:PORT`.  Raises `ConfigError`."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon:
+        raise ConfigError(f"{text!r} is not an address: the port is missing", hint=_ADDRESS_HINT)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(f"{text!r} is not an address: an IPv6 host stands in brackets", hint=_ADDRESS_HINT)
+    if not port.isascii() or not port.isdigit() or int(port[:6]) > PORT_MAX or len(port) > 5:
+        raise ConfigError(f"{text!r} is not an address: {port!r} is not a port", hint=_ADDRESS_HINT)
+    if any(character.isspace() or character in "/,[]@" for character in host):
+        raise ConfigError(f"{text!r} is not an address: {host!r} is not a host", hint=_ADDRESS_HINT)
+    return Listener(name, host, int(port))
+
+
+def parse_listeners(text: str, *, setting: str) -> tuple[Listener, ...]:
+    """Kafka's comma-separated `NAME://host:port` list.  Raises `ConfigError` that names `setting`."""
+    found: list[Listener] = []
+    for part in text.split(","):
+        name, separator, address = part.strip().partition("://")
+        if not separator or not name:
+            raise ConfigError(
+                f"{setting}: {part.strip()!r} is not a listener", hint="write NAME://host:port, with commas between"
+            )
+        listener = parse_address(address, name=name.upper())
+        if any(listener.name == other.name for other in found):
+            raise ConfigError(f"{setting}: the listener name {listener.name} is used twice", hint="rename one")
+        found.append(listener)
+    return tuple(found)
+
+
+def parse_protocol_map(text: str) -> Mapping[str, str]:
+    """Kafka's `listener.security.protocol.map`: `NAME:PROTOCOL`, with commas between."""
+    protocols: dict[str, str] = {}
+    for part in text.split(","):
+        name, colon, protocol = part.strip().partition(":")
+        if not colon or not name or not protocol:
+            raise ConfigError(
+                f"listener.security.protocol.map: {part.strip()!r} is not a pair",
+                hint="write NAME:PROTOCOL, with commas between",
+            )
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols

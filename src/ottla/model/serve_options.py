@@ -1,0 +1,114 @@
+"""What a broker is started with, worked out and checked before anything is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.model.broker_settings import (
+    ADVERTISED_LISTENERS,
+    CONTROLLER_LISTENER_NAMES,
+    LISTENER_SECURITY_PROTOCOL_MAP,
+    LISTENERS,
+    LOG_DIRS,
+)
+from ottla.model.errors import ConfigError
+from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_listeners, parse_protocol_map
+from ottla.model.settings import BrokerSettings
+
+DEFAULT_DATA_DIR: Final = "ottla-data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Everything that `serve` needs.  Of `listeners` there is at least one; port 0 takes a free port.
+
+    `advertised` holds the addresses that clients are told, by listener name; a listener without one tells each client
+    the address that this client reached.
+    """
+
+    settings: BrokerSettings
+    data_dir: str
+    listeners: tuple[Listener, ...]
+    advertised: tuple[Listener, ...] = field(default=())
+
+
+def serve_options(
+    settings: BrokerSettings,
+    *,
+    data_dir: str | None = None,
+    listen: tuple[Listener, ...] = (),
+    insecure_listen: bool = False,
+) -> ServeOptions:
+    """The options that follow from settings and flags; flags win.  Raises `ConfigError`."""
+    listeners = listen or _configured_listeners(settings)
+    for listener in listeners:
+        if not listener.is_loopback and not insecure_listen:
+            raise _refuse_open_listener(listener)
+    return ServeOptions(
+        settings=settings,
+        data_dir=_data_dir(settings) if data_dir is None else data_dir,
+        listeners=listeners,
+        advertised=_advertised(settings, listeners),
+    )
+
+
+def _configured_listeners(settings: BrokerSettings) -> tuple[Listener, ...]:
+    protocols = parse_protocol_map(settings[LISTENER_SECURITY_PROTOCOL_MAP])
+    left_out = {name.upper() for name in settings[CONTROLLER_LISTENER_NAMES]}
+    found = [each for each in parse_listeners(settings[LISTENERS], setting="listeners") if each.name not in left_out]
+    if not found:
+        raise ConfigError(
+            "listeners: only the controller's listeners are left",
+            hint="add one for clients: PLAINTEXT://127.0.0.1:9092",
+        )
+    for listener in found:
+        protocol = protocols.get(listener.name, listener.name)
+        if protocol != DEFAULT_LISTENER_NAME:
+            raise ConfigError(
+                f"listeners: {listener.name} asks for {protocol}, and only PLAINTEXT is offered",
+                hint="TLS and SASL are not there yet: listen on loopback, or behind a proxy that guards it",
+            )
+    return tuple(found)
+
+
+def _refuse_open_listener(listener: Listener) -> ConfigError:
+    where = listener.host or "every interface"
+    return ConfigError(
+        f"refused to listen on {where}: whoever reaches port {listener.port} could read and write everything, "
+        "without password or encryption",
+        hint="listen on 127.0.0.1, or accept it with --insecure-listen",
+    )
+
+
+def _advertised(settings: BrokerSettings, listeners: tuple[Listener, ...]) -> tuple[Listener, ...]:
+    text = settings[ADVERTISED_LISTENERS]
+    if text is None:
+        return ()
+    advertised = parse_listeners(text, setting="advertised.listeners")
+    names = {listener.name for listener in listeners}
+    left_out = {name.upper() for name in settings[CONTROLLER_LISTENER_NAMES]}
+    for each in advertised:
+        if not each.host or each.host in {"0.0.0.0", "::"} or each.port == 0:
+            raise ConfigError(
+                f"advertised.listeners: {each} is no address that a client can reach", hint="name a host and a port"
+            )
+        if each.name not in names and each.name not in left_out:
+            raise ConfigError(
+                f"advertised.listeners: {each.name} is not among the listeners {', '.join(sorted(names))}",
+                hint="use the same names in listeners and advertised.listeners",
+            )
+    return tuple(each for each in advertised if each.name in names)
+
+
+def _data_dir(settings: BrokerSettings) -> str:
+    text = settings[LOG_DIRS]
+    if text is None:
+        return DEFAULT_DATA_DIR
+    directories = [part.strip() for part in text.split(",") if part.strip()]
+    if len(directories) != 1:
+        raise ConfigError(
+            f"log.dirs names {len(directories)} directories, and a broker has one",
+            hint="run a broker for each disk, or join the disks below one file system",
+        )
+    return directories[0]

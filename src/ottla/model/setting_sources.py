@@ -1,0 +1,138 @@
+"""Which of several given values holds: command line, then environment, then file, then default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.model.broker_settings import BROKER_SETTINGS
+from ottla.model.errors import ConfigError
+from ottla.model.kafka_keys import IGNORED_KAFKA_KEYS, is_guard_key, is_ignored_kafka_key
+from ottla.model.nearest import nearest_name
+from ottla.model.setting import AnySetting, SettingValue, Source
+from ottla.model.settings import BrokerSettings, Given
+from ottla.model.topic_settings import SYNONYMS
+
+ENVIRONMENT_PREFIX: Final = "OTTLA_"
+_UNGUARDED: Final = "TLS, SASL and authorizers are not there yet: whoever connects may do everything"
+
+
+class RawSetting(NamedTuple):
+    """A name and a text as somebody wrote them; `origin` says where: `server.properties line 3`."""
+
+    name: str
+    text: str
+    origin: str
+
+
+class Notice(NamedTuple):
+    """Something that the operator should know before the start: the name of an event and its facts."""
+
+    event: str
+    facts: Mapping[str, str]
+
+    @property
+    def is_warning(self) -> bool:
+        """A key of Kafka's that has no effect is no cause for alarm, unless it was to keep others out."""
+        return self.event != "setting.ignored" or self.facts["reason"] == _UNGUARDED
+
+
+class _Name(NamedTuple):
+    setting: AnySetting
+    is_alias: bool
+
+
+_NAMES: Final[Mapping[str, _Name]] = {
+    **{setting.name: _Name(setting, False) for setting in BROKER_SETTINGS.values()},
+    **{alias: _Name(setting, True) for setting in BROKER_SETTINGS.values() for alias in setting.aliases},
+}
+
+
+def resolve(layers: Sequence[Iterable[RawSetting]]) -> tuple[BrokerSettings, list[Notice]]:
+    """Settings from layers, the strongest first.
+
+    Unknown names and Kafka's names that we ignore become notices; a value that cannot be used raises
+    `ConfigError`, even where a stronger layer hides it, because the next start would fall over it.
+    """
+    given: dict[str, Given] = {}
+    notices: list[Notice] = []
+    for layer in layers:
+        for name, found in _read_layer(layer, notices).items():
+            given.setdefault(name, found)
+    return BrokerSettings(given), notices
+
+
+def from_environment(environment: Mapping[str, str]) -> tuple[list[RawSetting], list[Notice]]:
+    """Settings as `OTTLA_LOG_SEGMENT_BYTES`.
+
+    Other variables share the prefix, so one that is no setting is noticed only when it looks like a slip.
+    """
+    known = {_variable(name): name for name in (*_NAMES, *IGNORED_KAFKA_KEYS)}
+    found: list[RawSetting] = []
+    notices: list[Notice] = []
+    for variable, text in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        name = known.get(variable)
+        if name is not None:
+            found.append(RawSetting(name, text, f"environment {variable}"))
+            continue
+        nearest = nearest_name(variable, map(_variable, _NAMES))
+        if nearest is not None:
+            notices.append(Notice("setting.unknown", {"name": variable, "origin": "environment", "nearest": nearest}))
+    return found, notices
+
+
+def from_command_line(assignments: Iterable[str]) -> list[RawSetting]:
+    """Settings as `--set log.segment.bytes=1048576`."""
+    found: list[RawSetting] = []
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(
+                f"--set {assignment!r} has no '='", hint="write --set name=value, such as num.partitions=4"
+            )
+        found.append(RawSetting(name.strip(), text, "command line"))
+    return found
+
+
+def _read_layer(layer: Iterable[RawSetting], notices: list[Notice]) -> dict[str, Given]:
+    """The last of equal names wins, as in Java's properties; a name wins over its older names."""
+    by_name: dict[str, Given] = {}
+    by_alias: dict[str, Given] = {}
+    for raw in layer:
+        known = _NAMES.get(raw.name)
+        if known is None:
+            notices.append(_notice_of_unused(raw))
+            continue
+        target = by_alias if known.is_alias else by_name
+        if known.setting.name in target:
+            notices.append(Notice("setting.repeated", {"name": raw.name, "origin": raw.origin}))
+        target[known.setting.name] = Given(_parse(known.setting, raw), Source.STATIC_BROKER, raw.origin)
+    return {**by_alias, **by_name}
+
+
+def _parse(setting: AnySetting, raw: RawSetting) -> SettingValue:
+    try:
+        return setting.parse(raw.text)
+    except ConfigError as error:
+        raise ConfigError(f"{error} ({raw.origin})", hint=error.hint) from None
+
+
+def _notice_of_unused(raw: RawSetting) -> Notice:
+    if is_ignored_kafka_key(raw.name):
+        reason = _UNGUARDED if is_guard_key(raw.name) else "it has no effect here"
+        return Notice("setting.ignored", {"name": raw.name, "origin": raw.origin, "reason": reason})
+    nearest = _meant(raw.name)
+    facts = {"name": raw.name, "origin": raw.origin}
+    return Notice("setting.unknown", facts if nearest is None else {**facts, "nearest": nearest})
+
+
+def _meant(name: str) -> str | None:
+    """What was probably meant: the broker's name for a topic's setting, or the nearest spelling."""
+    synonyms = SYNONYMS.get(name)
+    return synonyms[0].setting.name if synonyms else nearest_name(name, _NAMES)
+
+
+def _variable(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")

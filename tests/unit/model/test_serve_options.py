@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.model.errors import ConfigError
+from ottla.model.listener import Listener, parse_address
+from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options
+from ottla.model.settings import BrokerSettings
+
+
+def test_broker_listens_on_loopback_unless_told_otherwise() -> None:
+    options = serve_options(BrokerSettings())
+    assert options.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
+    assert options.data_dir == DEFAULT_DATA_DIR
+    assert options.advertised == ()
+
+
+def test_flags_win_over_settings() -> None:
+    settings = BrokerSettings.of({"listeners": "PLAINTEXT://127.0.0.1:1", "log.dirs": "/from/file"})
+    options = serve_options(settings, data_dir="/from/flag", listen=(parse_address("localhost:0"),))
+    assert options.listeners == (Listener("PLAINTEXT", "localhost", 0),)
+    assert options.data_dir == "/from/flag"
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9092", ":9092", "10.1.2.3:9092", "[::]:9092", "example.com:9092"])
+def test_open_address_is_refused_and_the_hint_names_the_flag(address: str) -> None:
+    with pytest.raises(ConfigError, match="refused to listen") as caught:
+        serve_options(BrokerSettings(), listen=(parse_address(address),))
+    assert caught.value.hint is not None
+    assert "--insecure-listen" in caught.value.hint
+    accepted = serve_options(BrokerSettings(), listen=(parse_address(address),), insecure_listen=True)
+    assert accepted.listeners == (parse_address(address),)
+
+
+def test_open_address_in_a_file_is_refused_too() -> None:
+    with pytest.raises(ConfigError, match="every interface"):
+        serve_options(BrokerSettings.of({"listeners": "PLAINTEXT://:9092"}))
+
+
+def test_controllers_listener_is_left_out() -> None:
+    settings = BrokerSettings.of(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://:9093",
+            "controller.listener.names": "CONTROLLER",
+            "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        }
+    )
+    options = serve_options(settings)
+    assert options.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
+    assert options.advertised == (Listener("PLAINTEXT", "localhost", 9092),)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"listeners": "SSL://127.0.0.1:9092"}, "only PLAINTEXT"),
+        ({"listeners": "A://127.0.0.1:1", "listener.security.protocol.map": "A:SASL_SSL"}, "only PLAINTEXT"),
+        ({"controller.listener.names": "PLAINTEXT"}, "only the controller's"),
+        ({"advertised.listeners": "PLAINTEXT://:9092"}, "no address that a client can reach"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "no address that a client can reach"),
+        ({"advertised.listeners": "PLAINTEXT://h:0"}, "no address that a client can reach"),
+        ({"advertised.listeners": "OTHER://h:1"}, "not among the listeners"),
+        ({"log.dirs": "/a,/b"}, "2 directories"),
+        ({"log.dirs": " "}, "0 directories"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_anything_is_opened(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        serve_options(BrokerSettings.of(given))
+    assert caught.value.hint
+
+
+def test_own_listener_name_with_a_plaintext_protocol_is_served() -> None:
+    settings = BrokerSettings.of(
+        {"listeners": "INSIDE://127.0.0.1:1", "listener.security.protocol.map": "INSIDE:PLAINTEXT"}
+    )
+    assert serve_options(settings).listeners == (Listener("INSIDE", "127.0.0.1", 1),)
