@@ -1,0 +1,101 @@
+"""The thread that syncs files, and its hand-over with the event loop.
+
+One plan is under way at a time (group commit): what is appended meanwhile rides the next one.  The scheduler
+(storage/flush.py) decides what and when; this shell executes and reports back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+from ottla.runtime.disk import Disk
+from ottla.storage.flush import FlushPlan, FlushScheduler
+
+log = logging.getLogger(__name__)
+
+
+class Flusher:
+    """Drives a `FlushScheduler`.  `poke` after appends; `on_flushed` is called on the loop after each flush."""
+
+    def __init__(
+        self,
+        scheduler: FlushScheduler,
+        disk: Disk,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        on_flushed: Callable[[OSError | None], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._disk = disk
+        self._clock = clock
+        self._loop = loop
+        self._on_flushed = on_flushed
+        self._plans: queue.SimpleQueue[FlushPlan | None] = queue.SimpleQueue()
+        self._is_poked = False
+        self._is_busy = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Something may be due: look at the end of this turn, so that all its appends ride one flush."""
+        if not self._is_poked and not self._is_busy:
+            self._is_poked = True
+            self._loop.call_soon(self._kick)
+
+    async def stop(self) -> None:
+        """Wait for the flush under way and end the thread."""
+        await self._idle.wait()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._plans.put(None)
+        self._thread.join()
+
+    def _kick(self) -> None:
+        self._is_poked = False
+        if self._is_busy:
+            return
+        now_ms = self._clock.monotonic_ms()
+        plan = self._scheduler.plan(now_ms)
+        if plan is not None:
+            self._is_busy = True
+            self._idle.clear()
+            self._plans.put(plan)
+            return
+        due_ms = self._scheduler.next_due_ms(now_ms)
+        if due_ms is not None and self._timer is None:
+            self._timer = self._loop.call_later(max(due_ms - now_ms, 1) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.poke()
+
+    def _run(self) -> None:
+        """The thread: it touches only the plan's files, never a log's state."""
+        while (plan := self._plans.get()) is not None:
+            error: OSError | None = None
+            try:
+                plan.execute(self._disk)
+            except OSError as failure:
+                error = failure
+            self._loop.call_soon_threadsafe(self._complete, plan, error)
+
+    def _complete(self, plan: FlushPlan, error: OSError | None) -> None:
+        self._is_busy = False
+        self._idle.set()
+        if error is not None:
+            log.error("flush.failed", extra=fields(error=str(error)))
+        self._scheduler.complete(plan, error, self._clock.monotonic_ms())
+        # Start the next flush before the answers of this one are sent: the disk works while we send.
+        self._kick()
+        self._on_flushed(error)

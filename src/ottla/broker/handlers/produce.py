@@ -1,0 +1,188 @@
+"""Produce (key 0), v3-v9.
+
+Each partition's batch is checked by its head and CRC (broker/batch_rules.py), stamped and appended as it came.
+acks=0 answers nothing, and an error closes the connection; acks=1 and acks=all answer when the batch is below
+the partition's high watermark, which on one replica is the log's stable end.  Errors are per partition.
+A request that waits past its time-out answers REQUEST_TIMED_OUT: the outcome of its batches is then unknown.
+
+Versions 0-2 (message formats before v2) are advertised, because old librdkafka turns compression off without
+them, and answered by closing the connection (docs/compatibility.md).
+Not done: transactional batches (INVALID_TXN_STATE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.batch_rules import batch_error
+from ottla.broker.connection import Answer, Connection
+from ottla.broker.partition import Partition
+from ottla.broker.partition_table import PartitionTable
+from ottla.broker.ready_connections import ReadyConnections
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.protocol.produce import read_produce, write_produce_response
+from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
+from ottla.runtime.clock import Clock
+
+# index, error code, base offset, log append time, log start offset, error message
+PartitionResult = tuple[int, int, int, int, int, str | None]
+TopicResult = tuple[bytes, list[PartitionResult]]
+
+_NO_OFFSET: Final = -1
+_ACKS_ALL: Final = -1
+_ACKS_LEGAL: Final = frozenset({-1, 0, 1})
+_ONE_BATCH: Final = "exactly one record batch of format v2, with a consistent head, is taken for each partition"
+
+# Plain ints: they are compared and packed for every batch.
+_NONE: Final = int(ErrorCode.NONE)
+_TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
+_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+_NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
+_INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
+_INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
+_INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
+
+
+class WaitingProduce:
+    """A produce request of which some batches are not below the high watermark yet."""
+
+    __slots__ = ("_answer", "_correlation_id", "_deadline_ms", "_ready", "_slots", "_topics", "_version", "_waits_for")
+
+    def __init__(self, ready: ReadyConnections, correlation_id: int, version: int, deadline_ms: int) -> None:
+        self._ready = ready
+        self._correlation_id = correlation_id
+        self._version = version
+        self._deadline_ms = deadline_ms
+        self._answer: Answer | None = None
+        self._topics: list[TopicResult] = []
+        # (topic, partition) places in `_topics`, by slot.
+        self._slots: list[tuple[int, int]] = []
+        self._waits_for = 0
+
+    def add_slot(self, topic_place: int, partition_place: int) -> int:
+        """A batch to wait for; returns its slot."""
+        self._slots.append((topic_place, partition_place))
+        self._waits_for += 1
+        return len(self._slots) - 1
+
+    def park(self, answer: Answer, topics: list[TopicResult]) -> None:
+        self._answer = answer
+        self._topics = topics
+
+    def is_late(self, now_ms: int) -> bool:
+        return self._waits_for > 0 and now_ms >= self._deadline_ms
+
+    def on_stable(self, slot: int) -> None:
+        self._waits_for -= 1
+        if self._waits_for == 0:
+            self._complete()
+
+    def on_failed(self, slot: int, error_code: int) -> None:
+        topic_place, partition_place = self._slots[slot]
+        results = self._topics[topic_place][1]
+        results[partition_place] = (results[partition_place][0], error_code, _NO_OFFSET, -1, _NO_OFFSET, None)
+        self.on_stable(slot)
+
+    def on_late(self) -> None:
+        """Answer now; what becomes stable later finds nobody waiting."""
+        for topic_place, partition_place in self._slots:
+            results = self._topics[topic_place][1]
+            results[partition_place] = (results[partition_place][0], _TIMED_OUT, _NO_OFFSET, -1, _NO_OFFSET, None)
+        self._waits_for = 0
+        self._complete()
+
+    def _complete(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is None or answer.connection.is_closed:
+            return
+        answer.complete((write_produce_response(self._correlation_id, self._version, self._topics),))
+        self._ready.add(answer.connection)
+
+
+class ProduceHandler:
+    """Appends batches; one instance serves all connections."""
+
+    __slots__ = ("_clock", "_partitions", "_poke_flusher", "_ready")
+
+    def __init__(
+        self,
+        partitions: PartitionTable,
+        ready: ReadyConnections,
+        clock: Clock,
+        poke_flusher: Callable[[], None],
+    ) -> None:
+        self._partitions = partitions
+        self._ready = ready
+        self._clock = clock
+        self._poke_flusher = poke_flusher
+
+    def handle(
+        self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
+    ) -> None:
+        """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed."""
+        request = read_produce(view, position, end, version)
+        acks = request.acks
+        now_ms = self._clock.now_ms()
+        topics: list[TopicResult] = []
+        waiting: WaitingProduce | None = None
+        failure = _NONE
+        for name_bytes, wanted in request.topics:
+            results: list[PartitionResult] = []
+            topics.append((name_bytes, results))
+            for index, start, stop in wanted:
+                partition = self._partitions.get(name_bytes, index)
+                if partition is None:
+                    failure = self._partitions.absence_error(name_bytes, index)
+                    results.append((index, failure, _NO_OFFSET, -1, _NO_OFFSET, None))
+                    continue
+                error, message, base_offset, required_end = _append(partition, view, start, stop, version, acks, now_ms)
+                if error:
+                    failure = error
+                    results.append((index, error, _NO_OFFSET, -1, _NO_OFFSET, message))
+                    continue
+                results.append((index, _NONE, base_offset, -1, partition.log.log_start_offset, None))
+                if acks and required_end > partition.high_watermark:
+                    if waiting is None:
+                        deadline_ms = now_ms + max(request.timeout_ms, 0)
+                        waiting = WaitingProduce(self._ready, correlation_id, version, deadline_ms)
+                    partition.park_produce(required_end, waiting, waiting.add_slot(len(topics) - 1, len(results) - 1))
+        self._poke_flusher()
+        if not acks:
+            if failure:
+                # The only way to tell a client that wants no answers.
+                connection.close(f"a produce with acks=0 failed: {ErrorCode(failure).name}")
+        elif waiting is None:
+            connection.answer_now(write_produce_response(correlation_id, version, topics))
+        else:
+            waiting.park(connection.park(exclusive=False), topics)
+
+
+def _append(
+    partition: Partition, view: memoryview, start: int, stop: int, version: int, acks: int, now_ms: int
+) -> tuple[int, str | None, int, int]:
+    """Check and append one partition's records: (error code, message, base offset, end to wait for)."""
+    if acks not in _ACKS_LEGAL:
+        return _INVALID_ACKS, None, _NO_OFFSET, _NO_OFFSET
+    if stop - start < BATCH_OVERHEAD_BYTES:
+        return _INVALID_RECORD, _ONE_BATCH, _NO_OFFSET, _NO_OFFSET
+    log = partition.log
+    batch = view[start:stop]
+    header = HEADER.unpack_from(batch)
+    error = batch_error(batch, header, version)
+    if error:
+        return error, _ONE_BATCH if error == _INVALID_RECORD else None, _NO_OFFSET, _NO_OFFSET
+    config = log.config
+    if stop - start > config.max_message_bytes:
+        return _TOO_LARGE, None, _NO_OFFSET, _NO_OFFSET
+    if header[8] > now_ms + config.message_timestamp_after_max_ms:
+        return _INVALID_TIMESTAMP, None, _NO_OFFSET, _NO_OFFSET
+    if acks == _ACKS_ALL and config.min_insync_replicas > 1:
+        # This broker is the only in-sync replica.
+        return _NOT_ENOUGH_REPLICAS, None, _NO_OFFSET, _NO_OFFSET
+    try:
+        base_offset = log.append(batch, header, now_ms)
+    except OttlaError as refused:
+        return refused.error_code, None, _NO_OFFSET, _NO_OFFSET
+    return _NONE, None, base_offset, base_offset + header[6] + 1

@@ -1,0 +1,41 @@
+"""Limits of the broker's shell that are not settings.  Memory is taken within them, never on a peer's word."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# A connection starts with this receive buffer.  Pages of a fresh bytearray cost nothing until they are written.
+RECEIVE_BUFFER_BYTES: Final = 64 * KIB
+
+# After a large frame a buffer up to this size is kept for the next one: batches of 1 MB come one after another.
+RECEIVE_BUFFER_KEPT_BYTES: Final = 2 * MIB
+
+# Receive buffers grown beyond their first size, over all connections; connections wait for room beyond it.
+RECEIVE_BUDGET_BYTES: Final = 512 * MIB
+
+# The smallest request: api key, version, correlation id (a header v0 without client id).
+REQUEST_BYTES_MIN: Final = 8
+
+# Produce requests of one connection whose answers wait for a flush.  Clients keep 5; load tests a few hundred.
+ANSWERS_PENDING_MAX: Final = 4_096
+
+# One turn of the loop sends at most this much for one connection, then lets the others have theirs.
+SEND_TURN_BYTES: Final = 4 * MIB
+
+# A frame that began must be whole after this long, and a peer must take some byte of its answer within it.
+STALLED_PEER_MS: Final = 30_000
+
+# Fetches that wait, over all connections; beyond it a fetch is answered at once with what there is.
+PARKED_FETCHES_MAX: Final = 100_000
+
+# How often connections are looked at for idleness and stalls, and parked produces for their time-out.
+SWEEP_INTERVAL_MS: Final = 500
+
+# A stopping broker waits this long for answers under way.
+DRAIN_MS: Final = 5_000
+
+LISTEN_BACKLOG: Final = 1_024
+ACCEPTS_PER_TURN: Final = 64

@@ -1,0 +1,173 @@
+"""The listening socket: accepts connections, bounds their number, and sweeps out idle and stalled ones."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.broker.connection import Connection, Router
+from ottla.broker.limits import (
+    ACCEPTS_PER_TURN,
+    LISTEN_BACKLOG,
+    RECEIVE_BUDGET_BYTES,
+    STALLED_PEER_MS,
+    SWEEP_INTERVAL_MS,
+)
+from ottla.broker.receive_budget import ReceiveBudget
+from ottla.model.errors import ConfigError
+from ottla.observe.events import fields
+
+log = logging.getLogger(__name__)
+
+# Out of descriptors or memory: accepting again at once would spin.
+_ACCEPT_PAUSE_S = 0.1
+_ACCEPT_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class ConnectionLimits(NamedTuple):
+    """The settings that bound connections; a buffer size of -1 leaves the operating system's."""
+
+    connections_max: int
+    request_bytes_max: int
+    idle_ms_max: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; `ConfigError` tells why the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(LISTEN_BACKLOG)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error}",
+            hint="another broker may run there: choose another port with --listen, or port 0 for a free one",
+        ) from error
+    listening.setblocking(False)
+    return listening
+
+
+class Listener:
+    """One listening socket and the connections that came by it."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        router: Router,
+        limits: ConnectionLimits,
+        on_sweep: Callable[[], None],
+    ) -> None:
+        self._listening = listening
+        self._loop = loop
+        self._router = router
+        self._limits = limits
+        self._on_sweep = on_sweep
+        self._budget = ReceiveBudget(RECEIVE_BUDGET_BYTES)
+        self._connections: dict[Connection, None] = {}
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self.address: tuple[str, int] = listening.getsockname()[:2]
+
+    @property
+    def connections_count(self) -> int:
+        return len(self._connections)
+
+    def start(self) -> None:
+        self._loop.add_reader(self._listening.fileno(), self._on_acceptable)
+        self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_MS / 1000, self._sweep)
+
+    def stop_accepting(self) -> None:
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        self._loop.remove_reader(self._listening.fileno())
+        self._listening.close()
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Answer what is under way, then close all; what is not answered in time is cut."""
+        for connection in list(self._connections):
+            connection.drain()
+        try:
+            await asyncio.wait_for(self._all_closed.wait(), timeout_ms / 1000)
+        except TimeoutError:
+            log.warning("connections.cut", extra=fields(connections_count=len(self._connections)))
+        for connection in list(self._connections):
+            connection.close("the broker is stopping")
+
+    def _on_acceptable(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                peer, _address = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.warning("connection.not_accepted", extra=fields(error=str(error)))
+                if error.errno in _ACCEPT_EXHAUSTED:
+                    self._pause_accepting()
+                return
+            self._adopt(peer)
+
+    def _pause_accepting(self) -> None:
+        self._loop.remove_reader(self._listening.fileno())
+        self._loop.call_later(_ACCEPT_PAUSE_S, self._resume_accepting)
+
+    def _resume_accepting(self) -> None:
+        if self._listening.fileno() >= 0:
+            self._loop.add_reader(self._listening.fileno(), self._on_acceptable)
+
+    def _adopt(self, peer: socket.socket) -> None:
+        limits = self._limits
+        if len(self._connections) >= limits.connections_max:
+            log.warning("connection.refused", extra=fields(connections_max=limits.connections_max))
+            peer.close()
+            return
+        try:
+            peer.setblocking(False)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if limits.send_buffer_bytes > 0:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+            if limits.receive_buffer_bytes > 0:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
+            connection = Connection(
+                peer, self._loop, self._router, self._budget, limits.request_bytes_max, self._forget
+            )
+        except OSError as error:
+            # The peer went away between its connect and our accept.
+            log.debug("connection.lost", extra=fields(error=str(error)))
+            peer.close()
+            return
+        self._connections[connection] = None
+        self._all_closed.clear()
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        if not self._connections:
+            self._all_closed.set()
+
+    def _sweep(self) -> None:
+        """Close who is idle or owes us bytes for too long.  One pass for all, no timer for each."""
+        self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_MS / 1000, self._sweep)
+        idle_sweeps = self._limits.idle_ms_max // SWEEP_INTERVAL_MS
+        stalled_sweeps = STALLED_PEER_MS // SWEEP_INTERVAL_MS
+        for connection in list(self._connections):
+            connection.quiet_sweeps += 1
+            if connection.quiet_sweeps > stalled_sweeps and connection.is_stalled:
+                log.info("connection.stalled", extra=fields(peer=connection.peer_name))
+                connection.close("the peer stalled within a request or an answer")
+            elif 0 <= idle_sweeps < connection.quiet_sweeps and not connection.has_unanswered:
+                connection.close("idle for connections.max.idle.ms")
+            elif connection.quiet_sweeps == 2:
+                connection.shrink()
+        self._on_sweep()

@@ -1,0 +1,124 @@
+"""From a frame to its handler.
+
+Two kinds of handlers.  Produce and Fetch are synchronous: they answer at once or park, and cost no task.  All
+others are coroutines, one at a time per connection.
+
+What the protocol cannot answer closes the connection with one log line: an API or version that is not offered
+(except ApiVersions, which always gets an answer), bytes that are not what a version allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
+
+from ottla.broker.connection import Answer, Connection
+from ottla.broker.ready_connections import ReadyConnections
+from ottla.model.errors import WireError
+from ottla.observe.events import fields
+from ottla.protocol.api import API_VERSIONS, FLEXIBLE_FROM, ApiKey
+from ottla.protocol.frame import RequestHeader, read_request_header
+
+log = logging.getLogger(__name__)
+
+_HEAD: Final = struct.Struct(">hhih")
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_FETCH: Final = int(ApiKey.FETCH)
+_PRODUCE_MIN, _PRODUCE_MAX = API_VERSIONS[ApiKey.PRODUCE]
+_FETCH_MIN, _FETCH_MAX = API_VERSIONS[ApiKey.FETCH]
+_PRODUCE_FLEXIBLE_FROM: Final = FLEXIBLE_FROM[ApiKey.PRODUCE]
+
+
+class HotHandler(Protocol):
+    """A handler without a task: it answers, parks or closes before it returns."""
+
+    def handle(
+        self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
+    ) -> None: ...
+
+
+# Gives the whole response frame for a request (header, body bytes).
+ColdDispatch = Callable[[RequestHeader, bytes, Connection], Awaitable[bytes]]
+
+
+class Router:
+    """Routes the frames of all connections."""
+
+    def __init__(self, produce: HotHandler, fetch: HotHandler, cold: ColdDispatch, ready: ReadyConnections) -> None:
+        self._produce = produce
+        self._fetch = fetch
+        self._cold = cold
+        self._ready = ready
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+        """Handle the frame `buffer[position:end]`; see `connection.Router`."""
+        try:
+            if end - position >= 10:
+                key, version, correlation_id, name_length = _HEAD.unpack_from(buffer, position)
+                if key == _PRODUCE and _PRODUCE_MIN <= version < _PRODUCE_FLEXIBLE_FROM and name_length >= -1:
+                    # The hot path does not read the client id, it only steps over it.
+                    body = position + 10 + (name_length if name_length > 0 else 0)
+                    self._produce.handle(connection, view, body, end, version, correlation_id)
+                    return
+            header = read_request_header(view, position, end)
+            connection.client_id = header.client_id
+            key, version = header.api_key, header.api_version
+            if key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
+                self._fetch.handle(connection, view, header.body_position, end, version, header.correlation_id)
+            elif key == _PRODUCE and _PRODUCE_MIN <= version <= _PRODUCE_MAX:
+                self._produce.handle(connection, view, header.body_position, end, version, header.correlation_id)
+            else:
+                self._start_cold(connection, header, bytes(view[header.body_position : end]))
+        except WireError as error:
+            self.refuse(connection, error)
+
+    def refuse(self, connection: Connection, error: WireError) -> None:
+        """Close a connection whose request cannot be read or answered."""
+        log.warning(
+            "request.refused", extra=fields(peer=connection.peer_name, client_id=connection.client_id, error=str(error))
+        )
+        connection.close(str(error))
+
+    async def stop(self) -> None:
+        """Wait for the coroutines under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _start_cold(self, connection: Connection, header: RequestHeader, body: bytes) -> None:
+        if not _is_answered(header, API_VERSIONS):
+            raise WireError(
+                f"API key {header.api_key} version {header.api_version} is not offered; ApiVersions tells what is"
+            )
+        answer = connection.park(exclusive=True)
+        task = asyncio.get_running_loop().create_task(self._serve_cold(connection, header, body, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve_cold(self, connection: Connection, header: RequestHeader, body: bytes, answer: Answer) -> None:
+        try:
+            frame = await self._cold(header, body, connection)
+        except WireError as error:
+            self.refuse(connection, error)
+            return
+        except Exception:
+            # A bug of ours must not leave a client waiting for ever: it closes the connection and tells its story.
+            log.exception("request.failed", extra=fields(peer=connection.peer_name, api_key=header.api_key))
+            connection.close("the request failed inside the broker")
+            return
+        if not connection.is_closed:
+            answer.complete((frame,))
+            self._ready.add(connection)
+
+
+def _is_answered(header: RequestHeader, offered: Mapping[ApiKey, tuple[int, int]]) -> bool:
+    if header.api_key == ApiKey.API_VERSIONS:
+        return True
+    try:
+        lowest, highest = offered[ApiKey(header.api_key)]
+    except (KeyError, ValueError):
+        return False
+    return lowest <= header.api_version <= highest
