@@ -1,0 +1,325 @@
+"""Fetch v4-v12 (API key 1) on the hot path: requests are read where they lie, answers are pieces around the records.
+
+Records go from the segment file to the socket without passing here, so an answer is a list of byte pieces with the
+caller's own objects (file runs) between them, and a length prefix that counts both.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from ottla.model.errors import WireError
+from ottla.protocol.primitives import (
+    INT16,
+    ends_early,
+    read_compact_length,
+    read_length16,
+    read_length32,
+    skip_tagged_fields,
+    take,
+    uvarint_bytes,
+    write_uvarint,
+)
+
+FLEXIBLE_FROM_VERSION: Final = 12
+# Of one request: a partition takes 16 bytes on the wire and some 250 in memory.
+PARTITIONS_MAX: Final = 200_000
+
+Run = TypeVar("Run")
+
+FetchPartition = tuple[int, int, int, int, int, int]
+"""Partition, current leader epoch, fetch offset, last fetched epoch, log start offset, bytes at most."""
+
+
+class FetchRequest(NamedTuple):
+    """Fields that a version lacks have the protocol's defaults: epochs -1, session 0 with epoch -1, no rack."""
+
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: list[tuple[bytes, list[FetchPartition]]]
+    forgotten: list[tuple[bytes, list[int]]]
+    rack: bytes
+
+
+_HEAD_V4: Final = struct.Struct(">iiiib")
+_HEAD_V7: Final = struct.Struct(">iiiibii")
+_PARTITION_V4: Final = struct.Struct(">iqi")
+_PARTITION_V5: Final = struct.Struct(">iqqi")
+_PARTITION_V9: Final = struct.Struct(">iiqqi")
+_PARTITION_V12: Final = struct.Struct(">iiqiqi")
+
+
+def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version: int) -> FetchRequest:
+    """The request whose body is `buffer[position:end]`, in one of the versions 4 to 12."""
+    data = memoryview(buffer)[:end]
+    session_id, session_epoch = 0, -1
+    head = _HEAD_V7 if version >= 7 else _HEAD_V4
+    _require(data, position, head.size)
+    if version >= 7:
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = head.unpack_from(
+            data, position
+        )
+    else:
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation = head.unpack_from(data, position)
+    position += head.size
+    forgotten: list[tuple[bytes, list[int]]] = []
+    rack = b""
+    if version >= FLEXIBLE_FROM_VERSION:
+        topics, position = _read_topics_flexible(data, position)
+        forgotten, position = _read_forgotten_flexible(data, position)
+        length, position = read_compact_length(data, position)
+        rack = bytes(take(data, position, length))
+        position = skip_tagged_fields(data, position + length)
+    else:
+        topics, position = _read_topics(data, position, version)
+        if version >= 7:
+            forgotten, position = _read_forgotten(data, position)
+        if version >= 11:
+            length, position = read_length16(data, position)
+            rack = bytes(take(data, position, length))
+            position += length
+    if position != end:
+        raise WireError(f"a fetch request has {end - position} bytes behind its end")
+    return FetchRequest(
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, forgotten, rack
+    )
+
+
+def _require(data: memoryview, position: int, size_bytes: int) -> None:
+    if position + size_bytes > len(data):
+        raise ends_early("a fetch request", size_bytes, len(data) - position)
+
+
+def _check_count(what: str, count: int, smallest_bytes: int, data: memoryview, position: int) -> None:
+    if count < 0:
+        raise WireError(f"{what} must not be null")
+    if count * smallest_bytes > len(data) - position:
+        raise WireError(f"{count} {what} cannot fit in {len(data) - position} bytes")
+
+
+def _check_total(partitions_count: int) -> int:
+    if partitions_count > PARTITIONS_MAX:
+        raise WireError(f"a fetch request has more than {PARTITIONS_MAX} partitions")
+    return partitions_count
+
+
+def _read_topics(
+    data: memoryview, position: int, version: int
+) -> tuple[list[tuple[bytes, list[FetchPartition]]], int]:  # fmt: skip
+    layout = _PARTITION_V9 if version >= 9 else _PARTITION_V5 if version >= 5 else _PARTITION_V4
+    size_bytes = layout.size
+    topics_count, position = read_length32(data, position)
+    _check_count("topics", topics_count, 6, data, position)
+    topics: list[tuple[bytes, list[FetchPartition]]] = []
+    total = 0
+    for _ in range(topics_count):
+        length, position = read_length16(data, position)
+        name = bytes(take(data, position, length))
+        count, position = read_length32(data, position + length)
+        _check_count("partitions", count, size_bytes, data, position)
+        total = _check_total(total + count)
+        found = layout.iter_unpack(data[position : position + count * size_bytes])
+        partitions: list[FetchPartition]
+        if version >= 9:
+            partitions = [(index, epoch, offset, -1, start, limit) for index, epoch, offset, start, limit in found]
+        elif version >= 5:
+            partitions = [(index, -1, offset, -1, start, limit) for index, offset, start, limit in found]
+        else:
+            partitions = [(index, -1, offset, -1, -1, limit) for index, offset, limit in found]
+        position += count * size_bytes
+        topics.append((name, partitions))
+    return topics, position
+
+
+def _read_topics_flexible(
+    data: memoryview, position: int
+) -> tuple[list[tuple[bytes, list[FetchPartition]]], int]:  # fmt: skip
+    size_bytes = _PARTITION_V12.size
+    topics_count, position = read_compact_length(data, position)
+    _check_count("topics", topics_count, 3, data, position)
+    topics: list[tuple[bytes, list[FetchPartition]]] = []
+    total = 0
+    for _ in range(topics_count):
+        length, position = read_compact_length(data, position)
+        name = bytes(take(data, position, length))
+        count, position = read_compact_length(data, position + length)
+        _check_count("partitions", count, size_bytes + 1, data, position)
+        total = _check_total(total + count)
+        partitions: list[FetchPartition] = []
+        for _ in range(count):
+            _require(data, position, size_bytes)
+            partitions.append(_PARTITION_V12.unpack_from(data, position))
+            position = skip_tagged_fields(data, position + size_bytes)
+        position = skip_tagged_fields(data, position)
+        topics.append((name, partitions))
+    return topics, position
+
+
+def _read_forgotten(data: memoryview, position: int) -> tuple[list[tuple[bytes, list[int]]], int]:
+    topics_count, position = read_length32(data, position)
+    _check_count("forgotten topics", topics_count, 6, data, position)
+    _check_total(topics_count)
+    forgotten: list[tuple[bytes, list[int]]] = []
+    for _ in range(topics_count):
+        length, position = read_length16(data, position)
+        name = bytes(take(data, position, length))
+        count, position = read_length32(data, position + length)
+        partitions, position = _read_indexes(data, position, count)
+        forgotten.append((name, partitions))
+    return forgotten, position
+
+
+def _read_forgotten_flexible(data: memoryview, position: int) -> tuple[list[tuple[bytes, list[int]]], int]:
+    topics_count, position = read_compact_length(data, position)
+    _check_count("forgotten topics", topics_count, 3, data, position)
+    _check_total(topics_count)
+    forgotten: list[tuple[bytes, list[int]]] = []
+    for _ in range(topics_count):
+        length, position = read_compact_length(data, position)
+        name = bytes(take(data, position, length))
+        count, position = read_compact_length(data, position + length)
+        partitions, position = _read_indexes(data, position, count)
+        position = skip_tagged_fields(data, position)
+        forgotten.append((name, partitions))
+    return forgotten, position
+
+
+def _read_indexes(data: memoryview, position: int, count: int) -> tuple[list[int], int]:
+    _check_count("forgotten partitions", count, 4, data, position)
+    _check_total(count)
+    return list(struct.unpack_from(f">{count}i", data, position)), position + 4 * count
+
+
+_COUNT: Final = struct.Struct(">i")
+_LENGTH_AND_CORRELATION: Final = struct.Struct(">ii")
+_SESSION: Final = struct.Struct(">hi")
+# Index, error, high watermark, last stable offset, log start offset (v5+).
+_RESULT_V4: Final = struct.Struct(">ihqq")
+_RESULT_V5: Final = struct.Struct(">ihqqq")
+_ABORTED: Final = struct.Struct(">qq")
+_NO_PREFERRED_REPLICA: Final = _COUNT.pack(-1)
+# Tag 0: 13 bytes: epoch, end offset, no tagged fields.
+_DIVERGING: Final = struct.Struct(">BBBiqB")
+
+
+class FetchResponseWriter(Generic[Run]):
+    """Writes one answer: `topic` and, for each of its partitions, `partition`, in order; `finish` gives the pieces.
+
+    Throttle time is 0, the preferred replica -1.
+    """
+
+    __slots__ = ("_chunk", "_flexible", "_partitions_left", "_pieces", "_size_bytes", "_topics_left", "_version")
+
+    def __init__(
+        self, correlation_id: int, version: int, *, topics_count: int, error_code: int = 0, session_id: int = 0
+    ) -> None:
+        self._version = version
+        self._flexible = version >= FLEXIBLE_FROM_VERSION
+        self._topics_left = topics_count
+        self._partitions_left = 0
+        self._pieces: list[bytearray | Run] = []
+        # Of all pieces so far.
+        self._size_bytes = 0
+        # The length is not known yet; then correlation id, the header's tagged fields, throttle time.
+        chunk = bytearray(_LENGTH_AND_CORRELATION.pack(0, correlation_id))
+        chunk += b"\x00\x00\x00\x00\x00" if self._flexible else b"\x00\x00\x00\x00"
+        if version >= 7:
+            chunk += _SESSION.pack(error_code, session_id)
+        if self._flexible:
+            write_uvarint(chunk, topics_count + 1)
+        else:
+            chunk += _COUNT.pack(topics_count)
+        self._chunk = chunk
+
+    def topic(self, name: bytes, partitions_count: int) -> None:
+        assert self._partitions_left == 0
+        assert self._topics_left > 0
+        self._topics_left -= 1
+        self._partitions_left = partitions_count
+        chunk = self._chunk
+        if self._flexible:
+            write_uvarint(chunk, len(name) + 1)
+            chunk += name
+            write_uvarint(chunk, partitions_count + 1)
+            if partitions_count == 0:
+                chunk.append(0)
+        else:
+            chunk += INT16.pack(len(name))
+            chunk += name
+            chunk += _COUNT.pack(partitions_count)
+
+    def partition(
+        self,
+        index: int,
+        error_code: int,
+        high_watermark: int,
+        last_stable_offset: int,
+        log_start_offset: int,
+        *,
+        aborted: Sequence[tuple[int, int]] | None = None,
+        diverging: tuple[int, int] | None = None,
+        records: Run | None = None,
+        records_length: int = 0,
+    ) -> None:
+        """`records` lies between the pieces and counts for `records_length` bytes; None is no records (not null).
+
+        `aborted`: (producer id, first offset) of each; None, which is null, for readers of uncommitted records.
+        `diverging`: (epoch, end offset), v12 only (KIP-595).
+        """
+        assert self._partitions_left > 0
+        assert (records is None) == (records_length == 0)
+        self._partitions_left -= 1
+        chunk, version = self._chunk, self._version
+        if version >= 5:
+            chunk += _RESULT_V5.pack(index, error_code, high_watermark, last_stable_offset, log_start_offset)
+        else:
+            chunk += _RESULT_V4.pack(index, error_code, high_watermark, last_stable_offset)
+        self._write_aborted(chunk, aborted)
+        if version >= 11:
+            chunk += _NO_PREFERRED_REPLICA
+        chunk += uvarint_bytes(records_length + 1) if self._flexible else _COUNT.pack(records_length)
+        if records is not None:
+            self._pieces.append(chunk)
+            self._pieces.append(records)
+            self._size_bytes += len(chunk) + records_length
+            self._chunk = chunk = bytearray()
+        if self._flexible:
+            if diverging is None:
+                chunk.append(0)
+            else:
+                # one tagged field: tag 0 of 13 bytes
+                chunk += _DIVERGING.pack(1, 0, 13, *diverging, 0)
+            if self._partitions_left == 0:
+                chunk.append(0)  # the topic's tagged fields
+
+    def _write_aborted(self, chunk: bytearray, aborted: Sequence[tuple[int, int]] | None) -> None:
+        if self._flexible:
+            write_uvarint(chunk, 0 if aborted is None else len(aborted) + 1)
+        else:
+            chunk += _COUNT.pack(-1 if aborted is None else len(aborted))
+        for producer_id, first_offset in aborted or ():
+            chunk += _ABORTED.pack(producer_id, first_offset)
+            if self._flexible:
+                chunk.append(0)
+
+    def finish(self) -> list[bytearray | Run]:
+        """Bytes and runs in the order in which they go out; the first piece begins with the length prefix."""
+        assert self._topics_left == 0
+        assert self._partitions_left == 0
+        if self._flexible:
+            self._chunk.append(0)
+        pieces = self._pieces
+        if self._chunk:
+            pieces.append(self._chunk)
+        size_bytes = self._size_bytes + len(self._chunk)
+        first = pieces[0]
+        assert isinstance(first, bytearray)
+        _COUNT.pack_into(first, 0, size_bytes - 4)
+        return pieces
