@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import BinaryIO, Final
 
 from tests.peers import process_usage
 from tests.peers.answering import NotAnswering, wait_until_answering, wait_until_serving
+from tests.peers.free_ports import find_free_ports
 from tests.peers.java_tool import STORAGE_TOOL, java_command, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable, install, kafka_version
 
@@ -130,7 +130,7 @@ class ApacheKafka:
 
     def _start(self) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):
-            self.port, controller_port = _free_ports(2)
+            self.port, controller_port = find_free_ports(2)
             self.bootstrap = f"{HOST}:{self.port}"
             configuration = self._write_configuration(controller_port)
             if attempt == 1:
@@ -171,15 +171,6 @@ class ApacheKafka:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.startup_s = wait_until_answering(HOST, self.port, self._process, START_TIMEOUT_S) - started
         wait_until_serving(HOST, self.port, self._process, START_TIMEOUT_S)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now; held together, so that they differ."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def main(arguments: list[str]) -> int:

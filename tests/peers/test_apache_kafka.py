@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,6 @@ from tests.peers.java_tool import GET_OFFSETS, TOPIC_COMMAND, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[ApacheKafka]:
-    try:
-        with ApacheKafka() as broker:
-            yield broker
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka is not available: {reason}")
 
 
 def run(main_class: str, kafka: ApacheKafka, *arguments: str) -> str:

@@ -1,0 +1,1 @@
+"""The brokers that the benchmark compares; each is a context manager around one process."""

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.peers.apache_kafka import ApacheKafka
+
+from bench.peers.peer import HOUSEKEEPING, Peer
+
+NAME: Final = "apache-kafka"
+
+
+class ApacheKafkaPeer(ApacheKafka):
+    """Apache Kafka with its default settings, housekeeping aside."""
+
+    name = NAME
+
+
+@contextmanager
+def start_apache_kafka(work_dir: Path) -> Iterator[Peer]:
+    with ApacheKafkaPeer(HOUSEKEEPING, parent_dir=work_dir) as kafka:
+        assert isinstance(kafka, ApacheKafkaPeer)
+        yield kafka

@@ -1,0 +1,22 @@
+"""Which peers there are, in the order of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from bench.peers import apache_kafka
+from bench.peers.apache_kafka import start_apache_kafka
+from bench.peers.ottla import start_ottla
+from bench.peers.peer import StartPeer
+
+APACHE_KAFKA: Final = apache_kafka.NAME
+OTTLA_OS: Final = "ottla-os"
+OTTLA_ACK: Final = "ottla-ack"
+
+PEERS: Final[Mapping[str, StartPeer]] = {
+    APACHE_KAFKA: start_apache_kafka,
+    OTTLA_OS: partial(start_ottla, "os"),
+    OTTLA_ACK: partial(start_ottla, "ack"),
+}

@@ -1,0 +1,99 @@
+"""Loads to put on a broker, and what the raw client says about one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass, fields
+from typing import Final
+
+from bench.raw_client.build import build_raw_client
+
+VALUE_BYTES: Final = 200
+# What a run may take besides its own seconds: connecting, draining, and the client's own limit on silence (60 s).
+OVERTIME_S: Final = 90
+
+
+class LoadFailed(RuntimeError):
+    """The client or the broker failed: an error code, a closed connection, a wrong answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLoad:
+    """Produce v7 with acks=all: one batch for one partition per request, partitions in turn."""
+
+    batch_records: int
+    in_flight: int
+    partitions: int = 1
+    seconds: float = 5
+    warmup_s: float = 1
+    requests: int = 0
+    """Send exactly so many instead of going by time."""
+
+    def arguments(self) -> list[str]:
+        return [
+            "produce",
+            f"--batch-records={self.batch_records}",
+            f"--in-flight={self.in_flight}",
+            f"--partitions={self.partitions}",
+            f"--seconds={self.seconds}",
+            f"--warmup-s={self.warmup_s}",
+            f"--requests={self.requests}",
+            f"--value-bytes={VALUE_BYTES}",
+            "--acks=-1",
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLoad:
+    """Fetch v11 of partition 0 from its start to its end, again and again, one request in flight."""
+
+    partition_bytes_max: int
+    seconds: float = 5
+    warmup_s: float = 1
+
+    def arguments(self) -> list[str]:
+        return [
+            "fetch",
+            f"--partition-bytes-max={self.partition_bytes_max}",
+            f"--seconds={self.seconds}",
+            f"--warmup-s={self.warmup_s}",
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What the client measured in its window; the totals also count warm-up and draining."""
+
+    seconds: float
+    requests: float
+    records: float
+    bytes: float
+    requests_per_s: float
+    records_per_s: float
+    mb_per_s: float
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+    client_cpu_seconds: float
+    client_cpu_share: float
+    """Of one core: near 1.0 the client itself would be what is measured."""
+    requests_total: float
+    records_total: float
+
+
+def put_load(load: ProduceLoad | FetchLoad, port: int, topic: str, host: str = "127.0.0.1") -> LoadResult:
+    """Run the load to its end.  Raises LoadFailed on any error code or failure."""
+    words = [word for argument in load.arguments() for word in argument.split("=", 1)]
+    command = [str(build_raw_client()), *words, "--host", host, "--port", str(port), "--topic", topic]
+    timeout_s = load.warmup_s + load.seconds + OVERTIME_S
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise LoadFailed(f"{' '.join(words)}: not done after {timeout_s:g} s") from None
+    if done.returncode != 0:
+        detail = done.stderr.strip() or f"error codes {json.loads(done.stdout)['errors']}"
+        raise LoadFailed(f"{' '.join(words)}: {detail}")
+    raw = json.loads(done.stdout)
+    return LoadResult(**{field.name: float(raw[field.name]) for field in fields(LoadResult)})

@@ -1,0 +1,30 @@
+#ifndef RAW_CLIENT_OPTIONS_H
+#define RAW_CLIENT_OPTIONS_H
+
+#include <stdint.h>
+
+struct options {
+    const char *mode;
+    const char *host;
+    int port;
+    const char *topic;
+    int partitions;
+    int connections;
+    double warmup_s;
+    double seconds;
+    /* produce */
+    int batch_records;
+    int value_bytes;
+    int in_flight;
+    int acks;
+    int64_t requests; /* send exactly so many and stop; 0 = go by time */
+    /* fetch */
+    int partition_bytes_max;
+    int64_t passes; /* read the partition so often and stop; 0 = go by time */
+    int check_crc;
+};
+
+/* Dies with a usage line when an option is unknown, lacks its value or is out of bounds. */
+struct options parse_options(int count, char **words);
+
+#endif

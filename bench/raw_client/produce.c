@@ -1,0 +1,211 @@
+/* Produce v7 (API key 0): one topic, one partition and one prebuilt batch per request, F requests in flight.
+ *
+ * Frame number n of a connection lives in slot n % F.  Answers come in order, so a slot is free again when its
+ * answer has been read: frames answered <= written <= assigned <= answered + F. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "measurement.h"
+#include "modes.h"
+#include "record_batch.h"
+#include "wire.h"
+
+enum { AT_CORRELATION_ID = 8, VECTORS_MAX = 256, RECEIVE_BYTES = 1 << 16, SMALL_BATCH_BYTES = 1 << 14 };
+
+struct slot {
+    uint8_t *bytes;
+    int64_t assigned_ns;
+    int32_t partition;
+};
+
+struct producer {
+    int fd;
+    uint64_t assigned;
+    uint64_t written;
+    uint64_t answered;
+    size_t partly_written; /* bytes of frame number `written` that are out already */
+    struct slot *slots;
+    uint8_t *received;
+    size_t received_bytes;
+};
+
+struct run {
+    const struct options *options;
+    struct record_batch batch;
+    size_t own_bytes;    /* the part of a frame that lies in its slot */
+    size_t shared_bytes; /* the rest, the batch itself when it is large: one copy for all frames */
+    size_t at_partition;
+    size_t answer_bytes;
+    uint64_t assigned_total;
+    int64_t *next_offsets; /* per partition, to check that the broker's offsets are dense */
+    struct measurement measurement;
+};
+
+static uint8_t *put_head(uint8_t *at, const struct run *run, size_t *at_partition) {
+    uint8_t *start = at;
+    at = put_i32(at, 0); /* frame size, set by the caller */
+    at = put_i16(at, 0); /* Produce */
+    at = put_i16(at, 7);
+    at = put_i32(at, 0); /* correlation id, set per request */
+    at = put_string(at, "bench");
+    at = put_i16(at, -1); /* no transactional id */
+    at = put_i16(at, (int16_t)run->options->acks);
+    at = put_i32(at, 30000);
+    at = put_i32(at, 1);
+    at = put_string(at, run->options->topic);
+    at = put_i32(at, 1);
+    *at_partition = (size_t)(at - start);
+    at = put_i32(at, 0); /* partition, set per request */
+    return put_i32(at, (int32_t)run->batch.size_bytes);
+}
+
+static void prepare_slots(struct run *run, struct producer *producer) {
+    producer->slots = take_memory(sizeof(struct slot) * (size_t)run->options->in_flight);
+    producer->received = take_memory(RECEIVE_BYTES);
+    int shares_batch = run->batch.size_bytes > SMALL_BATCH_BYTES;
+    for (int i = 0; i < run->options->in_flight; i++) {
+        uint8_t *bytes = take_memory(512 + (shares_batch ? 0 : run->batch.size_bytes));
+        uint8_t *end = put_head(bytes, run, &run->at_partition);
+        put_i32(bytes, (int32_t)((size_t)(end - bytes) + run->batch.size_bytes - 4));
+        if (!shares_batch) {
+            memcpy(end, run->batch.bytes, run->batch.size_bytes);
+            end += run->batch.size_bytes;
+        }
+        run->own_bytes = (size_t)(end - bytes);
+        producer->slots[i].bytes = bytes;
+    }
+    run->shared_bytes = shares_batch ? run->batch.size_bytes : 0;
+}
+
+static int may_send(const struct run *run) {
+    if (run->measurement.phase == DRAINING || run->measurement.error_count > 0) return 0;
+    return run->options->requests == 0 || run->assigned_total < (uint64_t)run->options->requests;
+}
+
+static void assign_frames(struct run *run, struct producer *producer, int64_t now) {
+    uint64_t in_flight = (uint64_t)run->options->in_flight;
+    while (producer->assigned - producer->answered < in_flight && may_send(run)) {
+        struct slot *slot = &producer->slots[producer->assigned % in_flight];
+        slot->partition = (int32_t)(run->assigned_total % (uint64_t)run->options->partitions);
+        slot->assigned_ns = now;
+        put_i32(slot->bytes + AT_CORRELATION_ID, (int32_t)(producer->assigned & 0x7FFFFFFF));
+        put_i32(slot->bytes + run->at_partition, slot->partition);
+        producer->assigned++;
+        run->assigned_total++;
+    }
+}
+
+static int gather(const struct run *run, const struct producer *producer, struct iovec *vectors) {
+    int count = 0;
+    size_t skip = producer->partly_written;
+    for (uint64_t frame = producer->written; frame < producer->assigned && count + 2 <= VECTORS_MAX; frame++) {
+        uint8_t *own = producer->slots[frame % (uint64_t)run->options->in_flight].bytes;
+        size_t own_skip = skip < run->own_bytes ? skip : run->own_bytes;
+        if (own_skip < run->own_bytes)
+            vectors[count++] = (struct iovec){own + own_skip, run->own_bytes - own_skip};
+        skip -= own_skip;
+        if (run->shared_bytes > 0)
+            vectors[count++] = (struct iovec){run->batch.bytes + skip, run->shared_bytes - skip};
+        skip = 0;
+    }
+    return count;
+}
+
+static void write_frames(struct run *run, struct producer *producer) {
+    size_t frame_bytes = run->own_bytes + run->shared_bytes;
+    while (producer->written < producer->assigned) {
+        struct iovec vectors[VECTORS_MAX];
+        struct msghdr message = {.msg_iov = vectors};
+        message.msg_iovlen = (size_t)gather(run, producer, vectors);
+        ssize_t sent = sendmsg(producer->fd, &message, MSG_NOSIGNAL);
+        if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (sent < 0) die("send: %s", strerror(errno));
+        size_t progress = producer->partly_written + (size_t)sent;
+        producer->written += progress / frame_bytes;
+        producer->partly_written = progress % frame_bytes;
+    }
+}
+
+static void take_answer(struct run *run, struct producer *producer, const uint8_t *answer, int64_t now) {
+    const struct options *options = run->options;
+    if (producer->answered == producer->written) die("an answer came before its request was sent");
+    const struct slot *slot = &producer->slots[producer->answered % (uint64_t)options->in_flight];
+    if (get_i32(answer + 4) != (int32_t)(producer->answered & 0x7FFFFFFF)) die("answers came out of order");
+    const uint8_t *at = answer + 8 + 4 + 2 + strlen(options->topic) + 4;
+    if (get_i32(at) != slot->partition) die("answered partition %d, asked %d", get_i32(at), slot->partition);
+    int16_t error = get_i16(at + 4);
+    int64_t base_offset = get_i64(at + 6);
+    producer->answered++;
+    if (error != 0) {
+        measurement_error(&run->measurement, error);
+        return;
+    }
+    int64_t *next_offset = &run->next_offsets[slot->partition];
+    if (base_offset < 0 || (options->connections == 1 && *next_offset >= 0 && base_offset != *next_offset))
+        die("partition %d: base offset %lld, expected %lld", slot->partition, (long long)base_offset,
+            (long long)*next_offset);
+    *next_offset = base_offset + options->batch_records;
+    measurement_answer(&run->measurement, now, now - slot->assigned_ns, options->batch_records,
+                       (int64_t)run->batch.size_bytes);
+}
+
+static void read_answers(struct run *run, struct producer *producer) {
+    ssize_t got = recv(producer->fd, producer->received + producer->received_bytes,
+                       RECEIVE_BYTES - producer->received_bytes, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got < 0) die("receive: %s", strerror(errno));
+    if (got == 0) die("the broker closed the connection with %llu requests unanswered",
+                      (unsigned long long)(producer->assigned - producer->answered));
+    int64_t now = now_ns();
+    producer->received_bytes += (size_t)got;
+    size_t position = 0;
+    while (producer->received_bytes - position >= 4) {
+        const uint8_t *answer = producer->received + position;
+        size_t answer_bytes = 4 + (size_t)(uint32_t)get_i32(answer);
+        if (answer_bytes != run->answer_bytes)
+            die("a produce answer has %zu bytes, expected %zu", answer_bytes, run->answer_bytes);
+        if (producer->received_bytes - position < answer_bytes) break;
+        take_answer(run, producer, answer, now);
+        position += answer_bytes;
+    }
+    producer->received_bytes -= position;
+    memmove(producer->received, producer->received + position, producer->received_bytes);
+}
+
+int run_produce(const struct options *options) {
+    struct run *run = take_memory(sizeof *run);
+    run->options = options;
+    run->batch = build_record_batch(options->batch_records, options->value_bytes);
+    /* size, correlation id, topic array and name, partition array, one partition, throttle time */
+    run->answer_bytes = 4 + 4 + 4 + 2 + strlen(options->topic) + 4 + (4 + 2 + 8 + 8 + 8) + 4;
+    run->next_offsets = take_memory(sizeof(int64_t) * (size_t)options->partitions);
+    for (int i = 0; i < options->partitions; i++) run->next_offsets[i] = -1;
+
+    size_t count = (size_t)options->connections;
+    struct producer *producers = take_memory(sizeof(struct producer) * count);
+    struct pollfd *polled = take_memory(sizeof(struct pollfd) * count);
+    for (size_t i = 0; i < count; i++) {
+        producers[i].fd = polled[i].fd = open_connection(options);
+        prepare_slots(run, &producers[i]);
+    }
+    measurement_start(&run->measurement, options, options->requests > 0);
+    for (;;) {
+        int64_t now = now_ns();
+        measurement_tick(&run->measurement, options, now);
+        uint64_t open_count = 0;
+        for (size_t i = 0; i < count; i++) {
+            assign_frames(run, &producers[i], now);
+            write_frames(run, &producers[i]);
+            open_count += producers[i].assigned - producers[i].answered;
+            polled[i].events = (short)(POLLIN | (producers[i].written < producers[i].assigned ? POLLOUT : 0));
+        }
+        if (open_count == 0 && !may_send(run)) break;
+        if (poll(polled, (nfds_t)count, 100) < 0 && errno != EINTR) die("poll: %s", strerror(errno));
+        for (size_t i = 0; i < count; i++)
+            if (polled[i].revents & (POLLIN | POLLERR | POLLHUP)) read_answers(run, &producers[i]);
+    }
+    measurement_stop(&run->measurement, now_ns());
+    return measurement_print(&run->measurement, options);
+}

@@ -1,0 +1,179 @@
+"""The few requests by which the benchmark makes and removes topics, for any Kafka broker (standard library only)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+ANSWER_BYTES_MAX: Final = 64 << 20
+TIMEOUT_S: Final = 60
+
+METADATA: Final = (3, 4)
+LIST_OFFSETS: Final = (2, 2)
+API_VERSIONS: Final = (18, 0)
+CREATE_TOPICS: Final = (19, 4)
+DELETE_TOPICS: Final = (20, 1)
+
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+LATEST_TIMESTAMP: Final = -1
+
+
+class BrokerRefused(RuntimeError):
+    """The broker answered with an error code."""
+
+
+class Reader:
+    """Fields of one answer, in their order."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._position = 0
+
+    def integer(self, code: str) -> int:
+        """One signed integer by its struct code: b, h, i or q."""
+        layout = struct.Struct(">" + code)
+        (value,) = layout.unpack_from(self._answer, self._position)
+        self._position += layout.size
+        return int(value)
+
+    def text(self) -> str | None:
+        length = self.integer("h")
+        if length < 0:
+            return None
+        self._position += length
+        return self._answer[self._position - length : self._position].decode()
+
+    def integers(self, code: str) -> list[int]:
+        return [self.integer(code) for _ in range(self.integer("i"))]
+
+
+def text_field(text: str | None) -> bytes:
+    if text is None:
+        return struct.pack(">h", -1)
+    encoded = text.encode()
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    index: int
+    error_code: int
+    leader: int
+
+
+class Wire:
+    """One blocking connection, a context manager; a request and its answer at a time."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self._socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+        self._correlation_id = 0
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def ask(self, api: tuple[int, int], body: bytes) -> Reader:
+        """Send one request (key, version) and give its answer's body."""
+        self._correlation_id += 1
+        request = struct.pack(">hhi", *api, self._correlation_id) + text_field("bench") + body
+        self._socket.sendall(struct.pack(">i", len(request)) + request)
+        (size_bytes,) = struct.unpack(">i", self._receive(4))
+        if not 4 <= size_bytes <= ANSWER_BYTES_MAX:
+            raise BrokerRefused(f"an answer claims {size_bytes} bytes")
+        answer = Reader(self._receive(size_bytes))
+        if answer.integer("i") != self._correlation_id:
+            raise BrokerRefused("an answer has another correlation id")
+        return answer
+
+    def api_versions(self) -> dict[int, tuple[int, int]]:
+        """API key -> (lowest, highest version)."""
+        answer = self.ask(API_VERSIONS, b"")
+        _check(answer.integer("h"), "ApiVersions")
+        ranges = [(answer.integer("h"), answer.integer("h"), answer.integer("h")) for _ in range(answer.integer("i"))]
+        return {key: (lowest, highest) for key, lowest, highest in ranges}
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Create it with one replica and wait until every partition answers."""
+        timeout_ms = TIMEOUT_S * 1000
+        body = struct.pack(">i", 1) + text_field(topic) + struct.pack(">ihii", partitions, 1, 0, 0)
+        answer = self.ask(CREATE_TOPICS, body + struct.pack(">ib", timeout_ms, 0))
+        answer.integer("i")  # throttle time
+        for _ in range(answer.integer("i")):
+            name, error_code, message = answer.text(), answer.integer("h"), answer.text()
+            _check(error_code, f"CreateTopics {name}: {message}")
+        deadline = time.monotonic() + TIMEOUT_S
+        while not self._is_served(topic, partitions):
+            if time.monotonic() > deadline:
+                raise BrokerRefused(f"topic {topic} has no leaders {TIMEOUT_S} s after it was created")
+            time.sleep(0.05)
+
+    def delete_topic(self, topic: str) -> None:
+        answer = self.ask(DELETE_TOPICS, struct.pack(">i", 1) + text_field(topic) + struct.pack(">i", TIMEOUT_S * 1000))
+        answer.integer("i")
+        for _ in range(answer.integer("i")):
+            name, error_code = answer.text(), answer.integer("h")
+            _check(error_code, f"DeleteTopics {name}")
+
+    def partitions(self, topic: str) -> list[PartitionState]:
+        """What Metadata knows of the topic: nothing while it does not exist.  Never creates it."""
+        answer = self.ask(METADATA, struct.pack(">i", 1) + text_field(topic) + struct.pack(">b", 0))
+        answer.integer("i")
+        for _ in range(answer.integer("i")):  # brokers: id, host, port, rack
+            answer.integer("i"), answer.text(), answer.integer("i"), answer.text()
+        answer.text(), answer.integer("i")  # cluster id, controller
+        assert answer.integer("i") == 1, "one topic was asked for"
+        error_code = answer.integer("h")
+        answer.text(), answer.integer("b")
+        states = []
+        for _ in range(answer.integer("i")):
+            partition_error, index, leader = answer.integer("h"), answer.integer("i"), answer.integer("i")
+            answer.integers("i"), answer.integers("i")  # replicas, in-sync replicas
+            states.append(PartitionState(index, partition_error, leader))
+        if error_code not in (0, UNKNOWN_TOPIC_OR_PARTITION):
+            _check(error_code, f"Metadata {topic}")
+        return states
+
+    def end_offsets(self, topic: str, partitions: int) -> dict[int, int | None]:
+        """Partition -> log end offset, None where the partition answers with an error code."""
+        asked = b"".join(struct.pack(">iq", index, LATEST_TIMESTAMP) for index in range(partitions))
+        head = struct.pack(">ibi", -1, 0, 1) + text_field(topic) + struct.pack(">i", partitions)
+        answer = self.ask(LIST_OFFSETS, head + asked)
+        answer.integer("i")
+        assert answer.integer("i") == 1, "one topic was asked for"
+        answer.text()
+        ends: dict[int, int | None] = {}
+        for _ in range(answer.integer("i")):
+            index, error_code = answer.integer("i"), answer.integer("h")
+            _, offset = answer.integer("q"), answer.integer("q")
+            ends[index] = offset if error_code == 0 else None
+        return ends
+
+    def _is_served(self, topic: str, partitions: int) -> bool:
+        """Metadata may name a leader before that broker leads, so the leader itself is asked too."""
+        states = self.partitions(topic)
+        if len(states) != partitions or any(state.error_code != 0 or state.leader < 0 for state in states):
+            return False
+        ends = self.end_offsets(topic, partitions)
+        return len(ends) == partitions and None not in ends.values()
+
+    def _receive(self, size_bytes: int) -> bytes:
+        received = bytearray()
+        while len(received) < size_bytes:
+            part = self._socket.recv(size_bytes - len(received))
+            if not part:
+                raise BrokerRefused("the broker closed the connection")
+            received += part
+        return bytes(received)
+
+
+def _check(error_code: int, what: str) -> None:
+    if error_code != 0:
+        raise BrokerRefused(f"{what}: error code {error_code}")

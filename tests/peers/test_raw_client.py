@@ -1,0 +1,83 @@
+"""The benchmark's raw client against Apache Kafka: what it sends is right, and what it counts is true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from bench.raw_client.build import NoRawClient, build_raw_client
+from bench.raw_client.load import FetchLoad, LoadFailed, ProduceLoad, put_load
+from bench.wire import Wire
+
+from tests.peers.apache_kafka import ApacheKafka
+from tests.peers.java_tool import CONSOLE_CONSUMER, DUMP_LOG_SEGMENTS, run_tool
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module", autouse=True)
+def raw_client() -> None:
+    try:
+        build_raw_client()
+    except NoRawClient as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def wire(kafka: ApacheKafka) -> Iterator[Wire]:
+    with Wire(kafka.port) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize(("batch_records", "requests"), [(1, 20), (50, 12), (4000, 6)])
+def test_records_of_the_raw_client_are_read_whole_by_the_console_consumer(
+    kafka: ApacheKafka, wire: Wire, batch_records: int, requests: int
+) -> None:
+    topic = f"read-{batch_records}"
+    wire.create_topic(topic, 3)
+    load = ProduceLoad(batch_records, in_flight=4, partitions=3, requests=requests)
+    result = put_load(load, kafka.port, topic)
+    expected = batch_records * requests
+    assert (result.requests, result.records, result.records_total) == (requests, expected, expected)
+    assert sum(end or 0 for end in wire.end_offsets(topic, 3).values()) == expected
+
+    arguments = ("--topic", topic, "--from-beginning", "--max-messages", str(expected), "--timeout-ms", "20000")
+    done = run_tool(CONSOLE_CONSUMER, "--bootstrap-server", kafka.bootstrap, *arguments)
+    lines = done.stdout.splitlines()
+    assert len(lines) == expected, done.stderr
+    assert {len(line) for line in lines} == {200}
+    assert len(set(lines)) == batch_records, "each request carries the same batch of different records"
+
+
+def test_batches_of_the_raw_client_are_valid_in_the_segment(kafka: ApacheKafka, wire: Wire) -> None:
+    wire.create_topic("dumped", 1)
+    put_load(ProduceLoad(50, in_flight=2, requests=10), kafka.port, "dumped")
+    segment = kafka.data_dir / "dumped-0" / "00000000000000000000.log"
+    dump = run_tool(DUMP_LOG_SEGMENTS, "--deep-iteration", "--files", str(segment)).stdout
+    assert dump.count("isvalid: true") == 10
+    assert "isvalid: false" not in dump
+    assert dump.count("| offset: ") == 500
+
+
+def test_fetch_reads_the_topic_again_and_again_below_its_limit(kafka: ApacheKafka, wire: Wire) -> None:
+    wire.create_topic("fetched", 1)
+    put_load(ProduceLoad(50, in_flight=2, requests=20), kafka.port, "fetched")
+    result = put_load(FetchLoad(64 << 10, seconds=0.3, warmup_s=0), kafka.port, "fetched")
+    # 20 batches of some 10.7 kB: six fit into 64 KiB, the seventh is cut off and left out, so a pass takes 4 answers.
+    passes = result.requests / 4
+    assert passes > 2
+    assert result.records == pytest.approx(passes * 1000, rel=0.5)
+    assert result.bytes / result.requests < 64 << 10
+
+
+def test_error_code_of_the_broker_is_a_failure(kafka: ApacheKafka, wire: Wire) -> None:
+    wire.create_topic("narrow", 1)
+    with pytest.raises(LoadFailed, match=r"error codes \{'3': "):
+        put_load(ProduceLoad(1, in_flight=1, partitions=2, requests=10), kafka.port, "narrow")
+
+
+def test_topic_is_gone_after_its_deletion(wire: Wire) -> None:
+    wire.create_topic("short-lived", 2)
+    assert [state.error_code for state in wire.partitions("short-lived")] == [0, 0]
+    wire.delete_topic("short-lived")
+    assert wire.partitions("short-lived") == []
