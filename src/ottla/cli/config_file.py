@@ -1,0 +1,74 @@
+"""Settings from a file: Kafka's `server.properties`, or TOML when its name ends so."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from ottla.cli.properties import parse_properties
+from ottla.model.errors import ConfigError
+from ottla.model.limits import MIB
+from ottla.model.setting_sources import RawSetting
+
+CONFIG_FILE_BYTES_MAX: Final = 1 * MIB
+
+
+def read_config_file(path: Path) -> list[RawSetting]:
+    """The settings that a file gives, in its order.  Raises `ConfigError`."""
+    content = _content(path)
+    if path.suffix.lower() == ".toml":
+        return list(_from_toml(content, path.name))
+    try:
+        found = list(parse_properties(content))
+    except ConfigError as error:
+        raise ConfigError(f"{path.name} {error}", hint=error.hint) from None
+    return [RawSetting(name, text, f"{path.name} line {number}") for name, text, number in found]
+
+
+def _content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(CONFIG_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="name a readable file with --config") from error
+    if len(data) > CONFIG_FILE_BYTES_MAX:
+        raise ConfigError(f"{path} is larger than {CONFIG_FILE_BYTES_MAX} bytes", hint="is it a configuration file?")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 at byte {error.start}", hint="is it a configuration file?") from error
+
+
+def _from_toml(content: str, file_name: str) -> Iterator[RawSetting]:
+    try:
+        document = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{file_name}: {error}",
+            hint="a name that goes on where another ends stands in quotes: "
+            '"max.connections.per.ip" = 10; text values do too: log.dirs = "/data"',
+        ) from error
+    yield from _flattened(document, "", file_name)
+
+
+def _flattened(table: Mapping[str, object], prefix: str, file_name: str) -> Iterator[RawSetting]:
+    """`[log] segment.bytes = 1` and `log.segment.bytes = 1` are one: tables are the dots of Kafka's names."""
+    for key, value in table.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            yield from _flattened(value, name + ".", file_name)
+        else:
+            yield RawSetting(name, _text(name, value, file_name), file_name)
+
+
+def _text(name: str, value: object, file_name: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(element, str) for element in value):
+        return ",".join(value)
+    kind = type(value).__name__
+    raise ConfigError(f"{file_name}: {name} is a {kind}", hint="write text, a number, true, false or a list of texts")

@@ -1,0 +1,98 @@
+"""The program: verbs, and how each way to fail looks to its user.
+
+0 done, 1 failed (`error:` and `hint:` on standard error), 2 called wrongly, 130 interrupted.  Standard output holds
+data only, so that verbs work in pipes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from ottla import __version__
+from ottla.cli.lazy_group import LazyGroup
+from ottla.cli.verbs import VERBS
+from ottla.model.errors import OttlaError
+from ottla.observe.text import safe_line
+
+FAILED: Final = 1
+CALLED_WRONGLY: Final = 2
+INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141
+
+program: Final = LazyGroup(
+    "ottla",
+    VERBS,
+    help="Ottla: a Kafka broker and the pipeline around it.",
+    epilog="`ottla VERB --help` tells more about a verb.",
+    no_args_is_help=True,
+    subcommand_metavar="VERB ...",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+program.params.append(
+    click.Option(
+        ["--version"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=lambda ctx, _option, asked: _show_version(ctx) if asked else None,
+        help="Show the version and exit.",
+    )
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit status.  Prints what the user should know; raises only our own bugs."""
+    if not __debug__:
+        return _fail("Ottla does not run without its assertions", hint="start Python without -O and PYTHONOPTIMIZE")
+    try:
+        status = program.main(args=list(arguments), prog_name="ottla", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return CALLED_WRONGLY
+    except click.UsageError as error:
+        return _fail_usage(error)
+    except click.ClickException as error:
+        return _fail(error.format_message(), hint=None)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except OttlaError as error:
+        return _fail(str(error), hint=error.hint)
+    except BrokenPipeError:
+        return _leave_closed_pipe()
+    except OSError as error:
+        what = error.strerror or str(error)
+        return _fail(f"{error.filename}: {what}" if error.filename else what, hint=None)
+    return status if isinstance(status, int) else 0
+
+
+def _fail(message: str, *, hint: str | None) -> int:
+    # Messages may hold a peer's words.
+    click.echo(f"error: {safe_line(message)}", err=True)
+    if hint:
+        click.echo(f"hint: {safe_line(hint)}", err=True)
+    return FAILED
+
+
+def _fail_usage(error: click.UsageError) -> int:
+    path = "ottla" if error.ctx is None else error.ctx.command_path
+    _fail(error.format_message(), hint=f"{path} --help shows how it is called")
+    return CALLED_WRONGLY
+
+
+def _leave_closed_pipe() -> int:
+    """The reader of our output went away (`| head`): no complaint, and none from Python's own last flush."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED
+
+
+def _show_version(ctx: click.Context) -> None:
+    click.echo(f"ottla {__version__}")
+    ctx.exit()

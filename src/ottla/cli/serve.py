@@ -1,0 +1,100 @@
+"""`ottla serve`: run a broker."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from ottla.cli.config_file import read_config_file
+from ottla.model.errors import ConfigError
+from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_address
+from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options
+from ottla.model.setting_sources import Notice, RawSetting, from_command_line, from_environment, resolve
+from ottla.model.settings import BrokerSettings
+from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, fields, start_logging
+
+log = logging.getLogger(__name__)
+
+
+@click.command(name="serve")
+@click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--data-dir", metavar="DIR", help=f"Where the log is kept.  [default: log.dirs, else ./{DEFAULT_DATA_DIR}]"
+)
+@click.option(
+    "--listen",
+    "addresses",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Address to listen on; port 0 takes a free one.  May be repeated.  [default: listeners, else 127.0.0.1:9092]",
+)
+@click.option(
+    "--config",
+    "config_option",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Settings: server.properties, or TOML when the name ends in .toml.",
+)
+@click.option(
+    "--set",
+    "--override",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting by Kafka's name; wins over the environment (OTTLA_LOG_SEGMENT_BYTES) and the file.",
+)
+@click.option("--insecure-listen", is_flag=True, help="Listen on an address that others can reach, without any guard.")
+@click.option("--log-level", type=click.Choice(LEVEL_NAMES), default=DEFAULT_LEVEL, show_default=True)
+def command(
+    config_argument: Path | None,
+    data_dir: str | None,
+    addresses: tuple[str, ...],
+    config_option: Path | None,
+    assignments: tuple[str, ...],
+    insecure_listen: bool,
+    log_level: str,
+) -> None:
+    """Run a broker until it is told to stop (SIGTERM or Ctrl-C).
+
+    CONFIG is a file as for --config, so that what started Apache Kafka starts this too.
+    """
+    if config_argument is not None and config_option is not None:
+        raise click.UsageError("The configuration is named twice: as an argument and by --config.")
+    start_logging(log_level)
+    settings = _settings(assignments, config_option or config_argument)
+    listen = tuple(_named(addresses))
+    options = serve_options(settings, data_dir=data_dir, listen=listen, insecure_listen=insecure_listen)
+
+    from ottla.broker.server import serve
+    from ottla.runtime.event_loop import run
+
+    run(serve(options))
+
+
+def _settings(assignments: Iterable[str], config: Path | None) -> BrokerSettings:
+    flags = from_command_line(assignments)
+    environment, environment_notices = from_environment(os.environ)
+    file: list[RawSetting] = [] if config is None else read_config_file(config)
+    settings, notices = resolve([flags, environment, file])
+    for notice in (*environment_notices, *notices):
+        _tell(notice)
+    return settings
+
+
+def _tell(notice: Notice) -> None:
+    level = logging.WARNING if notice.is_warning else logging.INFO
+    log.log(level, notice.event, extra=fields(**notice.facts))
+
+
+def _named(addresses: Iterable[str]) -> Iterable[Listener]:
+    """Listeners need names, and flags give none: the first is PLAINTEXT, the next PLAINTEXT_2."""
+    for number, address in enumerate(addresses, start=1):
+        name = DEFAULT_LISTENER_NAME if number == 1 else f"{DEFAULT_LISTENER_NAME}_{number}"
+        try:
+            yield parse_address(address, name=name)
+        except ConfigError as error:
+            raise ConfigError(f"--listen {error}", hint=error.hint) from None

@@ -1,0 +1,32 @@
+"""The process's own limits, as the operating system sets them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import NamedTuple
+
+if sys.platform != "win32":  # which has neither the module nor the limit
+    import resource
+
+
+class OpenFilesLimit(NamedTuple):
+    """How many descriptors this process may hold, before and after raising."""
+
+    before: int
+    now: int
+
+
+def raise_open_files_limit() -> OpenFilesLimit | None:
+    """Raise the soft limit of open files to the hard one; None where there is no such limit.
+
+    Each segment holds descriptors and each connection one; shells start programs with 1,024.
+    """
+    if sys.platform == "win32":
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS refuses what its kernel does not have although the hard limit says so: then the soft one stays.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return OpenFilesLimit(before=soft, now=resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+
+import click
+import pytest
+
+from ottla import __version__
+from ottla.cli import program as program_module
+from ottla.cli.lazy_group import LazyGroup
+from ottla.cli.program import CALLED_WRONGLY, FAILED, INTERRUPTED, program, run
+from ottla.cli.verbs import VERBS, Verb
+from ottla.model.errors import ConfigError
+
+# What `ottla --help` has no business importing.
+HEAVY_MODULES = (
+    "asyncio",
+    "cramjam",
+    "crc32c",
+    "kazoo",
+    "kio",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyspark",
+    "sqlite3",
+    "uvloop",
+)
+HELP_CPU_S_MAX = 0.150
+
+
+def _child(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def failing_verb(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """A verb `fail` that raises what the list holds."""
+    to_raise: list[BaseException] = []
+
+    @click.command()
+    def fail() -> None:
+        raise to_raise[0]
+
+    group = LazyGroup("ottla", {})
+    monkeypatch.setattr(group, "get_command", lambda _ctx, _name: fail)
+    monkeypatch.setattr(group, "resolve_command", lambda _ctx, args: ("fail", fail, args[1:]))
+    monkeypatch.setattr(program_module, "program", group)
+    return to_raise
+
+
+def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown and verb.about in shown for name, verb in VERBS.items())
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_verb_has_a_command_and_its_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = import_module(VERBS[name].module).command
+    assert isinstance(command, click.Command)
+    assert run([name, "--help"]) == 0
+    assert f"Usage: ottla {name} " in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, json, contextlib, io\n"
+        "from ottla.cli.program import run\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    assert run(['--help']) == 0\n"
+        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    )
+    found = _child(code)
+    assert found.returncode == 0, found.stderr
+    assert not set(json.loads(found.stdout)) & set(HEAVY_MODULES)
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="needs wait4 to read a child's processor time")
+def test_help_costs_less_than_150_ms_of_processor_time() -> None:
+    # Processor time, not time passed, and the best of several: other tests may run beside this one.
+    def once() -> float:
+        child = subprocess.Popen([sys.executable, "-m", "ottla", "--help"], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        assert child.returncode == 0
+        return usage.ru_utime + usage.ru_stime
+
+    assert min(once() for _ in range(5)) < HELP_CPU_S_MAX
+
+
+def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"ottla {__version__}\n"
+
+
+def test_unknown_verb_is_called_wrongly_and_the_nearest_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["servve"]) == CALLED_WRONGLY
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "error: There is no verb 'servve'.  Did you mean serve?\nhint: ottla --help shows how it is called\n"
+    )
+
+
+def test_unknown_option_is_called_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "--bogus"]) == CALLED_WRONGLY
+    assert capsys.readouterr().err.endswith("hint: ottla serve --help shows how it is called\n")
+
+
+def test_program_without_verb_shows_its_help_and_is_called_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == CALLED_WRONGLY
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Verbs:" in err
+
+
+def test_operational_error_is_a_line_and_a_hint(
+    failing_verb: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing_verb.append(ConfigError("the port is taken", hint="choose another"))
+    assert run(["fail"]) == FAILED
+    assert capsys.readouterr().err == "error: the port is taken\nhint: choose another\n"
+
+
+def test_error_with_a_peers_words_does_not_reach_the_terminal_raw(
+    failing_verb: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing_verb.append(ConfigError("topic \x1b[2J\nhint: send money"))
+    assert run(["fail"]) == FAILED
+    assert capsys.readouterr().err == "error: topic \\x1b[2J\\nhint: send money\n"
+
+
+def test_error_of_the_operating_system_names_its_file(
+    failing_verb: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing_verb.append(PermissionError(13, "Permission denied", "/data"))
+    assert run(["fail"]) == FAILED
+    assert capsys.readouterr().err == "error: /data: Permission denied\n"
+
+
+def test_interrupt_is_quiet(failing_verb: list[BaseException], capsys: pytest.CaptureFixture[str]) -> None:
+    failing_verb.append(KeyboardInterrupt())
+    assert run(["fail"]) == INTERRUPTED
+    out, err = capsys.readouterr()
+    assert (out, err.strip()) == ("", "")
+
+
+def test_our_own_bug_is_not_hidden(failing_verb: list[BaseException]) -> None:
+    failing_verb.append(AssertionError("we are wrong"))
+    with pytest.raises(AssertionError):
+        run(["fail"])
+
+
+def test_closed_pipe_is_quiet() -> None:
+    command = f"{sys.executable} -m ottla --help | true"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert found.stderr == ""
+
+
+def test_program_refuses_to_run_without_assertions() -> None:
+    found = _child("import sys; from ottla.cli.program import run; sys.exit(run(['--help']))", "-O")
+    assert found.returncode == FAILED
+    assert found.stderr.startswith("error: Ottla does not run without its assertions\nhint: ")
+
+
+def test_verbs_module_is_imported_only_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_verbs", {"broken": Verb("ottla.cli.there_is_no_such_module", "Broken.")})
+    assert run(["--help"]) == 0
+    with pytest.raises(ModuleNotFoundError):
+        run(["broken"])
