@@ -1,0 +1,105 @@
+"""What handlers may use of the broker.  They see this, never the parts behind it, so tests give them a small one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from ottla.broker.partition_table import PartitionTable
+from ottla.coordination.configs import ConfigEntity, ConfigsView
+from ottla.coordination.topics_view import Topic, TopicsView
+from ottla.model.identifiers import NodeId, ProducerId
+from ottla.model.settings import BrokerSettings
+from ottla.runtime.clock import Clock
+
+
+class Call(NamedTuple):
+    """One request: which version, from whom, and by which address it came."""
+
+    api_version: int
+    client_id: str | None
+    # The broker's address as this client reached it: host and port.
+    local_address: tuple[str, int]
+
+
+class BrokerAddress(NamedTuple):
+    """A broker as clients are told of it."""
+
+    node_id: NodeId
+    host: str
+    port: int
+    rack: str | None
+
+
+class NewTopic(NamedTuple):
+    """A topic to be made.  Counts of -1 mean the broker's defaults; `assignment` has a partition's replicas by index."""
+
+    name: str
+    partitions_count: int = -1
+    replication_factor: int = -1
+    assignment: Mapping[int, Sequence[int]] | None = None
+    config: Mapping[str, str | None] = {}
+
+
+class BrokerContext(Protocol):
+    """The broker, to a handler."""
+
+    @property
+    def node_id(self) -> NodeId: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def controller_id(self) -> NodeId:
+        """Whom admin clients send their changes to: any broker serves them, so every broker names itself."""
+        ...
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The broker's static settings."""
+        ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def partitions(self) -> PartitionTable: ...
+
+    @property
+    def topics(self) -> TopicsView: ...
+
+    @property
+    def configs(self) -> ConfigsView: ...
+
+    def brokers(self, call: Call) -> list[BrokerAddress]:
+        """The live brokers, by the addresses that this client can use."""
+        ...
+
+    async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        """Make a topic, or only check that it could be made; it is served when this returns.
+
+        Raises `RequestError` with the code that CreateTopics answers.
+        """
+        ...
+
+    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
+        """Take a topic away; it is served no more when this returns.  Raises `RequestError`."""
+        ...
+
+    async def alter_config(self, entity: ConfigEntity, changed: Mapping[str, str | None]) -> None:
+        """Set (or with None, unset) some dynamic settings of a topic; they hold when this returns.
+
+        Names and values were checked by the caller.  Raises `RequestError`.
+        """
+        ...
+
+    async def delete_records(self, topic: str, index: int, before_offset: int) -> int:
+        """Move a partition's log start up (-1: to its high watermark); returns the new log start, which is durable.
+
+        Raises `RequestError`.
+        """
+        ...
+
+    async def next_producer_id(self) -> ProducerId: ...

@@ -1,0 +1,39 @@
+"""ApiVersions (key 18), v0-v4.
+
+Tells which APIs and versions are offered: `ADVERTISED_VERSIONS`, the same to everybody.  No features are told, neither
+supported nor finalized: a visible `transaction.version` would make clients use transactions of the second protocol.
+A version that is not known is answered in the format of v0 with UNSUPPORTED_VERSION and the one entry of ApiVersions
+itself, from which every client learns what to ask with (KIP-511).  From v3 on an ill-formed client software name or
+version is answered with INVALID_REQUEST and no entries.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.model.error_code import ErrorCode
+from ottla.protocol.api import ADVERTISED_VERSIONS, ApiKey
+from ottla.protocol.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+# KIP-511: letters, digits, dashes and dots, beginning and ending with a letter or digit.
+_SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
+_SOFTWARE_FROM_VERSION: Final = 3
+
+
+async def handle(request: ApiVersionsRequest, broker: BrokerContext, call: Call) -> ApiVersionsResponse:
+    if call.api_version >= _SOFTWARE_FROM_VERSION and not (
+        _SOFTWARE_NAME.match(request.client_software_name) and _SOFTWARE_NAME.match(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(api_keys=[_entry(api) for api in sorted(ADVERTISED_VERSIONS)])
+
+
+def unsupported_version_response() -> ApiVersionsResponse:
+    """The answer to a version that is not known; it is written as v0."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_entry(ApiKey.API_VERSIONS)])
+
+
+def _entry(api: ApiKey) -> ApiVersion:
+    return ApiVersion(api, *ADVERTISED_VERSIONS[api])

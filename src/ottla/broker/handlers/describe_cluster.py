@@ -1,0 +1,44 @@
+"""DescribeCluster (key 60), v0-v1.
+
+Tells the cluster id and the live brokers with the addresses that the caller can reach.  There is no controller: any
+broker serves admin requests, so the broker that answers names itself.  Endpoint type 1 (brokers) only: controllers
+(type 2) get MISMATCHED_ENDPOINT_TYPE, others UNSUPPORTED_ENDPOINT_TYPE (KIP-919).  Authorized operations, when asked
+for, are all that the cluster has: there are no access rules yet.
+Not done: v2 (fenced brokers).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS
+from ottla.model.error_code import ErrorCode
+from ottla.protocol.schemas.describe_cluster import (
+    NO_AUTHORIZED_OPERATIONS,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+async def handle(request: DescribeClusterRequest, broker: BrokerContext, call: Call) -> DescribeClusterResponse:
+    if request.endpoint_type != _BROKERS:
+        if request.endpoint_type == _CONTROLLERS:
+            code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller"
+        else:
+            code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"{request.endpoint_type} is no type of endpoint"
+        return DescribeClusterResponse(
+            error_code=code, error_message=message, endpoint_type=request.endpoint_type, cluster_id=""
+        )
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[DescribeClusterBroker(*address) for address in broker.brokers(call)],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
+        ),
+    )

@@ -1,0 +1,96 @@
+"""ListOffsets (key 2), v1-v9.
+
+By time: the first record below the high watermark whose timestamp is the given one or later, found by the time index
+and by opening one batch; offset -1 and timestamp -1 when there is none.  Special times: -1 the high watermark
+(read_committed too, while there are no transactions), -2 the log start, -3 (v7+) the record with the greatest
+timestamp, -4 (v8+) the log start, since all of the log is local, -5 (v9+) nothing, since there is no tiered storage.
+A special time that the version does not have, and any other negative one, is UNSUPPORTED_VERSION.  The leader epoch is
+the current one for -1, else that of the record.  A partition that is named twice is INVALID_REQUEST.
+Departure: a replica id is not looked at, so a follower is answered like a consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers.partition_lookup import find_partition, storage_error_code
+from ottla.broker.partition import Partition
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
+from ottla.protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+
+# The version from which on each special time may be asked for.
+_SPECIAL_FROM_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+
+async def handle(request: ListOffsetsRequest, broker: BrokerContext, call: Call) -> ListOffsetsResponse:
+    times_named = Counter(
+        (topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions
+    )
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in request.topics:
+        answers: list[ListOffsetsPartitionResponse] = []
+        for wanted in topic.partitions:
+            if times_named[topic.name, wanted.partition_index] > 1:
+                answers.append(_refused(wanted, ErrorCode.INVALID_REQUEST))
+                continue
+            answers.append(_partition_answer(broker, topic.name, wanted, call.api_version))
+            if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
+                await asyncio.sleep(0)  # a look-up read files: the other connections have their turn
+        topics.append(ListOffsetsTopicResponse(topic.name, answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _partition_answer(
+    broker: BrokerContext, topic_name: str, wanted: ListOffsetsPartition, api_version: int
+) -> ListOffsetsPartitionResponse:  # fmt: skip
+    partition = find_partition(broker, topic_name, wanted.partition_index, wanted.current_leader_epoch)
+    if isinstance(partition, ErrorCode):
+        return _refused(wanted, partition)
+    if wanted.timestamp < 0 and api_version < _SPECIAL_FROM_VERSION.get(wanted.timestamp, api_version + 1):
+        return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        offset, timestamp_ms, leader_epoch = _look_up(partition, wanted.timestamp)
+    except OttlaError as error:
+        return _refused(wanted, storage_error_code(error))
+    return ListOffsetsPartitionResponse(
+        wanted.partition_index, timestamp=timestamp_ms, offset=offset, leader_epoch=leader_epoch
+    )
+
+
+def _look_up(partition: Partition, timestamp: int) -> tuple[int, int, int]:
+    """Offset, timestamp, leader epoch."""
+    log = partition.log
+    if timestamp == LATEST:
+        return partition.high_watermark, NO_TIMESTAMP, partition.leader_epoch
+    if timestamp in {EARLIEST, EARLIEST_LOCAL}:
+        return log.log_start_offset, NO_TIMESTAMP, log.epoch_of(log.log_start_offset)
+    if timestamp == LATEST_TIERED:
+        return NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH
+    if timestamp == MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp(partition.high_watermark)
+    else:
+        found = log.offset_for_timestamp(timestamp, partition.high_watermark)
+    if found is None:
+        return NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH
+    return found.offset, found.timestamp_ms, found.leader_epoch
+
+
+def _refused(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(wanted.partition_index, error_code=code)

@@ -1,0 +1,47 @@
+"""OffsetForLeaderEpoch (key 23), v2-v4.
+
+Answers the greatest known leader epoch that is not above the asked one, and where it ended: the start of the next
+epoch, or the log end for the current one.  An epoch that was never known is answered with (-1, -1) and no error.
+Consumers that find their position above the end offset have met a truncation (KIP-320).
+Departure: a replica id is not looked at, so a follower is answered like a consumer.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers.partition_lookup import find_partition
+from ottla.broker.partition import Partition
+from ottla.model.error_code import ErrorCode
+from ottla.protocol.schemas.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+async def handle(
+    request: OffsetForLeaderEpochRequest, broker: BrokerContext, call: Call
+) -> OffsetForLeaderEpochResponse:  # fmt: skip
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(topic.topic, [_answer(broker, topic.topic, each) for each in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(broker: BrokerContext, topic_name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    partition = find_partition(broker, topic_name, wanted.partition, wanted.current_leader_epoch)
+    if isinstance(partition, ErrorCode):
+        return EpochEndOffset(partition, wanted.partition)
+    return EpochEndOffset(ErrorCode.NONE, wanted.partition, *_end_of(partition, wanted.leader_epoch))
+
+
+def _end_of(partition: Partition, leader_epoch: int) -> tuple[int, int]:
+    """(epoch, end offset).  The current epoch has no line of its own in the log until its first record."""
+    log = partition.log
+    if leader_epoch == partition.leader_epoch:
+        return leader_epoch, log.log_end_offset
+    return log.epoch_end_offset(leader_epoch)

@@ -1,0 +1,29 @@
+"""Finding a partition for a request, with the checks that every reading API makes (KIP-320)."""
+
+from __future__ import annotations
+
+from ottla.broker.context import BrokerContext
+from ottla.broker.partition import Partition
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, WireError
+from ottla.model.identifiers import NO_LEADER_EPOCH
+
+
+def find_partition(
+    broker: BrokerContext, topic_name: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
+) -> Partition | ErrorCode:
+    """The partition, or why the request cannot have it: not here, not open, or another leader epoch than it knows."""
+    partition = broker.partitions.find(topic_name, index)
+    if partition is None:
+        return broker.partitions.absence_error(topic_name.encode(), index)
+    if current_leader_epoch != NO_LEADER_EPOCH:
+        if current_leader_epoch > partition.leader_epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if current_leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+    return partition
+
+
+def storage_error_code(error: OttlaError) -> ErrorCode:
+    """What a failure to read a log is called in an answer; bad bytes in a batch are not the peer's fault here."""
+    return ErrorCode.CORRUPT_MESSAGE if isinstance(error, WireError) else error.error_code

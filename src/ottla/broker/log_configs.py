@@ -1,0 +1,42 @@
+"""From settings to what a log needs: the one place that knows both sets of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from ottla.model import topic_settings as topic
+from ottla.model.settings import BrokerSettings, TopicSettings
+from ottla.storage.log_config import FlushPolicy, LogConfig
+
+_UNSET: Final = 2**63 - 1
+
+
+def log_config(overrides: Mapping[str, str], broker: BrokerSettings) -> LogConfig:
+    """A log's settings: the topic's own values over the broker's.  Raises `ConfigError`."""
+    of = TopicSettings(overrides, broker)
+    return LogConfig(
+        segment_bytes=of[topic.SEGMENT_BYTES],
+        segment_ms=of[topic.SEGMENT_MS],
+        segment_jitter_ms=of[topic.SEGMENT_JITTER_MS],
+        segment_index_bytes=of[topic.SEGMENT_INDEX_BYTES],
+        index_interval_bytes=of[topic.INDEX_INTERVAL_BYTES],
+        retention_ms=of[topic.RETENTION_MS],
+        retention_bytes=of[topic.RETENTION_BYTES],
+        file_delete_delay_ms=of[topic.FILE_DELETE_DELAY_MS],
+        flush_policy=cast("FlushPolicy", of[topic.FLUSH_POLICY]),
+        flush_messages=_none_if_unset(of[topic.FLUSH_MESSAGES]),
+        flush_ms=_none_if_unset(of[topic.FLUSH_MS]),
+        cleanup_policy=",".join(of[topic.CLEANUP_POLICY]),
+        compression_type=of[topic.COMPRESSION_TYPE],
+        max_message_bytes=of[topic.MAX_MESSAGE_BYTES],
+        message_timestamp_type=of[topic.MESSAGE_TIMESTAMP_TYPE],
+        message_timestamp_before_max_ms=of[topic.MESSAGE_TIMESTAMP_BEFORE_MAX_MS],
+        message_timestamp_after_max_ms=of[topic.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
+        min_insync_replicas=of[topic.MIN_INSYNC_REPLICAS],
+    )
+
+
+def _none_if_unset(value: int) -> int | None:
+    """Kafka's default of "never" is the greatest number: whether somebody set it decides for policy `interval`."""
+    return None if value == _UNSET else value

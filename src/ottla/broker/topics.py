@@ -1,0 +1,240 @@
+"""Topics made, changed and taken away: the tree first, directories after.
+
+A crash between the two leaves a topic without directories, which the next start makes, or directories without a
+topic, which are removed only if the tree has a note of the deletion (`TopicRegistry.pending_deletions`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from ottla.broker.context import NewTopic
+from ottla.broker.log_configs import log_config
+from ottla.broker.partition import Partition
+from ottla.broker.partition_table import PartitionTable
+from ottla.coordination.configs import ConfigEntity, ConfigRegistry
+from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.topics_view import Partition as PartitionNode
+from ottla.coordination.topics_view import Topic
+from ottla.model.broker_settings import DEFAULT_REPLICATION_FACTOR, DELETE_TOPIC_ENABLE, NUM_PARTITIONS
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import ConfigError, RequestError
+from ottla.model.identifiers import NO_OFFSET, LeaderEpoch, NodeId, TopicPartition, topic_name_problem
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.model.settings import BrokerSettings
+from ottla.observe.events import fields
+from ottla.runtime.mutex import Mutex
+from ottla.storage.errors import StorageError
+from ottla.storage.log import Log
+from ottla.storage.log_directory import LogDirectory
+
+log = logging.getLogger(__name__)
+
+DEFAULT_COUNT: Final = -1
+# Each partition is a directory with open files; a typing error must not fill the disk with them.
+PARTITIONS_OF_TOPIC_MAX: Final = 10_000
+
+
+class Topics:
+    """The topics of this broker: registry and directories kept together.  One change at a time."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        broker_epoch: int,
+        settings: BrokerSettings,
+        registry: TopicRegistry,
+        configs: ConfigRegistry,
+        directory: LogDirectory,
+        partitions: PartitionTable,
+    ) -> None:
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._settings = settings
+        self._registry = registry
+        self._configs = configs
+        self._directory = directory
+        self._partitions = partitions
+        self._changing = Mutex()
+
+    async def create(self, new: NewTopic, *, validate_only: bool) -> Topic:
+        """See `BrokerContext.create_topic`."""
+        assignment = self._assignment(new)
+        config = self._checked_config(new.config)
+        async with self._changing:
+            if validate_only:
+                self._refuse_taken_name(new.name)
+                return self._imagined(new.name, assignment)
+            topic = await self._registry.create(new.name, assignment, {self._node_id: self._broker_epoch}, config)
+            await self._registry.refresh()
+            await self._configs.refresh()
+            self._make_logs([(topic, partition) for partition in topic.partitions])
+        log.info("topic.created", extra=fields(topic=topic.name, partitions_count=len(topic.partitions)))
+        return topic
+
+    async def delete(self, name: str, topic_id: UUID | None) -> None:
+        """See `BrokerContext.delete_topic`."""
+        if not self._settings[DELETE_TOPIC_ENABLE]:
+            raise RequestError(ErrorCode.TOPIC_DELETION_DISABLED, "topics may not be deleted (delete.topic.enable)")
+        async with self._changing:
+            deletion = await self._registry.delete(name, topic_id)
+            await self._registry.refresh()
+            await self._configs.refresh()
+            self._drop_logs([TopicPartition(name, index) for index in range(deletion.partitions_count)])
+            await self._registry.finish_deletions([deletion.topic_id])
+        log.info("topic.deleted", extra=fields(topic=name))
+
+    async def alter_config(self, entity: ConfigEntity, changed: Mapping[str, str | None]) -> None:
+        """See `BrokerContext.alter_config`."""
+
+        def change(before: Mapping[str, str]) -> Mapping[str, str]:
+            merged = {**before, **changed}
+            return {name: value for name, value in merged.items() if value is not None}
+
+        async with self._changing:
+            after = await self._configs.update(entity, change)
+            await self._configs.refresh()
+            if entity.kind == "topics":
+                self._apply_config(entity.name, after)
+        log.info("config.altered", extra=fields(kind=entity.kind, name=entity.name, settings=",".join(sorted(changed))))
+
+    async def delete_records(self, topic: str, index: int, before_offset: int) -> int:
+        """See `BrokerContext.delete_records`."""
+        partition = self._partitions.find(topic, index)
+        if partition is None:
+            code = self._partitions.absence_error(topic.encode(), index)
+            raise RequestError(code, f"{topic}-{index} is not served here")
+        if before_offset == NO_OFFSET:
+            before_offset = partition.high_watermark
+        if not 0 <= before_offset <= partition.high_watermark:
+            problem = f"offset {before_offset} is not in [0, {partition.high_watermark}]"
+            raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE, problem)
+        try:
+            partition.log.delete_records_before(before_offset)
+            # What was acknowledged as deleted must not come back after a crash.
+            self._directory.checkpoint()
+        except OSError as error:
+            raise StorageError(f"{topic}-{index}: the new log start could not be written: {error}") from error
+        return partition.log.log_start_offset
+
+    def serve_known(self) -> None:
+        """At start: serve every partition of the tree that is ours, making logs that a crash left out."""
+        missing: list[tuple[Topic, PartitionNode]] = []
+        for topic, node in self._registry.view.partitions():
+            if self._node_id not in node.replicas:
+                continue
+            topic_partition = TopicPartition(topic.name, node.index)
+            failure = self._directory.failed.get(topic_partition)
+            found = self._directory.logs.get(topic_partition)
+            if failure is not None:
+                self._partitions.add_failed(topic_partition, failure.error_code)
+            elif found is None:
+                missing.append((topic, node))
+            elif found.topic_id != topic.topic_id:
+                # Another topic's records under this name: neither serve nor touch them.
+                log.error("log.foreign", extra=fields(partition=topic_partition, topic_id=found.topic_id))
+                self._partitions.add_failed(topic_partition, ErrorCode.INCONSISTENT_TOPIC_ID)
+            else:
+                self._partitions.add(self._led(found, node.state.leader_epoch))
+        if missing:
+            log.warning("log.created_late", extra=fields(partitions_count=len(missing)))
+            self._make_logs(missing)
+
+    async def finish_pending_deletions(self) -> None:
+        """At start: remove directories of topics whose deletion a crash cut short; report those without a topic."""
+        pending = await self._registry.pending_deletions()
+        by_id = {deletion.topic_id for deletion in pending}
+        doomed = [tp for tp, found in self._directory.logs.items() if found.topic_id in by_id]
+        if doomed:
+            self._drop_logs(doomed)
+        await self._registry.finish_deletions([deletion.topic_id for deletion in pending])
+        for topic_partition in self._directory.logs:
+            if self._registry.view.partition(topic_partition) is None:
+                log.warning("log.without_topic", extra=fields(partition=topic_partition, kept=True))
+
+    def _led(self, found: Log, leader_epoch: int) -> Partition:
+        if leader_epoch > found.leader_epoch:
+            found.start_epoch(leader_epoch)
+        return Partition(found, leader_epoch)
+
+    def _make_logs(self, wanted: Sequence[tuple[Topic, PartitionNode]]) -> None:
+        ids = [(TopicPartition(topic.name, node.index), topic.topic_id) for topic, node in wanted]
+        for found, (_, node) in zip(self._directory.create(ids), wanted, strict=True):
+            self._partitions.add(self._led(found, node.state.leader_epoch))
+
+    def _drop_logs(self, doomed: Sequence[TopicPartition]) -> None:
+        for topic_partition in doomed:
+            partition = self._partitions.remove(topic_partition)
+            if partition is not None:
+                partition.fail_waiting(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        present = [tp for tp in doomed if tp in self._directory.logs or tp in self._directory.failed]
+        self._directory.delete(*present)
+
+    def _apply_config(self, name: str, overrides: Mapping[str, str]) -> None:
+        topic = self._registry.view.by_name.get(name)
+        if topic is None:
+            return
+        config = log_config(overrides, self._settings)
+        for node in topic.partitions:
+            partition = self._partitions.find(name, node.index)
+            if partition is not None:
+                partition.log.update_config(config)
+
+    def _assignment(self, new: NewTopic) -> list[list[NodeId]]:
+        """The replicas of each partition: as asked for, or this broker for all.  Raises `RequestError`."""
+        problem = topic_name_problem(new.name)
+        if problem is not None:
+            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if new.assignment is not None:
+            return self._checked_assignment(new)
+        count = self._settings[NUM_PARTITIONS] if new.partitions_count == DEFAULT_COUNT else new.partitions_count
+        factor = new.replication_factor
+        if factor == DEFAULT_COUNT:
+            factor = self._settings[DEFAULT_REPLICATION_FACTOR]
+        if not 0 < count <= PARTITIONS_OF_TOPIC_MAX:
+            problem = f"a topic has 1 to {PARTITIONS_OF_TOPIC_MAX} partitions, not {count}"
+            raise RequestError(ErrorCode.INVALID_PARTITIONS, problem)
+        if factor != 1:
+            problem = f"replication factor {factor} needs as many brokers, and this is the only one"
+            if factor <= 0:
+                problem = f"the replication factor must be positive, not {factor}"
+            raise RequestError(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
+        return [[self._node_id] for _ in range(count)]
+
+    def _checked_assignment(self, new: NewTopic) -> list[list[NodeId]]:
+        assert new.assignment is not None
+        if new.partitions_count != DEFAULT_COUNT or new.replication_factor != DEFAULT_COUNT:
+            problem = "a replica assignment excludes a partition count and a replication factor"
+            raise RequestError(ErrorCode.INVALID_REQUEST, problem)
+        if sorted(new.assignment) != list(range(len(new.assignment))) or not new.assignment:
+            problem = "a replica assignment numbers its partitions from 0 without a gap"
+            raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        for index, replicas in new.assignment.items():
+            if list(replicas) != [self._node_id]:
+                problem = f"partition {index} is assigned to {list(replicas)}; the only broker is {self._node_id}"
+                raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        return [[self._node_id] for _ in new.assignment]
+
+    def _checked_config(self, config: Mapping[str, str | None]) -> dict[str, str]:
+        given = {name: value for name, value in config.items() if value is not None}
+        if len(given) < len(config):
+            name = next(name for name, value in config.items() if value is None)
+            raise RequestError(ErrorCode.INVALID_CONFIG, f"{name} has no value")
+        try:
+            log_config(given, self._settings)
+        except ConfigError as error:
+            raise RequestError(ErrorCode.INVALID_CONFIG, str(error), hint=error.hint) from error
+        return given
+
+    def _refuse_taken_name(self, name: str) -> None:
+        if name in self._registry.view.by_name:
+            raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+
+    def _imagined(self, name: str, assignment: Sequence[Sequence[NodeId]]) -> Topic:
+        """A topic as it would be, for `validate_only`: its id is all zero."""
+        state = PartitionState(self._node_id, LeaderEpoch(0), (ReplicaIncarnation(self._node_id, self._broker_epoch),))
+        nodes = (PartitionNode(index, tuple(replicas), state, 0) for index, replicas in enumerate(assignment))
+        return Topic(name, UUID(int=0), tuple(nodes))
