@@ -1,0 +1,101 @@
+"""Walking through the batches of a segment file: heads only, or whole batches with their checksum.
+
+A scan stops at the first place that cannot be a batch and says why; what that means (a torn tail, damage) is
+for the caller to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.records.checksum import has_valid_crc
+from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER, LOG_OVERHEAD_BYTES, MAGIC
+from ottla.runtime.disk import File
+
+# One read covers the gap between two index entries (4 KiB unless set) and the head behind it.
+HEAD_CHUNK_BYTES: Final = 4096 + BATCH_OVERHEAD_BYTES
+SCAN_CHUNK_BYTES: Final = 1024 * 1024
+
+BatchTuple = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+
+
+class BatchScan:
+    """A walk from `position` to `end_position` (exclusive), both at batch boundaries.
+
+    After the walk `position` is where it stopped, and `problem` says why if that is not the end.
+    """
+
+    __slots__ = ("_chunk_bytes", "_end_position", "_file", "position", "problem")
+
+    def __init__(self, file: File, position: int, end_position: int, chunk_bytes: int = SCAN_CHUNK_BYTES) -> None:
+        self._file = file
+        self.position = position
+        self._end_position = end_position
+        self._chunk_bytes = chunk_bytes
+        self.problem: str | None = None
+
+    def heads(self) -> Iterator[tuple[int, BatchTuple]]:
+        """(position, head) of each batch; only heads are read where batches are long."""
+        chunk = b""
+        chunk_start = position = self.position
+        end = self._end_position
+        while position < end:
+            at = position - chunk_start
+            if at + BATCH_OVERHEAD_BYTES > len(chunk):
+                chunk = self._file.read_at(position, min(self._chunk_bytes, end - position))
+                chunk_start = position
+                at = 0
+            head = self._head_at(chunk, at, end - position)
+            if head is None:
+                return
+            yield position, head
+            position += LOG_OVERHEAD_BYTES + head[1]
+            self.position = position
+
+    def batches(self) -> Iterator[tuple[int, BatchTuple, memoryview]]:
+        """(position, head, bytes) of each batch whose checksum is right; a view lives until the next step."""
+        chunk = memoryview(b"")
+        chunk_start = position = self.position
+        end = self._end_position
+        while position < end:
+            at = position - chunk_start
+            if at + BATCH_OVERHEAD_BYTES > len(chunk):
+                chunk = memoryview(self._file.read_at(position, min(self._chunk_bytes, end - position)))
+                chunk_start, at = position, 0
+            head = self._head_at(chunk, at, end - position)
+            if head is None:
+                return
+            size_bytes = LOG_OVERHEAD_BYTES + head[1]
+            if at + size_bytes > len(chunk):
+                # The length was checked against the file, so this is no more than the file holds.
+                wanted = max(size_bytes, min(self._chunk_bytes, end - position))
+                chunk = memoryview(self._file.read_at(position, wanted))
+                chunk_start, at = position, 0
+                if len(chunk) < size_bytes:
+                    self.problem = "the file ends inside a batch"
+                    return
+            batch = chunk[at : at + size_bytes]
+            if not has_valid_crc(batch):
+                self.problem = "the batch's checksum is wrong"
+                return
+            yield position, head, batch
+            position += size_bytes
+            self.position = position
+
+    def _head_at(self, chunk: bytes | memoryview, at: int, left_bytes: int) -> BatchTuple | None:
+        if len(chunk) - at < BATCH_OVERHEAD_BYTES:
+            self.problem = "the file ends inside the head of a batch"
+            return None
+        head: BatchTuple = HEADER.unpack_from(chunk, at)
+        if head[3] != MAGIC:
+            self.problem = f"magic byte {head[3]} where {MAGIC} must stand"
+        elif head[1] < BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES:
+            self.problem = f"a batch length of {head[1]} bytes, shorter than its own head"
+        elif LOG_OVERHEAD_BYTES + head[1] > left_bytes:
+            self.problem = f"a batch length of {head[1]} bytes, longer than what is left of the file"
+        elif head[6] < 0:
+            self.problem = f"a last offset delta of {head[6]}"
+        else:
+            return head
+        return None

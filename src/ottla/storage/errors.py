@@ -1,0 +1,117 @@
+"""What can go wrong with a log, as one tree.
+
+StorageError            the disk, or what lies on it
+  CorruptLog            damage below the recorded flushed end: never cut, the log is not opened
+  LogOffline            this partition takes no more writes in this process (a write failed)
+  DiskFull              no room; nothing was written, and appends work again when there is room
+  DirectoryOffline      the whole log directory is out of use in this process (a sync failed)
+  DirectoryLocked       another broker uses the directory
+  ForeignDirectory      somebody else's directory, or another node's
+  LogExists             a log of that name stands already
+OffsetOutOfRange        a read or a cut outside of what the log holds
+AppendRefused           the batch itself is refused; the log is as it was
+  OutOfOrderSequence, InvalidProducerEpoch, BatchTooLarge
+"""
+
+from __future__ import annotations
+
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+
+
+class StorageError(OttlaError):
+    """The log directory or a log in it cannot do what was asked."""
+
+    error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class CorruptLog(StorageError):
+    """Bytes that were once flushed are no longer what they were.
+
+    `path` is the file, `position` the byte where the first bad batch begins (-1: the file is missing),
+    `offset` the first offset that cannot be read.
+    """
+
+    hint = (
+        "the file was left untouched; look at it with `ottla log verify --deep`, restore it from a replica or backup, "
+        "or move the partition's directory away to go on without it"
+    )
+
+    def __init__(self, path: str, position: int, offset: int, reason: str) -> None:
+        super().__init__(f"{path} is damaged at position {position} (offset {offset}): {reason}")
+        self.path = path
+        self.position = position
+        self.offset = offset
+        self.reason = reason
+
+
+class LogOffline(StorageError):
+    """A write to this log failed; it takes no more until the broker is started again."""
+
+    hint = "look at the disk and the kernel's log, then start the broker again"
+
+
+class DiskFull(StorageError):
+    """There was no room for the batch; the log is as it was before."""
+
+    hint = "free space on the file system, or lower retention; appends go on by themselves then"
+
+
+class DirectoryOffline(StorageError):
+    """The log directory failed as a whole; it stays out of use for the life of this process."""
+
+    hint = "after a failed sync nothing unflushed can be trusted: check the disk, then start the broker again"
+
+
+class DirectoryLocked(StorageError):
+    """Another process holds the log directory."""
+
+    hint = "stop the other broker, or give this one its own --data-dir"
+
+
+class ForeignDirectory(StorageError):
+    """The log directory was not made by this broker."""
+
+    hint = "give this broker its own empty --data-dir"
+
+
+class LogExists(StorageError):
+    """A log of this name stands already."""
+
+    error_code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class OffsetOutOfRange(OttlaError):
+    """An offset below the log's start or above its end."""
+
+    error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(f"offset {offset} is outside of [{log_start_offset}, {log_end_offset}]")
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class AppendRefused(OttlaError):
+    """A batch cannot be appended for what it says, not for want of a disk."""
+
+    error_code = ErrorCode.INVALID_RECORD
+
+
+class OutOfOrderSequence(AppendRefused):
+    """An idempotent producer's batch does not follow its last one."""
+
+    error_code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpoch(AppendRefused):
+    """A batch of a producer that a newer one has replaced."""
+
+    error_code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class BatchTooLarge(AppendRefused):
+    """A batch that does not fit into a whole segment."""
+
+    error_code = ErrorCode.RECORD_LIST_TOO_LARGE

@@ -1,0 +1,486 @@
+"""One partition's log: appends, rolls, the stable end, truncation.  Reading is in `log_reader`.
+
+All calls come from the event loop's thread and none of them waits for a flush.  Invariants, with every `*_end`
+exclusive: log_start_offset <= log_end_offset, flushed_end <= log_end_offset, stable_end <= log_end_offset; the ends
+never go back but by `truncate_to`; the log end moves right after the data was written, or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
+
+from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition
+from ottla.records.header import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT
+from ottla.runtime.disk import Disk, File, FileRun
+from ottla.storage import log_reader, retention
+from ottla.storage.errors import BatchTooLarge, DirectoryOffline, DiskFull, LogOffline, OffsetOutOfRange, StorageError
+from ottla.storage.flush import LogFlush
+from ottla.storage.index_cache import IndexCache
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.log_config import FOREVER, LogConfig
+from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.producer_state import ProducerStates
+from ottla.storage.segment import Segment
+from ottla.storage.segment_list import SegmentList
+from ottla.storage.time_index import TimeIndex, TimestampOffset
+
+# Past stable ends whose places are kept, so that a reader at the tail needs no look-up.
+KNOWN_PLACES_MAX: Final = 16
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LogHost(Protocol):
+    """What a log needs from its directory."""
+
+    def mark_dirty(self, log: Log) -> None: ...
+
+    def mark_due(self, log: Log) -> None: ...
+
+    def log_start_moved(self, log: Log) -> None:
+        """`log_start_offset` moved and is to be checkpointed; then the removed segments' files may go."""
+        ...
+
+    def before_truncation(self, log: Log, end_offset: int) -> None:
+        """The log will end at `end_offset`: the recorded flushed end must be no higher, durably, before it does."""
+        ...
+
+    def directory_failed(self, error: OSError) -> None: ...
+
+
+class LogParts(NamedTuple):
+    """What recovery found in a partition's directory."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    flushed_end: int
+    producers: ProducerStates
+    epochs: LeaderEpochs
+
+
+class Log:
+    """One partition; see the module's head for what holds between its offsets."""
+
+    __slots__ = (
+        "_active",
+        "_cache",
+        "_disk",
+        "_epoch_is_new",
+        "_files_to_close",
+        "_flush_at_offset",
+        "_has_new_entries",
+        "_host",
+        "_is_os_policy",
+        "_producers",
+        "_rolled_files",
+        "config",
+        "dirty_since_ms",
+        "epochs",
+        "failure",
+        "flush_ms_max",
+        "flushed_end",
+        "is_deleted",
+        "is_dirty",
+        "known_places",
+        "last_base_offset",
+        "last_position",
+        "leader_epoch",
+        "log_end_offset",
+        "log_start_offset",
+        "on_stable",
+        "path",
+        "removed_segments",
+        "segments",
+        "stable_end",
+        "stable_position",
+        "stable_segment",
+        "topic_id",
+        "topic_partition",
+        "truncations_count",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        parts: LogParts,
+        host: LogHost,
+        cache: IndexCache,
+    ) -> None:
+        self._disk = disk
+        self._host = host
+        self._cache = cache
+        self.path = path
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.segments = SegmentList(parts.segments)
+        self._active = self.segments.active
+        self.log_start_offset = parts.log_start_offset
+        self.log_end_offset = parts.log_end_offset
+        self.flushed_end = parts.flushed_end
+        self._producers = parts.producers
+        self.epochs = parts.epochs
+        latest = self.epochs.latest_epoch
+        self.leader_epoch = latest if latest is not None else NO_LEADER_EPOCH
+        self._epoch_is_new = False
+        self.is_dirty = False
+        self.dirty_since_ms = 0
+        self.is_deleted = False
+        self.truncations_count = 0
+        self.failure: StorageError | None = None
+        self.on_stable: Callable[[Log], None] | None = None
+        self._rolled_files: list[File] = []
+        self._files_to_close: list[File] = []
+        self._has_new_entries = False
+        self.removed_segments: list[Segment] = []
+        # What a reader at the tail asks for: the last batch, and the last places where the stable end stood.
+        self.last_base_offset = -1
+        self.last_position = 0
+        self.known_places: dict[int, tuple[Segment, int]] = {}
+        self.stable_end = self.flushed_end
+        self.stable_segment, self.stable_position = self._active, self._active.size_bytes
+        if self.stable_end != self.log_end_offset:
+            self.stable_segment, self.stable_position = log_reader.place_of(self, self.stable_end)
+        self.update_config(config)
+
+    @property
+    def producers(self) -> ProducerStates:
+        return self._producers
+
+    # --- appending ------------------------------------------------------------------------------------------
+
+    def append(self, batch: memoryview, header: tuple[int, ...], now_ms: int) -> int:
+        """Append ONE whole batch (v2, checked by the caller, in a writable buffer) and return its base offset.
+
+        Base offset and leader epoch are stamped in place.  A duplicate of an idempotent producer appends nothing
+        and gives the original base offset, so the caller always waits for `base + delta + 1 <= stable_end`.
+        Raises `AppendRefused` or `StorageError`; the log is then as it was.
+        """
+        if self.failure is not None:
+            raise self.failure
+        last_offset_delta = header[6]
+        producer_id = header[9]
+        if producer_id >= 0:
+            first_sequence = header[11]
+            last_sequence = (first_sequence + last_offset_delta) & _SEQUENCE_MASK
+            original = self._producers.check(producer_id, header[10], first_sequence, last_sequence)
+            if original is not None:
+                return original
+        base_offset = self.log_end_offset
+        last_offset = base_offset + last_offset_delta
+        size_bytes = len(batch)
+        max_timestamp_ms = header[8]
+        segment = self._active
+        if (
+            segment.size_bytes + size_bytes > segment.roll_at_bytes
+            or max_timestamp_ms > segment.roll_at_timestamp_ms
+            or last_offset > segment.last_offset_max
+            or now_ms > segment.roll_at_now_ms
+        ):
+            segment = self._make_room(size_bytes, now_ms)
+        BASE_OFFSET.pack_into(batch, 0, base_offset)
+        LEADER_EPOCH.pack_into(batch, LEADER_EPOCH_AT, self.leader_epoch)
+        if self._epoch_is_new:
+            self._write_epoch(base_offset)
+        self.last_position = segment.size_bytes
+        self.last_base_offset = base_offset
+        try:
+            segment.append(batch, size_bytes, last_offset, max_timestamp_ms)
+        except OSError as error:
+            self._undo_write(segment, error)
+        self.log_end_offset = end_offset = last_offset + 1
+        if producer_id >= 0:
+            self._producers.update(
+                producer_id, header[10], first_sequence, last_sequence, base_offset, last_offset_delta, max_timestamp_ms
+            )
+        if not self.is_dirty:
+            self.is_dirty = True
+            self._host.mark_dirty(self)
+        if end_offset >= self._flush_at_offset:
+            self._flush_at_offset = FOREVER
+            self._host.mark_due(self)
+        if self._is_os_policy:
+            self.stable_end = end_offset
+            if self.on_stable is not None:
+                self.on_stable(self)
+        return base_offset
+
+    def _make_room(self, size_bytes: int, now_ms: int) -> Segment:
+        if size_bytes > self.config.segment_bytes:
+            raise BatchTooLarge(
+                f"a batch of {size_bytes} bytes does not fit into a segment of {self.config.segment_bytes} bytes",
+                hint="raise segment.bytes or send smaller batches",
+            )
+        if self._active.size_bytes > 0:
+            self.roll(now_ms)
+        return self._active
+
+    def _undo_write(self, segment: Segment, error: OSError) -> None:
+        """Cut a failed write off again, and raise what it means: no room, or a partition that is done."""
+        self.last_base_offset = -1
+        try:
+            segment.undo()
+        except OSError as undo_error:
+            # Nobody knows any more what the file holds behind the last batch.
+            self._host.directory_failed(undo_error)
+            raise self._failure_or(error) from undo_error
+        raise self._write_failed(error) from error
+
+    def _write_failed(self, error: OSError) -> StorageError:
+        if error.errno in _NO_ROOM:
+            return DiskFull(f"no room on the disk for a batch of {self.topic_partition}: {error.strerror}")
+        self.failure = LogOffline(f"{self.topic_partition} is offline: writing to {self.path} failed: {error}")
+        return self.failure
+
+    def _failure_or(self, error: OSError) -> StorageError:
+        return self.failure or DirectoryOffline(f"writing to {self.path} failed and could not be undone: {error}")
+
+    # --- leader epochs --------------------------------------------------------------------------------------
+
+    def start_epoch(self, epoch: int) -> None:
+        """Later appends carry `epoch`; its line in the checkpoint is written with the first of them."""
+        assert epoch >= self.leader_epoch, "a leader epoch never goes back"
+        latest = self.epochs.latest_epoch
+        self.leader_epoch = epoch
+        self._epoch_is_new = latest is None or epoch > latest
+
+    def _write_epoch(self, base_offset: int) -> None:
+        try:
+            self.epochs.assign(self.leader_epoch, base_offset)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        self._epoch_is_new = False
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(the greatest known epoch not above `epoch`, where it ended), (-1, -1) when there is none."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch under which the record at `offset` was appended, -1 when it is not known."""
+        return self.epochs.epoch_of(offset)
+
+    # --- rolling --------------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int) -> None:
+        """Close the active segment and open the next one at the log end; nothing happens when it is empty.
+
+        The old file and the directory's new entry go into the next flush, so nothing in the new file is stable
+        before its name is durable.
+        """
+        old = self._active
+        if old.size_bytes == 0:
+            return
+        new = Segment(self._disk, self.path, self.log_end_offset, self.config, self._cache, now_ms)
+        try:
+            index_files = old.write_indexes()
+            self._files_to_close += index_files
+            self._producers.write_snapshot(self.log_end_offset)
+            new.open(create=True)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        new.become_active(OffsetIndex(), TimeIndex())
+        old.become_closed()
+        assert old.file is not None
+        self._rolled_files.append(old.file)
+        self._rolled_files += index_files
+        self._has_new_entries = True
+        self.segments.append(new)
+        self._active = new
+        self._host.mark_due(self)
+
+    # --- flushing -------------------------------------------------------------------------------------------
+
+    def begin_flush(self) -> LogFlush:
+        """What must be synced for the log to be durable up to its present end."""
+        active = self._active
+        assert active.file is not None
+        flush = LogFlush(
+            self,
+            self.log_end_offset,
+            active,
+            active.size_bytes,
+            [*self._rolled_files, active.file] if self._rolled_files else (active.file,),
+            self._files_to_close,
+            self.path if self._has_new_entries else None,
+            self.truncations_count,
+        )
+        if self._has_new_entries:
+            self._rolled_files = []
+            self._files_to_close = []
+            self._has_new_entries = False
+        self.is_dirty = False
+        self._flush_at_offset = self.log_end_offset + self.config.flush_messages_max
+        return flush
+
+    def end_flush(self, flush: LogFlush) -> None:
+        """What `begin_flush` named was synced."""
+        for file in flush.files_to_close:
+            file.close()
+        if flush.truncations_count != self.truncations_count:
+            # What was flushed was cut meanwhile, and other batches may stand there now: the next flush counts.
+            return
+        end_offset = flush.end_offset
+        assert end_offset <= self.log_end_offset
+        if end_offset > self.flushed_end:
+            self.flushed_end = end_offset
+        if not self._is_os_policy and end_offset > self.stable_end:
+            known = self.known_places
+            if len(known) >= KNOWN_PLACES_MAX:
+                del known[next(iter(known))]
+            known[self.stable_end] = (self.stable_segment, self.stable_position)
+            self.stable_segment, self.stable_position = flush.segment, flush.position
+            self.stable_end = end_offset
+
+    def tell_stable(self) -> None:
+        """Call `on_stable` after a flush (under policy `os` the append has told already)."""
+        if not self._is_os_policy and self.on_stable is not None and not self.is_deleted:
+            self.on_stable(self)
+
+    def take_offline(self, failure: StorageError) -> None:
+        """No further append; reads see only what was flushed."""
+        self.failure = failure
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take new settings.  The stable end never goes back: leaving policy `os` it waits for the flushed end."""
+        self.config = config
+        self._is_os_policy = config.flush_policy == "os"
+        self.flush_ms_max = config.flush_ms_max
+        self._flush_at_offset = self.flushed_end + config.flush_messages_max
+        self._active.configure(config)
+        if self.stable_end == self.log_end_offset:
+            self.stable_segment, self.stable_position = self._active, self._active.size_bytes
+        if self._is_os_policy and self.stable_end < self.log_end_offset:
+            self.stable_end = self.log_end_offset
+            if self.on_stable is not None:
+                self.on_stable(self)
+        if self.flushed_end < self.log_end_offset:
+            self._host.mark_due(self)
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def read(
+        self, start_offset: int, limit_offset: int, size_bytes_max: int, *, whole_first_batch: bool
+    ) -> FileRun | None:
+        """Batches from the one that holds `start_offset`, all below `limit_offset`, in one segment's file.
+
+        At most `size_bytes_max` bytes, which may cut the last batch as Apache Kafka does; the first one is whole
+        if `whole_first_batch`, else None is returned when it does not fit.  None means that there is nothing.
+        """
+        return log_reader.read(self, start_offset, limit_offset, size_bytes_max, whole_first_batch)
+
+    def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int | None = None) -> TimestampOffset | None:
+        """The first record at or after a time, below `limit_offset` (the stable end unless given)."""
+        return log_reader.offset_for_timestamp(self, timestamp_ms, self._limit(limit_offset))
+
+    def offset_of_max_timestamp(self, limit_offset: int | None = None) -> TimestampOffset | None:
+        """The first record with the greatest timestamp, below `limit_offset` (the stable end unless given)."""
+        return log_reader.offset_of_max_timestamp(self, self._limit(limit_offset))
+
+    def _limit(self, limit_offset: int | None) -> int:
+        return self.stable_end if limit_offset is None else limit_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """All segments' `.log` files."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    # --- taking away ----------------------------------------------------------------------------------------
+
+    def delete_records_before(self, offset: int) -> None:
+        """DeleteRecords: `log_start_offset` moves up to `offset`, at most to the stable end."""
+        if offset > self.stable_end or offset < 0:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.stable_end)
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        self._host.log_start_moved(self)
+
+    def delete_old_segments(self, now_ms: int, limit_offset: int | None = None) -> int:
+        """Retention by time, size and log start: how many segments were taken out.
+
+        Only segments wholly below `limit_offset` (the stable end unless given) go.  Their files follow after the
+        new log start is checkpointed: `remove_deleted_files` renames them.
+        """
+        return retention.delete_old_segments(self, now_ms, self._limit(limit_offset))
+
+    def log_start_moved(self) -> None:
+        self._host.log_start_moved(self)
+
+    def forget_places(self) -> None:
+        """Segments went: remembered places may point into them."""
+        self.known_places.clear()
+        self.last_base_offset = -1
+        self.stable_segment, self.stable_position = log_reader.place_of(self, self.stable_end)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log so that it ends at `offset`, or below where that lies inside a batch (followers only)."""
+        if offset >= self.log_end_offset:
+            return
+        offset = max(offset, self.segments.first.base_offset)
+        self._host.before_truncation(self, offset)
+        slot = self.segments.slot_for(offset)
+        try:
+            for segment in reversed(self.segments.remove_from(slot + 1)) if slot + 1 < len(self.segments) else ():
+                # A flush in flight may still hold the file, so it is closed later.
+                self.removed_segments.append(segment)
+                for path in segment.existing_paths():
+                    self._disk.remove(path)
+            active = self.segments.active
+            end_offset = active.truncate_to(offset)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        self._active = active
+        self._after_truncation(end_offset)
+
+    def _after_truncation(self, end_offset: int) -> None:
+        self.truncations_count += 1
+        self._rolled_files = []
+        self.log_end_offset = end_offset
+        self.flushed_end = min(self.flushed_end, end_offset)
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.epochs.truncate_from_end(end_offset)
+        log_reader.rebuild_producers(self)
+        latest = self.epochs.latest_epoch
+        self._epoch_is_new = self.leader_epoch >= 0 and (latest is None or self.leader_epoch > latest)
+        self.known_places.clear()
+        self.last_base_offset = -1
+        if self.stable_end >= end_offset:
+            self.stable_end = end_offset
+            self.stable_segment, self.stable_position = self._active, self._active.size_bytes
+        self._has_new_entries = True
+        self._host.mark_due(self)
+
+    def check_invariants(self) -> None:
+        """What must hold between calls; for tests."""
+        self.segments.check_invariants()
+        assert self._active is self.segments.active
+        assert 0 <= self.log_start_offset <= self.log_end_offset
+        assert self.flushed_end <= self.log_end_offset
+        assert self.stable_end <= self.log_end_offset
+        assert self._active.base_offset <= self.log_end_offset
+        if self._is_os_policy and self.failure is None:
+            assert self.stable_end == self.log_end_offset
+
+    # --- closing --------------------------------------------------------------------------------------------
+
+    def write_caches(self) -> None:
+        """Write the active segment's indexes and the producers' snapshot, for a clean shutdown."""
+        for file in self._active.write_indexes():
+            file.close()
+        self._producers.write_snapshot(self.log_end_offset)
+
+    def close(self) -> None:
+        """Close all files.  Nothing is flushed: that is the directory's, which closes all logs together."""
+        for file in self._files_to_close:
+            file.close()
+        self._files_to_close = []
+        self._rolled_files = []
+        for segment in [*self.segments, *self.removed_segments]:
+            segment.close()

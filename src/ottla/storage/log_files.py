@@ -1,0 +1,56 @@
+"""The names of files in a partition's directory, and what of them is only left over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.model.identifiers import TopicPartition, topic_name_problem
+from ottla.storage.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
+
+DELETED_DIRECTORY_SUFFIX: Final = "-delete"
+LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".swap", ".tmp")
+
+_LOG_NAME: Final = re.compile(r"([0-9]{20})\.log\Z", re.ASCII)
+_SIDE_NAME: Final = re.compile(r"([0-9]{20})(\.index|\.timeindex|\.txnindex)\Z", re.ASCII)
+_DIRECTORY_NAME: Final = re.compile(r"(.+)-([0-9]{1,10})\Z", re.ASCII | re.DOTALL)
+
+assert {LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX} == {
+    ".log",
+    ".index",
+    ".timeindex",
+    ".txnindex",
+}
+
+
+def base_offsets_in(names: Sequence[str]) -> list[int]:
+    """The base offsets of the segments among a directory's names, in order."""
+    return sorted(int(match[1]) for name in names if (match := _LOG_NAME.match(name)))
+
+
+def leftovers_in(names: Sequence[str]) -> list[str]:
+    """Files that a crash or a pending deletion left behind: half-written ones, and indexes without their log."""
+    base_offsets = set(base_offsets_in(names))
+    return [
+        name
+        for name in names
+        if name.endswith(LEFTOVER_SUFFIXES) or ((match := _SIDE_NAME.match(name)) and int(match[1]) not in base_offsets)
+    ]
+
+
+def topic_partition_of(directory_name: str) -> TopicPartition | None:
+    """The partition whose directory has this name; None when it is no partition's."""
+    match = _DIRECTORY_NAME.match(directory_name)
+    if match is None or topic_name_problem(match[1]) is not None:
+        return None
+    partition = int(match[2])
+    if str(partition) != match[2] or partition > 2**31 - 1:
+        return None
+    return TopicPartition(match[1], partition)

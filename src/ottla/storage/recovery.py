@@ -1,0 +1,253 @@
+"""Opening one log: what its files hold, and after an unclean stop, what of that may be believed.
+
+Unclean: every segment that reaches the recorded flushed end is read whole (checksums, offsets without a gap, epochs
+that never fall).  Behind the last whole batch the tail is cut if it lies above the recorded flushed end: it was
+never acknowledged.  Damage below it is no torn tail: the log is refused and its files stay as they are.
+Segments wholly below the recorded flushed end were synced together with their indexes before it was recorded.
+Indexes, snapshots and the epochs' checkpoint are caches: rebuilt from the batches wherever they were not synced.
+
+Everything here may be interrupted by a crash and begun again: a cut only removes what the next opening would cut.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.records.header import LOG_OVERHEAD_BYTES
+from ottla.runtime.disk import Disk
+from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
+from ottla.storage.errors import CorruptLog
+from ottla.storage.index_cache import IndexCache
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.log import LogParts
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_files import base_offsets_in, leftovers_in
+from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.producer_state import ProducerStates
+from ottla.storage.segment import Segment, segment_file_name
+from ottla.storage.time_index import TimeIndex
+
+_log = logging.getLogger(__name__)
+
+
+class Recorded(NamedTuple):
+    """What the directory's checkpoints say of a log."""
+
+    flushed_end: int
+    log_start_offset: int
+    was_clean: bool
+
+
+class LogRecovery:
+    """The opening of one log; `run` once."""
+
+    def __init__(
+        self, disk: Disk, path: str, config: LogConfig, cache: IndexCache, recorded: Recorded, now_ms: int
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._config = config
+        self._cache = cache
+        self._recorded = recorded
+        self._now_ms = now_ms
+        self._may_have_gaps = "compact" in config.cleanup_policy
+        self._segments: list[Segment] = []
+        self._log_end_offset = 0
+        self._last_epoch = -1
+        # Whether files were changed or read that no sync is known to cover: then the caller syncs before it serves.
+        self.needs_sync = False
+
+    def run(self) -> LogParts:
+        """Raises `CorruptLog` for damage below the recorded flushed end, `OSError` for a disk that does not read."""
+        names = self._disk.list_directory(self._path)
+        for name in leftovers_in(names):
+            self._disk.remove(f"{self._path}/{name}")
+        base_offsets = self._present_base_offsets(base_offsets_in(names))
+        self._segments = [self._segment(base_offset) for base_offset in base_offsets]
+        first_scanned = len(self._segments)
+        if not (self._recorded.was_clean and self._open_clean()):
+            first_scanned = self._scan_from_flushed_end()
+            self.needs_sync = True
+        self._check_end()
+        log_start_offset = min(
+            max(self._recorded.log_start_offset, self._segments[0].base_offset), self._log_end_offset
+        )
+        epochs = self._load_epochs(first_scanned, log_start_offset)
+        producers = self._load_producers(first_scanned)
+        return LogParts(self._segments, log_start_offset, self._log_end_offset, self._log_end_offset, producers, epochs)
+
+    # --- segments -------------------------------------------------------------------------------------------
+
+    def _segment(self, base_offset: int) -> Segment:
+        segment = Segment(self._disk, self._path, base_offset, self._config, self._cache, self._now_ms)
+        segment.size_bytes = self._disk.file_size_bytes(segment.log_path)
+        return segment
+
+    def _present_base_offsets(self, base_offsets: list[int]) -> list[int]:
+        start = self._recorded.log_start_offset
+        # Wholly below the log start: retention had them, and a crash came before their files went.
+        while len(base_offsets) > 1 and base_offsets[1] <= start:
+            segment = self._segment(base_offsets.pop(0))
+            for path in segment.existing_paths():
+                self._disk.remove(path)
+        if base_offsets and base_offsets[0] <= start:
+            return base_offsets
+        first_present = base_offsets[0] if base_offsets else start
+        if start < self._recorded.flushed_end:
+            path = f"{self._path}/{segment_file_name(start)}"
+            raise CorruptLog(
+                path, -1, start, f"no file holds offsets from {start} on, the first one present is {first_present}"
+            )
+        if not base_offsets:
+            self._disk.open(f"{self._path}/{segment_file_name(start)}", create=True).close()
+            self.needs_sync = True
+            return [start]
+        return base_offsets
+
+    def _open_clean(self) -> bool:
+        """Take the indexes that a clean shutdown wrote; False when they do not fit the log after all."""
+        active = self._segments[-1]
+        indexes = active.read_index_files()
+        if indexes is None:
+            return False
+        size_bytes = active.open().size_bytes()
+        position = active.become_active(*indexes)
+        scan = BatchScan(active.open(), position, size_bytes, HEAD_CHUNK_BYTES)
+        expected = active.base_offset + indexes[0].relative_offsets[-1] if position else active.base_offset
+        self._log_end_offset = active.base_offset
+        for at, head in scan.heads():
+            # The index names the last offset of the batch at its position.
+            found = head[0] + head[6] if at == position and position else head[0]
+            if found < expected or (found > expected and not self._may_have_gaps):
+                return False
+            self._account(active, head)
+            expected = self._log_end_offset
+        return scan.problem is None and self._log_end_offset >= self._recorded.flushed_end
+
+    def _account(self, segment: Segment, head: BatchTuple) -> None:
+        last_offset = head[0] + head[6]
+        segment.account(LOG_OVERHEAD_BYTES + head[1], last_offset, head[8])
+        self._log_end_offset = last_offset + 1
+
+    def _scan_from_flushed_end(self) -> int:
+        """Read the segments that reach the recorded flushed end; the slot of the first one is returned."""
+        slot = first = self._first_slot_to_scan()
+        while slot < len(self._segments):
+            segment = self._segments[slot]
+            problem = self._scan(segment)
+            is_last = slot + 1 == len(self._segments)
+            if problem is None and not is_last and self._segments[slot + 1].base_offset != self._log_end_offset:
+                if self._segments[slot + 1].base_offset < self._log_end_offset or not self._may_have_gaps:
+                    problem = f"the next segment begins at offset {self._segments[slot + 1].base_offset}"
+            if problem is not None:
+                self._cut_behind(slot, problem)
+                break
+            if not is_last:
+                self._close_scanned(segment)
+            slot += 1
+        return first
+
+    def _first_slot_to_scan(self) -> int:
+        # A segment that ends right at the flushed end counts: its indexes go into the flush after its roll.
+        for slot in range(len(self._segments) - 1):
+            if self._segments[slot + 1].base_offset >= self._recorded.flushed_end:
+                return slot
+        return len(self._segments) - 1
+
+    def _scan(self, segment: Segment) -> str | None:
+        """Account for every whole batch of a segment; what is wrong behind them, if anything."""
+        size_bytes = segment.open().size_bytes()
+        segment.become_active(OffsetIndex(), TimeIndex())
+        self._log_end_offset = expected = segment.base_offset
+        scan = BatchScan(segment.open(), 0, size_bytes)
+        for _, head, _ in scan.batches():
+            if head[0] != expected and (head[0] < expected or not self._may_have_gaps):
+                return f"a batch with base offset {head[0]} where offset {expected} must stand"
+            if head[2] < self._last_epoch:
+                return f"a batch of leader epoch {head[2]} behind one of epoch {self._last_epoch}"
+            if head[0] + head[6] > segment.last_offset_max:
+                return f"offset {head[0] + head[6]} is too far from the segment's base offset"
+            self._last_epoch = head[2]
+            self._account(segment, head)
+            expected = self._log_end_offset
+        return scan.problem
+
+    def _close_scanned(self, segment: Segment) -> None:
+        for file in segment.write_indexes():
+            file.close()
+        segment.become_closed()
+
+    def _cut_behind(self, slot: int, problem: str) -> None:
+        """The segment at `slot` ends with its last whole batch; everything behind goes if it was never flushed."""
+        segment = self._segments[slot]
+        self._refuse_if_flushed(segment, problem)
+        tail_bytes = segment.open().size_bytes() - segment.size_bytes
+        _log.warning(
+            "log.tail_cut path=%s position=%d offset=%d tail_bytes=%d segments_dropped=%d reason=%s",
+            segment.log_path,
+            segment.size_bytes,
+            self._log_end_offset,
+            tail_bytes,
+            len(self._segments) - slot - 1,
+            problem,
+        )
+        # Newest first: a crash among these leaves a log that is cut at the same place again.
+        for dropped in reversed(self._segments[slot + 1 :]):
+            dropped.close()
+            for path in dropped.existing_paths():
+                self._disk.remove(path)
+        del self._segments[slot + 1 :]
+        if tail_bytes:
+            segment.open().truncate(segment.size_bytes)
+
+    def _refuse_if_flushed(self, segment: Segment, problem: str) -> None:
+        if self._log_end_offset < self._recorded.flushed_end:
+            for opened in self._segments:
+                opened.close()
+            raise CorruptLog(
+                segment.log_path,
+                segment.size_bytes,
+                self._log_end_offset,
+                f"{problem}; the log was flushed up to offset {self._recorded.flushed_end}",
+            )
+
+    def _check_end(self) -> None:
+        self._refuse_if_flushed(self._segments[-1], "the file ends here")
+        assert self._segments[-1].base_offset <= self._log_end_offset
+
+    # --- epochs and producers -------------------------------------------------------------------------------
+
+    def _load_epochs(self, first_scanned: int, log_start_offset: int) -> LeaderEpochs:
+        """The epochs' checkpoint, completed from the heads of the batches that no sync is known to cover."""
+        epochs = LeaderEpochs.load(self._disk, self._path)
+        if epochs is None:
+            epochs = LeaderEpochs.empty(self._disk, self._path)
+            first_scanned = 0
+        before = epochs.entries
+        epochs.truncate_from_end(self._log_end_offset)
+        epochs.truncate_from_start(log_start_offset)
+        for head in self._heads(first_scanned):
+            latest = epochs.latest_epoch
+            if head[2] >= 0 and (latest is None or head[2] > latest):
+                epochs.assign(head[2], head[0])
+        return epochs
+
+    def _load_producers(self, first_scanned: int) -> ProducerStates:
+        """The newest snapshot that a sync covers, brought up to the log's end by the batches behind it."""
+        unclean_from = self._segments[first_scanned].base_offset if first_scanned < len(self._segments) else None
+        producers = ProducerStates.load(
+            self._disk, self._path, self._log_end_offset if unclean_from is None else unclean_from
+        )
+        from_slot = 0
+        return producers
+
+    def _heads(self, from_slot: int) -> Iterator[BatchTuple]:
+        """The heads of the batches from a segment on, in order."""
+        for segment in self._segments[from_slot:]:
+            scan = BatchScan(segment.open(), 0, segment.size_bytes, HEAD_CHUNK_BYTES)
+            for _, head in scan.heads():
+                yield head
+            if scan.problem is not None:
+                raise CorruptLog(segment.log_path, scan.position, segment.base_offset, scan.problem)
