@@ -1,0 +1,45 @@
+"""Addresses of brokers: host:port, with [brackets] around an IPv6 host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.client.errors import BadAddress
+
+DEFAULT_PORT: Final = 9092
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
+    """`"a:9092,b:9092"` or a sequence of such; a missing port is 9092.  Raises BadAddress."""
+    texts = (
+        bootstrap.split(",") if isinstance(bootstrap, str) else [part for text in bootstrap for part in text.split(",")]
+    )
+    addresses = [_parse(text.strip()) for text in texts if text.strip()]
+    if not addresses:
+        raise BadAddress("no bootstrap address was given")
+    return addresses
+
+
+def _parse(text: str) -> Address:
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        port = rest.removeprefix(":") if rest.startswith(":") else "" if rest else str(DEFAULT_PORT)
+        if not bracket:
+            raise BadAddress(f"{text!r} has no closing bracket")
+    elif text.count(":") > 1:
+        raise BadAddress(f"{text!r} is not an address", hint="write an IPv6 host in brackets: [::1]:9092")
+    else:
+        host, colon, port = text.partition(":")
+        port = port if colon else str(DEFAULT_PORT)
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 1 << 16:
+        raise BadAddress(f"{text!r} is not an address")
+    return Address(host, int(port))

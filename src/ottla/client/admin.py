@@ -1,0 +1,198 @@
+"""Topics, settings and the cluster itself: what administrators ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final, TypeVar
+from uuid import UUID
+
+from ottla.client.cluster import Cluster
+from ottla.client.configs import ConfigChange, ConfigEntry, ConfigResource, alter_configs, describe_configs
+from ottla.client.connection import Connection
+from ottla.client.deadline import Deadline
+from ottla.client.errors import BrokerRefused, error_code_of
+from ottla.client.leader_calls import call_leaders
+from ottla.client.metadata import ClusterInfo, TopicInfo
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.protocol.schemas.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from ottla.protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+
+T = TypeVar("T")
+
+BROKER_DEFAULT: Final = -1
+HIGH_WATERMARK: Final = -1
+# The first version of DeleteTopics that names topics in structures (KIP-516).
+_TOPIC_STATES_FROM: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """-1 leaves the count to the broker's default.  `assignments` names the replicas of every partition instead."""
+
+    name: str
+    partitions_count: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """Counts are -1 and the id is all zeros where the broker is too old to tell them."""
+
+    name: str
+    topic_id: UUID
+    partitions_count: int
+    replication_factor: int
+
+
+class Admin:
+    """Administration through any broker of `cluster`.
+
+    What names several topics answers for each of them: the result, or the error of that one.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> dict[str, CreatedTopic | BrokerRefused]:
+        """Make topics; `validate_only` checks without making."""
+        wait_ms = self._cluster.options.request_timeout_ms if timeout_ms is None else timeout_ms
+        request = CreateTopicsRequest([_creatable(topic) for topic in topics], wait_ms, validate_only)
+        response = self._ask_controller(ApiKey.CREATE_TOPICS, lambda _: request, CreateTopicsResponse, timeout_ms)
+        self._cluster.forget(row.name for row in response.topics)
+        return {row.name: _created(row) for row in response.topics}
+
+    def create_topic(
+        self,
+        name: str,
+        partitions_count: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+    ) -> CreatedTopic:
+        """Make one topic; raises BrokerRefused."""
+        (outcome,) = self.create_topics([NewTopic(name, partitions_count, replication_factor, configs or {})]).values()
+        if isinstance(outcome, BrokerRefused):
+            raise outcome
+        return outcome
+
+    def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> dict[str, BrokerRefused | None]:
+        """Delete topics; None is success."""
+        wanted = list(names)
+        wait_ms = self._cluster.options.request_timeout_ms if timeout_ms is None else timeout_ms
+
+        def request(version: int) -> DeleteTopicsRequest:
+            if version < _TOPIC_STATES_FROM:
+                return DeleteTopicsRequest(topic_names=wanted, timeout_ms=wait_ms)
+            return DeleteTopicsRequest([DeleteTopicState(name) for name in wanted], timeout_ms=wait_ms)
+
+        response = self._ask_controller(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse, timeout_ms)
+        self._cluster.forget(wanted)
+        return {
+            row.name: _refusal(row.error_code, f"topic {row.name}", row.error_message)
+            for row in response.responses
+            if row.name is not None
+        }
+
+    def list_topics(self) -> list[TopicInfo]:
+        """Every topic, by name, internal ones too."""
+        return sorted(self._cluster.refresh(None), key=lambda topic: topic.name)
+
+    def describe_topics(self, names: Iterable[str]) -> list[TopicInfo]:
+        """Topics with partitions, leaders and replicas; one that does not exist has an `error_code`."""
+        return self._cluster.refresh(list(names))
+
+    def describe_cluster(self) -> ClusterInfo:
+        """The cluster's id, its brokers, and the broker that answers for administration."""
+        self._cluster.refresh([])
+        return self._cluster.info
+
+    def delete_records(
+        self, before_offsets: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete what lies below these offsets (HIGH_WATERMARK: everything); gives the new log starts."""
+        wait_ms = self._cluster.options.request_timeout_ms
+
+        def exchange(
+            connection: Connection, asked: Mapping[TopicPartition, int], deadline: Deadline
+        ) -> Mapping[TopicPartition, int | BrokerRefused]:
+            request = DeleteRecordsRequest(_record_topics(asked), wait_ms)
+            response = connection.call(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse, deadline)
+            answers: dict[TopicPartition, int | BrokerRefused] = {}
+            for topic in response.topics:
+                for row in topic.partitions:
+                    partition = TopicPartition(topic.name, row.partition_index)
+                    answers[partition] = _refusal(row.error_code, str(partition), None) or row.low_watermark
+            return answers
+
+        return call_leaders(self._cluster, "DELETE_RECORDS", before_offsets, exchange, timeout_ms)
+
+    def describe_configs(self, resource: ConfigResource, names: Sequence[str] | None = None) -> dict[str, ConfigEntry]:
+        """The settings of a topic or a broker, all of them or those that are named."""
+        return describe_configs(self._cluster, resource, names)
+
+    def alter_configs(
+        self, resource: ConfigResource, changes: Iterable[ConfigChange], *, validate_only: bool = False
+    ) -> None:
+        """Change some settings of a topic or a broker and leave the others as they are (KIP-339)."""
+        alter_configs(self._cluster, resource, changes, validate_only=validate_only)
+
+    def _ask_controller(
+        self, api: ApiKey, request: Callable[[int], object], answer: type[T], timeout_ms: float | None
+    ) -> T:
+        """Ask the broker that the metadata names for administration; any other when there is none."""
+
+        def attempt(deadline: Deadline) -> T:
+            self._cluster.refresh([], deadline=deadline)
+            controller_id = self._cluster.info.controller_id
+            if controller_id in self._cluster.info.brokers:
+                connection = self._cluster.connect_broker(controller_id, deadline)
+            else:
+                connection = self._cluster.connect_any(deadline)
+            return connection.call(api, request(connection.version_of(api)), answer, deadline)
+
+        return self._cluster.retrying.run(api.name, attempt, self._cluster.retrying.deadline(timeout_ms))
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions_count,
+        replication_factor=topic.replication_factor,
+        assignments=[CreatableReplicaAssignment(index, list(nodes)) for index, nodes in topic.assignments.items()],
+        configs=[CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
+    )
+
+
+def _created(row: CreatableTopicResult) -> CreatedTopic | BrokerRefused:
+    refusal = _refusal(row.error_code, f"topic {row.name}", row.error_message)
+    return refusal or CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
+
+
+def _refusal(code: int, subject: str, detail: str | None) -> BrokerRefused | None:
+    return BrokerRefused(error_code_of(code), subject, detail) if code else None
+
+
+def _record_topics(before_offsets: Mapping[TopicPartition, int]) -> list[DeleteRecordsTopic]:
+    return [
+        DeleteRecordsTopic(topic, [DeleteRecordsPartition(each.partition, before_offsets[each]) for each in partitions])
+        for topic, partitions in groupby(sorted(before_offsets), key=lambda partition: partition.topic)
+    ]

@@ -1,0 +1,176 @@
+"""The way into a cluster: which brokers there are, who leads what.  Blocking, one thread, no locks.
+
+Not safe to share between threads or processes: each makes its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Final, TypeVar
+
+from ottla.client.address import parse_bootstrap
+from ottla.client.connection import Connection
+from ottla.client.connection_pool import ConnectionPool
+from ottla.client.deadline import Deadline
+from ottla.client.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, UnknownTopic
+from ottla.client.metadata import ClusterInfo, MetadataCache, PartitionInfo, TopicInfo
+from ottla.client.options import ClientOptions
+from ottla.client.retrying import Retrying
+from ottla.client.transport import Dial, dial_tcp
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition, topic_name_problem
+from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.runtime.clock import Clock, SystemClock
+
+T = TypeVar("T")
+
+# Metadata v0 cannot ask for no topic at all.
+_METADATA_VERSION_MIN: Final = 1
+_MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class Cluster:
+    """`bootstrap`: "host:port,host:port" or a sequence of such.  Nothing is dialled before the first call.
+
+    with Cluster("localhost:9092") as cluster:
+        cluster.partitions("clicks")
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        options: ClientOptions | None = None,
+        *,
+        dial: Dial = dial_tcp,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.options = options or ClientOptions()
+        self.clock: Clock = clock or SystemClock()
+        self.retrying = Retrying(self.options, self.clock, sleep)
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._metadata = MetadataCache(self.options.metadata_max_age_ms)
+        self._dial = dial
+        self._pool = self.new_pool()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; a later call dials again."""
+        self._pool.close()
+
+    def new_pool(self) -> ConnectionPool:
+        """For a reader or a producer that keeps requests in flight; it closes the pool itself."""
+        return ConnectionPool(self._dial, self.options, self.clock)
+
+    def connect_any(self, deadline: Deadline) -> Connection:
+        """A connection to any broker: an open one, a known broker's, or one of the bootstrap addresses."""
+        known = [broker.address for broker in self.info.brokers.values()]
+        return self._pool.connect_any([*known, *self._bootstrap], deadline)
+
+    def connect_broker(self, node_id: int, deadline: Deadline, pool: ConnectionPool | None = None) -> Connection:
+        """A connection to the broker with this id; BrokerUnreachable when the cluster does not know it now.
+
+        It is the cluster's own, on which calls are made one at a time, or one of the caller's `pool`.
+        """
+        broker = self.info.brokers.get(node_id)
+        if broker is None:
+            raise BrokerUnreachable(f"broker {node_id} is not in the cluster now")
+        try:
+            return (pool or self._pool).connect(broker.address, deadline)
+        except BrokerUnreachable as error:
+            if broker.address not in self._bootstrap:
+                error.hint = f"the cluster says that broker {node_id} is there: check its advertised.listeners"
+            raise
+
+    def call_any(self, api: ApiKey, message: object, answer: type[T], timeout_ms: float | None = None) -> T:
+        """Ask any broker; retried while brokers cannot be reached."""
+
+        def attempt(deadline: Deadline) -> T:
+            return self.connect_any(deadline).call(api, message, answer, deadline)
+
+        return self.retrying.run(api.name, attempt, self.retrying.deadline(timeout_ms))
+
+    @property
+    def info(self) -> ClusterInfo:
+        """What the last metadata answer told of the cluster itself."""
+        return self._metadata.cluster
+
+    def refresh(
+        self, topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False, deadline: Deadline | None = None
+    ) -> list[TopicInfo]:
+        """Ask any broker for these topics now (None: all).  Topics with errors are among the answers."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation)
+
+        def attempt(deadline: Deadline) -> list[TopicInfo]:
+            connection = self.connect_any(deadline)
+            response = connection.call(
+                ApiKey.METADATA, request, MetadataResponse, deadline, at_least=_METADATA_VERSION_MIN
+            )
+            return self._metadata.apply(response, self.clock.monotonic_ms())
+
+        return self.retrying.run("METADATA", attempt, deadline or self.retrying.deadline())
+
+    def topic(
+        self, name: str, *, allow_auto_topic_creation: bool = False, deadline: Deadline | None = None
+    ) -> TopicInfo:
+        """The topic with all its partitions.  Raises UnknownTopic, after `unknown_topic_wait_ms` of looking for it."""
+        known = self._metadata.topic(name, self.clock.monotonic_ms())
+        if known is not None:
+            return known
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise UnknownTopic(problem, hint="topic names have 1 to 249 ASCII letters, digits, '.', '_' and '-'")
+        deadline = deadline or self.retrying.deadline()
+        missing_until = deadline.at_most(self.options.unknown_topic_wait_ms)
+        backoff = self.retrying.backoff()
+        while True:
+            topics = self.refresh([name], allow_auto_topic_creation=allow_auto_topic_creation, deadline=deadline)
+            code = topics[0].error_code if topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not code:
+                return topics[0]
+            refused = BrokerRefused(code, f"topic {name}")
+            if not refused.is_retriable:
+                raise refused
+            try:
+                until = missing_until if code in _MISSING else deadline
+                self.retrying.pause_or_give_up("METADATA", backoff, until, refused)
+            except CallTimedOut:
+                if code in _MISSING:
+                    raise UnknownTopic(f"topic {name} does not exist") from None
+                raise
+
+    def partitions(self, topic: str) -> list[int]:
+        """The topic's partition numbers, rising."""
+        return list(self.topic(topic).partitions)
+
+    def leader(
+        self, partition: TopicPartition, *, allow_auto_topic_creation: bool = False, deadline: Deadline | None = None
+    ) -> PartitionInfo:
+        """The partition with its leader.  Raises UnknownTopic, or a retriable error while nobody leads."""
+        topic = self.topic(partition.topic, allow_auto_topic_creation=allow_auto_topic_creation, deadline=deadline)
+        if partition.partition not in topic.partitions:
+            self.forget([partition.topic])  # partitions may have been added since
+            topic = self.topic(partition.topic, deadline=deadline)
+        found = topic.partitions.get(partition.partition)
+        if found is None:
+            hint = f"its partitions are 0 to {len(topic.partitions) - 1}"
+            raise UnknownTopic(f"topic {topic.name} has no partition {partition.partition}", hint=hint)
+        if found.leader_id < 0:
+            self.forget([partition.topic])
+            raise BrokerRefused(ErrorCode.LEADER_NOT_AVAILABLE, str(partition), "no broker leads it now")
+        return found
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """What is known of these topics is wrong: they are asked for before their next use."""
+        self._metadata.forget(topics)

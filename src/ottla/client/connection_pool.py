@@ -1,0 +1,54 @@
+"""Open connections, one for each broker address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla.client.address import Address
+from ottla.client.connection import Connection
+from ottla.client.deadline import Deadline
+from ottla.client.errors import BrokerUnreachable, ClientError
+from ottla.client.options import ClientOptions
+from ottla.client.transport import Dial
+from ottla.runtime.clock import Clock
+
+
+class ConnectionPool:
+    """Whoever keeps requests in flight has a pool of its own: a parked fetch would hold up whatever follows it."""
+
+    def __init__(self, dial: Dial, options: ClientOptions, clock: Clock) -> None:
+        self._dial = dial
+        self._options = options
+        self._clock = clock
+        self._connections: dict[Address, Connection] = {}
+
+    def connect(self, address: Address, deadline: Deadline) -> Connection:
+        """The connection to this address, a new one when there is none that can be trusted."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            if connection.is_fresh:
+                return connection
+            connection.close()
+        connection = Connection.open(address, self._dial, self._options, self._clock, deadline)
+        self._connections[address] = connection
+        return connection
+
+    def connect_any(self, addresses: Iterable[Address], deadline: Deadline) -> Connection:
+        """A connection to any of them, an open one first.  BrokerUnreachable tells why of each."""
+        opened = [address for address, connection in self._connections.items() if connection.is_fresh]
+        failures: list[ClientError] = []
+        for address in dict.fromkeys([*opened, *addresses]):
+            try:
+                return self.connect(address, deadline)
+            except ClientError as error:
+                if not error.is_retriable:
+                    raise
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise BrokerUnreachable("no broker can be reached: " + "; ".join(str(failure) for failure in failures))
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()

@@ -1,0 +1,114 @@
+"""What can go wrong between a client and a broker.
+
+ClientError                  has `is_retriable`: whether the same call may succeed if it is made again
+  BrokerUnreachable          no broker could be dialled
+  ConnectionLost             a connection broke; what was asked on it may or may not have happened
+  CallTimedOut               no answer within the caller's time; the last reason is the cause
+  UnsupportedByBroker        the broker has no version of the API that we speak
+  BadAddress                 a bootstrap address that is not host:port
+  UnknownTopic               the topic or the partition does not exist
+  BrokerRefused              a broker answered with an error code
+    OffsetOutOfRange         nothing can be read at that offset
+  FetchTooLarge              one batch is larger than the caller's limit
+  ProducerStopped            an idempotent producer cannot go on without risking order or duplicates
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+
+class ClientError(OttlaError):
+    """A call to a broker failed."""
+
+    is_retriable: bool = False
+
+
+class BadAddress(ClientError):
+    hint = "give addresses as host:port, several with commas between: localhost:9092,localhost:9093"
+
+
+class BrokerUnreachable(ClientError):
+    is_retriable = True
+    hint = "is the broker running, and is the address right? --bootstrap-server tells another one"
+
+
+class ConnectionLost(ClientError):
+    is_retriable = True
+    hint = "the broker closed the connection or stopped; its log says why"
+
+
+class CallTimedOut(ClientError):
+    is_retriable = True
+    hint = "the broker did not answer in time; try again, or allow more time"
+
+
+class UnsupportedByBroker(ClientError):
+    hint = "the broker is too old or does not offer this; use Ottla or Apache Kafka 2.1 or newer"
+
+
+class UnknownTopic(ClientError):
+    error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    hint = "`ottla topic list` shows the topics, `ottla topic create` makes one"
+
+
+class FetchTooLarge(ClientError):
+    error_code = ErrorCode.MESSAGE_TOO_LARGE
+    hint = "raise the limit of bytes per fetch"
+
+
+class ProducerStopped(ClientError):
+    hint = "open a new producer; batches without an acknowledgement may or may not have been stored"
+
+
+class BrokerRefused(ClientError):
+    """The broker's own error code, for `subject`: a topic, a partition or the request itself."""
+
+    def __init__(self, code: ErrorCode, subject: str, detail: str | None = None, *, hint: str | None = None) -> None:
+        reason = detail or f"the broker answered {code.name}"
+        super().__init__(f"{subject}: {reason}", hint=hint or _HINTS.get(code))
+        self.code = code
+        self.subject = subject
+
+    @property
+    def is_retriable(self) -> bool:  # type: ignore[override]
+        return self.code.is_retriable
+
+
+class OffsetOutOfRange(BrokerRefused):
+    """`offset` is below the log's start or above its end."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, str(partition), f"offset {offset} is not in the log")
+        self.partition = partition
+        self.offset = offset
+
+
+def error_code_of(number: int) -> ErrorCode:
+    """A code that we do not know is UNKNOWN_SERVER_ERROR: newer brokers may answer it."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+_HINTS: Final = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the records were deleted or never existed; start at earliest or latest",
+    ErrorCode.MESSAGE_TOO_LARGE: "send smaller batches, or raise max.message.bytes of the topic",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "send smaller batches, or raise the topic's segment.bytes",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic.hint,
+    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or pass --if-not-exists",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "the factor is at least 1 and at most the number of brokers",
+    ErrorCode.INVALID_PARTITIONS: "ask for at least one partition",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "topic names have 1 to 249 ASCII letters, digits, '.', '_' and '-'",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker does not do this in the version that both sides speak",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync (min.insync.replicas); start the missing brokers",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker could not write or read its disk; its log says why",
+    ErrorCode.CORRUPT_MESSAGE: "the batch was damaged on the way to the broker",
+    ErrorCode.INVALID_TIMESTAMP: "the record's timestamp is outside the topic's message.timestamp bounds",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "the broker's log says what happened",
+}

@@ -1,0 +1,237 @@
+"""Fetch (API key 1): one request to one leader, and whole batches out of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.deadline import Deadline
+from ottla.client.errors import BrokerRefused, ClientError, FetchTooLarge, OffsetOutOfRange, error_code_of
+from ottla.client.offsets import IsolationLevel
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, WireError
+from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import MIB
+from ottla.protocol.api import ApiKey
+from ottla.protocol.messages import encode_request
+from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.records.batch_run import survey
+from ottla.records.record import split_batches
+
+# An answer carries heads of partitions beside the records.
+_ANSWER_OVERHEAD_BYTES: Final = 1 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What one fetch may bring, and how long the broker may wait for `min_bytes` (Kafka's fetch.* settings).
+
+    `batch_bytes_max`: a first batch larger than `partition_max_bytes` is fetched whole, up to this.
+    """
+
+    max_bytes: int = 50 * MIB
+    partition_max_bytes: int = 4 * MIB
+    batch_bytes_max: int = 128 * MIB
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    check_crc: bool = False
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPartition:
+    """`records`: whole batches one after the other, as they lie in the log; `batches` gives them one by one.
+
+    The first may begin below `fetch_offset`: records below it are the reader's to skip.  `next_offset` is where to read
+    on.  The view keeps the whole answer in memory.
+    """
+
+    partition: TopicPartition
+    fetch_offset: int
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: memoryview
+    aborted_transactions: Sequence[AbortedTransaction] = ()
+
+    def batches(self) -> Iterator[memoryview]:
+        return split_batches(self.records)
+
+
+class FetchPosition(NamedTuple):
+    """`max_bytes` for this partition; `leader_epoch` -1 leaves the check of the epoch out (KIP-320)."""
+
+    offset: int
+    max_bytes: int
+    leader_epoch: int = -1
+
+
+class BatchTooLarge(ClientError):
+    """The next batch needs more than the position's `max_bytes`: internal, answered by asking for more."""
+
+    def __init__(self, partition: TopicPartition, size_bytes: int) -> None:
+        super().__init__(f"{partition}: the next batch has {size_bytes} bytes")
+        self.size_bytes = size_bytes
+
+
+FetchOutcome = FetchedPartition | OttlaError
+
+
+def send_fetch(
+    connection: Connection,
+    positions: Mapping[TopicPartition, FetchPosition],
+    limits: FetchLimits,
+    isolation: IsolationLevel,
+    deadline: Deadline,
+) -> None:
+    """Send one fetch for partitions that the connection's broker leads, in the mapping's order."""
+    request = FetchRequest(
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        isolation_level=isolation,
+        topics=_topics(positions),
+    )
+    version = connection.version_of(ApiKey.FETCH)
+    connection.send(ApiKey.FETCH, version, [encode_request(ApiKey.FETCH, version, request)], deadline)
+
+
+def receive_fetch(
+    connection: Connection, positions: Mapping[TopicPartition, FetchPosition], limits: FetchLimits, deadline: Deadline
+) -> dict[TopicPartition, FetchOutcome]:
+    """The answer to the oldest fetch in flight, partition by partition."""
+    sent, body = connection.receive(deadline)
+    response = connection.decode(sent.api, sent.version, body, FetchResponse)
+    if response.error_code:
+        return dict.fromkeys(positions, BrokerRefused(error_code_of(response.error_code), "fetch"))
+    outcomes: dict[TopicPartition, FetchOutcome] = {}
+    for topic in response.responses:
+        for data in topic.partitions:
+            partition = TopicPartition(topic.topic, data.partition_index)
+            if partition in positions:
+                outcomes[partition] = _outcome(partition, positions[partition], data, limits)
+    return outcomes
+
+
+def fetch_raw(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    max_bytes: int = 4 * MIB,
+    max_wait_ms: int = 500,
+    min_bytes: int = 1,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    check_crc: bool = False,
+    timeout_ms: float | None = None,
+) -> FetchedPartition:
+    """The batches from `offset` on, whole ones, about `max_bytes` of them; the first batch however large it is.
+
+    Waits up to `max_wait_ms` for `min_bytes`; then the batches may be none.  Raises OffsetOutOfRange, UnknownTopic.
+    """
+    key = TopicPartition(topic, partition)
+    limits = FetchLimits(
+        max_bytes=max_bytes,
+        partition_max_bytes=max_bytes,
+        min_bytes=min_bytes,
+        max_wait_ms=max_wait_ms,
+        check_crc=check_crc,
+        batch_bytes_max=cluster.options.response_bytes_max - _ANSWER_OVERHEAD_BYTES,
+    )
+    room = max_bytes
+
+    def attempt(deadline: Deadline) -> FetchedPartition:
+        nonlocal room
+        leader = cluster.leader(key, deadline=deadline)
+        connection = cluster.connect_broker(leader.leader_id, deadline)
+        positions = {key: FetchPosition(offset, room, leader.leader_epoch)}
+        within = deadline.at_most(cluster.options.request_timeout_ms + max_wait_ms)
+        try:
+            send_fetch(connection, positions, limits, isolation, within)
+            outcome = receive_fetch(connection, positions, limits, within).get(key)
+        except ClientError:
+            cluster.forget([topic])
+            raise
+        if isinstance(outcome, FetchedPartition):
+            return outcome
+        cluster.forget([topic])
+        raise outcome or BrokerRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(key), "the answer leaves it out")
+
+    deadline = cluster.retrying.deadline(timeout_ms)
+    while True:
+        try:
+            return cluster.retrying.run(f"fetching {key}", attempt, deadline)
+        except BatchTooLarge as error:
+            room = checked_room(error, limits)
+
+
+def checked_room(error: BatchTooLarge, limits: FetchLimits) -> int:
+    """The `max_bytes` with which a batch that was too large comes whole; FetchTooLarge above the caller's limit."""
+    if error.size_bytes > limits.batch_bytes_max:
+        raise FetchTooLarge(f"{error}, at most {limits.batch_bytes_max} are taken") from None
+    return error.size_bytes
+
+
+def _outcome(
+    partition: TopicPartition, position: FetchPosition, data: PartitionData, limits: FetchLimits
+) -> FetchOutcome:
+    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return OffsetOutOfRange(partition, position.offset)
+    if data.error_code:
+        return BrokerRefused(error_code_of(data.error_code), str(partition))
+    try:
+        return _fetched(partition, position, data, limits)
+    except WireError as error:
+        return error
+
+
+def _fetched(
+    partition: TopicPartition, position: FetchPosition, data: PartitionData, limits: FetchLimits
+) -> FetchOutcome:
+    records = memoryview(data.records if data.records is not None else b"")
+    run = survey(records, check_crc=limits.check_crc)
+    if run.cut_batch_bytes and not run.batches_count:
+        return BatchTooLarge(partition, run.cut_batch_bytes)
+    if run.batches_count and run.next_offset <= position.offset:
+        return WireError(f"{partition}: records below offset {run.next_offset} came, {position.offset} was asked for")
+    return FetchedPartition(
+        partition,
+        position.offset,
+        run.next_offset if run.batches_count else position.offset,
+        data.high_watermark,
+        data.last_stable_offset,
+        data.log_start_offset,
+        records[: run.end],
+        [AbortedTransaction(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
+    )
+
+
+def _topics(positions: Mapping[TopicPartition, FetchPosition]) -> list[FetchTopic]:
+    """Neighbours of one topic go together; the order, which decides who is served first, is kept."""
+    return [
+        FetchTopic(topic=topic, partitions=[_row(partition, positions[partition]) for partition in partitions])
+        for topic, partitions in _neighbours(positions)
+    ]
+
+
+def _neighbours(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, Iterable[TopicPartition]]]:
+    return groupby(partitions, key=lambda partition: partition.topic)
+
+
+def _row(partition: TopicPartition, position: FetchPosition) -> FetchPartition:
+    return FetchPartition(
+        partition=partition.partition,
+        current_leader_epoch=position.leader_epoch,
+        fetch_offset=position.offset,
+        partition_max_bytes=position.max_bytes,
+    )

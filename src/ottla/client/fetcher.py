@@ -1,0 +1,244 @@
+"""Reading on from many partitions: the next fetch is under way while the last one is being decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.deadline import Backoff, Deadline
+from ottla.client.errors import BrokerRefused, CallTimedOut, ClientError
+from ottla.client.fetch import (
+    BatchTooLarge,
+    FetchedPartition,
+    FetchLimits,
+    FetchOutcome,
+    FetchPosition,
+    checked_room,
+    receive_fetch,
+    send_fetch,
+)
+from ottla.client.offsets import IsolationLevel
+from ottla.client.transport import wait_readable
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A fetch that was sent to a leader and not answered yet."""
+
+    connection: Connection
+    positions: Mapping[TopicPartition, FetchPosition]
+    deadline: Deadline
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    def has_buffered(self) -> bool:
+        return self.connection.has_buffered()
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """Why a partition cannot be fetched for now, and when to try again."""
+
+    backoff: Backoff
+    give_up: Deadline
+    try_again: Deadline
+
+
+class Fetcher:
+    """Fetches from `positions` on, up to `ends` (exclusive) where there is one.
+
+    One fetch at a time is under way to each leader, sent before `poll` returns what the one before brought: so at most
+    twice `limits.max_bytes` for each leader are in memory.  No threads: what arrives waits in the socket until `poll`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int] | None = None,
+        *,
+        limits: FetchLimits | None = None,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> None:
+        self._cluster = cluster
+        self._pool = cluster.new_pool()
+        self._limits = limits or FetchLimits()
+        self._isolation = isolation
+        self._ends = dict(ends or {})
+        # In the order in which partitions are asked for: those that just brought something go last.
+        self._positions: dict[TopicPartition, int] = {}
+        self._flights: dict[int, _Flight] = {}
+        self._troubles: dict[TopicPartition, _Trouble] = {}
+        self._rooms: dict[TopicPartition, int] = {}
+        self._failures: list[OttlaError] = []
+        for partition, offset in positions.items():
+            self.seek(partition, offset)
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Where each partition is read on; those that have reached their end or failed are not among them."""
+        return self._positions
+
+    @property
+    def is_finished(self) -> bool:
+        return not self._positions and not self._failures
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read this partition from `offset` on: a new one, one that failed, or one that should jump."""
+        self._positions.pop(partition, None)
+        self._troubles.pop(partition, None)
+        if offset < self._ends.get(partition, offset + 1):
+            self._positions[partition] = offset
+
+    def drop(self, partition: TopicPartition) -> None:
+        """Read this partition no more."""
+        self._positions.pop(partition, None)
+        self._troubles.pop(partition, None)
+
+    def close(self) -> None:
+        self._flights.clear()
+        self._pool.close()
+
+    def __enter__(self) -> Fetcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[FetchedPartition]:
+        """Everything up to the ends; without ends this does not stop."""
+        while not self.is_finished:
+            yield from self.poll(self._limits.max_wait_ms)
+
+    def poll(self, timeout_ms: float) -> list[FetchedPartition]:
+        """What has arrived, or arrives within `timeout_ms`; may be nothing.
+
+        Raises the error of a partition that cannot be read on (OffsetOutOfRange, UnknownTopic, WireError, CallTimedOut
+        after `call_timeout_ms` of trying); that partition is left out from then on, until `seek` puts it back.
+        """
+        deadline = self._cluster.retrying.deadline(timeout_ms)
+        while True:
+            self._send()
+            fetched = self._receive(deadline)
+            if fetched:
+                return fetched
+            if self._failures:
+                raise self._failures.pop(0)
+            if deadline.has_passed or not self._positions:
+                return []
+
+    def _send(self) -> None:
+        """A fetch to each leader that has none under way, for all its partitions."""
+        flying = {partition for flight in self._flights.values() for partition in flight.positions}
+        groups: dict[int, dict[TopicPartition, FetchPosition]] = {}
+        for partition, offset in list(self._positions.items()):
+            if partition in flying or not self._may_try(partition):
+                continue
+            try:
+                leader = self._cluster.leader(partition)
+            except ClientError as error:
+                self._failed([partition], error)
+                continue
+            room = self._rooms.get(partition, self._limits.partition_max_bytes)
+            groups.setdefault(leader.leader_id, {})[partition] = FetchPosition(offset, room, leader.leader_epoch)
+        for leader_id, group in groups.items():
+            if leader_id not in self._flights:
+                self._take_off(leader_id, group)
+
+    def _take_off(self, leader_id: int, group: Mapping[TopicPartition, FetchPosition]) -> None:
+        wait_ms = self._cluster.options.request_timeout_ms + self._limits.max_wait_ms
+        deadline = self._cluster.retrying.deadline(wait_ms)
+        try:
+            connection = self._cluster.connect_broker(leader_id, deadline, self._pool)
+            send_fetch(connection, group, self._limits, self._isolation, deadline)
+        except ClientError as error:
+            self._failed(group, error)
+            return
+        self._flights[leader_id] = _Flight(connection, group, deadline)
+
+    def _receive(self, deadline: Deadline) -> list[FetchedPartition]:
+        """Wait for the first answers; each leader gets its next fetch before they are given to the caller."""
+        remaining_ms = min([deadline.remaining_ms, *(each.try_again.remaining_ms for each in self._troubles.values())])
+        if not self._flights:
+            self._cluster.retrying.sleep_ms(remaining_ms)
+            return []
+        ready = wait_readable(self._flights.values(), remaining_ms)
+        fetched: list[FetchedPartition] = []
+        for leader_id, flight in list(self._flights.items()):
+            if flight in ready:
+                del self._flights[leader_id]
+                fetched += self._land(flight)
+            elif flight.deadline.has_passed:
+                del self._flights[leader_id]
+                flight.connection.close()
+                self._failed(flight.positions, CallTimedOut(f"{flight.connection.address} did not answer a fetch"))
+        if fetched:
+            self._send()
+        return fetched
+
+    def _land(self, flight: _Flight) -> list[FetchedPartition]:
+        try:
+            outcomes = receive_fetch(flight.connection, flight.positions, self._limits, flight.deadline)
+        except ClientError as error:
+            self._failed(flight.positions, error)
+            return []
+        fetched: list[FetchedPartition] = []
+        for partition, asked in flight.positions.items():
+            if self._positions.get(partition) != asked.offset:
+                continue  # the caller has moved on meanwhile
+            outcome = outcomes.get(partition)
+            if isinstance(outcome, FetchedPartition):
+                self._troubles.pop(partition, None)
+                if outcome.records:
+                    self._advance(outcome)
+                    fetched.append(outcome)
+            else:
+                self._refused(partition, outcome)
+        return fetched
+
+    def _advance(self, fetched: FetchedPartition) -> None:
+        assert fetched.next_offset > fetched.fetch_offset, "a fetch that brings records moves on"
+        self._rooms.pop(fetched.partition, None)
+        self.seek(fetched.partition, fetched.next_offset)
+
+    def _refused(self, partition: TopicPartition, outcome: FetchOutcome | None) -> None:
+        if isinstance(outcome, BatchTooLarge):
+            try:
+                self._rooms[partition] = checked_room(outcome, self._limits)
+            except ClientError as error:
+                self._failed([partition], error)
+            return
+        assert not isinstance(outcome, FetchedPartition)
+        missing = BrokerRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(partition), "the answer leaves it out")
+        self._failed([partition], outcome or missing)
+
+    def _failed(self, partitions: Iterable[TopicPartition], error: OttlaError) -> None:
+        """Try later what may get better; drop the rest, and remember the error for `poll`."""
+        may_get_better = isinstance(error, ClientError) and error.is_retriable
+        for partition in list(partitions):
+            trouble = self._troubles.get(partition)
+            if may_get_better and (trouble is None or not trouble.give_up.has_passed):
+                self._postpone(partition, trouble)
+            elif partition in self._positions:
+                self.drop(partition)
+                self._failures.append(error)
+        self._cluster.forget({partition.topic for partition in partitions})
+
+    def _postpone(self, partition: TopicPartition, trouble: _Trouble | None) -> None:
+        retrying = self._cluster.retrying
+        backoff = trouble.backoff if trouble else retrying.backoff()
+        give_up = trouble.give_up if trouble else retrying.deadline()
+        self._troubles[partition] = _Trouble(backoff, give_up, retrying.deadline(backoff.next_ms()))
+
+    def _may_try(self, partition: TopicPartition) -> bool:
+        trouble = self._troubles.get(partition)
+        return trouble is None or trouble.try_again.has_passed

@@ -1,0 +1,62 @@
+"""Answers cut out of a byte stream: a 4-byte length, then so many bytes."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from typing import Final
+
+from ottla.model.errors import WireError
+from ottla.model.limits import KIB, MIB
+from ottla.protocol.frame import LENGTH_PREFIX
+
+_BUFFER_BYTES: Final = 64 * KIB
+# From here on memory comes from the kernel page by page, as bytes arrive: a length alone costs nothing.
+_LAZY_FROM_BYTES: Final = 1 * MIB
+_CORRELATION_ID_BYTES: Final = 4
+
+ReceiveInto = Callable[[memoryview], int]
+
+
+class FrameReader:
+    """Reads ahead into a small buffer, so that several short answers cost one system call.
+
+    Each frame has memory of its own, which lives as long as somebody looks at a part of it.
+    """
+
+    def __init__(self, response_bytes_max: int) -> None:
+        self._response_bytes_max = response_bytes_max
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._start = 0
+        self._end = 0
+
+    @property
+    def has_buffered(self) -> bool:
+        """Whether a part of the next frame is here already."""
+        return self._end > self._start
+
+    def read(self, receive_into: ReceiveInto) -> memoryview:
+        """The next frame without its length.  Raises WireError for a length that cannot be."""
+        while self._end - self._start < LENGTH_PREFIX.size:
+            self._fill(receive_into)
+        length: int = LENGTH_PREFIX.unpack_from(self._buffer, self._start)[0]
+        if not _CORRELATION_ID_BYTES <= length <= self._response_bytes_max:
+            raise WireError(
+                f"an answer of {length} bytes; at most {self._response_bytes_max} are taken",
+                hint="is the other side a Kafka broker, and does this port speak plain text?",
+            )
+        self._start += LENGTH_PREFIX.size
+        frame = memoryview(mmap.mmap(-1, length) if length >= _LAZY_FROM_BYTES else bytearray(length))
+        filled = min(length, self._end - self._start)
+        frame[:filled] = self._buffer[self._start : self._start + filled]
+        self._start += filled
+        while filled < length:
+            filled += receive_into(frame[filled:])
+        return frame
+
+    def _fill(self, receive_into: ReceiveInto) -> None:
+        kept = self._end - self._start
+        if self._start:
+            self._buffer[:kept] = bytes(self._buffer[self._start : self._end])
+            self._start, self._end = 0, kept
+        self._end += receive_into(self._buffer[self._end :])

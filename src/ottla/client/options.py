@@ -1,0 +1,30 @@
+"""How patient a client is and how much memory it takes.  Names and defaults follow Kafka's clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.model.limits import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """All times in ms.
+
+    request_timeout_ms       one request, from sending it to its whole answer
+    call_timeout_ms          a call with all its retries, when the caller names no other time
+    unknown_topic_wait_ms    how long a topic that nobody knows is looked for: it may just have been created
+    connections_max_idle_ms  an unused connection is not trusted for longer; brokers close theirs after 10 minutes
+    response_bytes_max       a larger answer is refused before memory is taken for it
+    """
+
+    client_id: str = "ottla"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    call_timeout_ms: int = 60_000
+    unknown_topic_wait_ms: int = 3_000
+    retry_backoff_ms: int = 50
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    connections_max_idle_ms: int = 540_000
+    response_bytes_max: int = 256 * MIB

@@ -1,0 +1,135 @@
+"""Bytes to and from one broker.  TLS and SASL come in behind the same Protocol."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, TypeVar
+
+from typing_extensions import Buffer
+
+from ottla.client.address import Address
+from ottla.client.deadline import Deadline
+from ottla.client.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
+
+# The least that POSIX lets sendmsg take at once is 16; Linux and macOS take 1,024.
+PIECES_PER_SEND_MAX: Final = 512
+
+
+class Transport(Protocol):
+    """A connected byte stream.  Every error is a ClientError; after one, the stream is of no use."""
+
+    def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+        """Send all of them, in order."""
+        ...
+
+    def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
+        """Wait for bytes; how many came (at least one).  The end of the stream is a ConnectionLost."""
+        ...
+
+    def has_buffered(self) -> bool:
+        """Whether bytes can be received that `fileno` would not show as readable (TLS)."""
+        ...
+
+    def fileno(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Dial(Protocol):
+    """Opens a transport: how tests, TLS and SASL take the place of plain TCP."""
+
+    def __call__(self, address: Address, deadline: Deadline) -> Transport: ...
+
+
+class TcpTransport:
+    """Plain TCP."""
+
+    def __init__(self, connected: socket.socket, peer: Address) -> None:
+        self._socket = connected
+        self._peer = peer
+
+    def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+        left = [memoryview(piece).cast("B") for piece in pieces]
+        left = [view for view in left if len(view)]
+        while left:
+            self._set_timeout(deadline, "sending a request")
+            try:
+                sent = self._socket.sendmsg(left[:PIECES_PER_SEND_MAX])
+            except TimeoutError:
+                raise CallTimedOut(f"{self._peer} does not take a request in") from None
+            except OSError as error:
+                raise self._lost(error) from error
+            left = _without_first(left, sent)
+
+    def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
+        self._set_timeout(deadline, "waiting for an answer")
+        try:
+            received = self._socket.recv_into(buffer)
+        except TimeoutError:
+            raise CallTimedOut(f"{self._peer} did not answer in time") from None
+        except OSError as error:
+            raise self._lost(error) from error
+        if received == 0:
+            raise ConnectionLost(f"{self._peer} closed the connection")
+        return received
+
+    def has_buffered(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _set_timeout(self, deadline: Deadline, what: str) -> None:
+        remaining_ms = deadline.remaining_ms
+        if remaining_ms <= 0:  # a time-out of 0 would make the socket non-blocking
+            raise CallTimedOut(f"no time is left for {what} ({self._peer})")
+        self._socket.settimeout(remaining_ms / 1000)
+
+    def _lost(self, error: OSError) -> ConnectionLost:
+        return ConnectionLost(f"the connection to {self._peer} broke: {error.strerror or error}")
+
+
+def dial_tcp(address: Address, deadline: Deadline) -> TcpTransport:
+    """Connect; tries every IP address of the host."""
+    try:
+        connected = socket.create_connection(address, timeout=max(0.001, deadline.remaining_ms / 1000))
+    except OSError as error:
+        raise BrokerUnreachable(f"cannot connect to {address}: {error.strerror or error}") from error
+    # A request is one send; waiting to fill a packet would only delay it.
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return TcpTransport(connected, address)
+
+
+class Readable(Protocol):
+    def fileno(self) -> int: ...
+
+    def has_buffered(self) -> bool: ...
+
+
+R = TypeVar("R", bound=Readable)
+
+
+def wait_readable(streams: Iterable[R], timeout_ms: float) -> list[R]:
+    """Those that can be read from, or are broken; empty after `timeout_ms`."""
+    by_descriptor = {stream.fileno(): stream for stream in streams}
+    buffered = [stream for stream in by_descriptor.values() if stream.has_buffered()]
+    if buffered:
+        return buffered
+    poll = select.poll()
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
+    return [by_descriptor[descriptor] for descriptor, _ in poll.poll(max(0.0, timeout_ms))]
+
+
+def _without_first(pieces: list[memoryview], sent: int) -> list[memoryview]:
+    for index, piece in enumerate(pieces):
+        if sent < len(piece):
+            return [piece[sent:], *pieces[index + 1 :]]
+        sent -= len(piece)
+    return []
