@@ -61,17 +61,21 @@ class BrokerSettings:
 class TopicSettings:
     """What holds for one topic: its own values over the broker's synonyms over the defaults."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_given",)
 
     def __init__(self, overrides: Mapping[str, str], broker: BrokerSettings) -> None:
-        values = {name: inherited(setting, broker).value for name, setting in TOPIC_SETTINGS.items()}
+        given = {name: inherited(setting, broker) for name, setting in TOPIC_SETTINGS.items()}
         for name, text in overrides.items():
             setting = topic_setting(name)
-            values[setting.name] = setting.parse(text)
-        self._values: Final[Mapping[str, SettingValue]] = values
+            given[name] = Given(setting.parse(text), Source.TOPIC, "topic")
+        self._given: Final[Mapping[str, Given]] = given
 
     def __getitem__(self, setting: Setting[T]) -> T:
-        return cast("T", self._values[setting.name])
+        return cast("T", self._given[setting.name].value)
+
+    def is_set(self, setting: AnySetting) -> bool:
+        """Whether somebody set it, for the topic or for the broker, so that it is no default."""
+        return self._given[setting.name].source is not Source.DEFAULT
 
 
 def inherited(setting: AnySetting, broker: BrokerSettings) -> Given:
