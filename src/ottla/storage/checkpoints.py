@@ -1,0 +1,245 @@
+"""The small text files of a data directory, in Kafka's formats.
+
+`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`: "topic partition offset" lines for all logs
+`leader-epoch-checkpoint`: "epoch start-offset" lines for one log
+`partition.metadata`: the topic's id                        `meta.properties`: whose directory this is
+`.kafka_cleanshutdown`: the last stop was clean
+
+Every one is replaced whole (temporary, sync, rename, sync).  None of them is worth data: what cannot be read raises
+`DamagedCheckpoint`, and its reader goes on without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.model.identifiers import TopicPartition
+from ottla.model.uuid_text import uuid_from_text, uuid_to_text
+from ottla.records.checksum import crc32c
+from ottla.runtime.disk import Disk, read_file, replace_file
+from ottla.storage.errors import StorageError
+
+RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
+LOG_START_FILE: Final = "log-start-offset-checkpoint"
+LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA_FILE: Final = "partition.metadata"
+META_PROPERTIES_FILE: Final = "meta.properties"
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+
+VERSION: Final = 0
+META_PROPERTIES_VERSION: Final = 1
+# Kafka's format has no room for a checksum, so it is the offset of a partition that nobody has: Kafka's reader looks
+# partitions up by name and passes over it.  A file without that line, as Kafka writes it, is believed.
+CHECKSUM_ENTRY: Final = TopicPartition("__ottla_checksum", 0)
+
+_INT64_MAX: Final = 2**63 - 1
+_INT32_MAX: Final = 2**31 - 1
+
+
+class DamagedCheckpoint(StorageError):
+    """A checkpoint that cannot be what was written."""
+
+    hint = "checkpoints are rebuilt from the logs; nothing is lost by going on without this one"
+
+
+class EpochStart(NamedTuple):
+    """A leader epoch and the offset of its first record."""
+
+    epoch: int
+    start_offset: int
+
+
+class MetaProperties(NamedTuple):
+    """Whose data directory it is."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: UUID | None
+
+
+# --- checkpoints with a version, a count and lines ------------------------------------------------------------
+
+
+def _format_lines(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in [str(VERSION), str(len(lines)), *lines]).encode()
+
+
+def _parse_lines(content: bytes, path: str) -> list[list[str]]:
+    """The fields of each line; an empty file has none."""
+    try:
+        lines = content.decode("ascii").splitlines()
+    except UnicodeDecodeError as error:
+        raise DamagedCheckpoint(f"{path} is no text: {error}") from error
+    if not lines:
+        return []
+    version = _parse_int(lines[0], _INT32_MAX, path)
+    if version != VERSION:
+        raise DamagedCheckpoint(f"{path} has version {version}, {VERSION} is known")
+    if len(lines) < 2:
+        raise DamagedCheckpoint(f"{path} ends behind its version")
+    count = _parse_int(lines[1], _INT32_MAX, path)
+    if count != len(lines) - 2:
+        raise DamagedCheckpoint(f"{path} announces {count} entries and has {len(lines) - 2}")
+    return [line.split() for line in lines[2:]]
+
+
+def _parse_int(text: str, limit: int, path: str) -> int:
+    if not text.isdecimal() or len(text) > 19 or int(text) > limit:
+        raise DamagedCheckpoint(f"{path}: {text!r} is no number from 0 to {limit}")
+    return int(text)
+
+
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    topic, partition = CHECKSUM_ENTRY
+    return _format_lines([*lines, f"{topic} {partition} {_checksum(lines)}"])
+
+
+def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
+    """The offsets by partition.  Raises `DamagedCheckpoint`, for a wrong checksum too where there is one."""
+    offsets: dict[TopicPartition, int] = {}
+    entries = _parse_lines(content, path)
+    for entry in entries:
+        if len(entry) != 3:
+            raise DamagedCheckpoint(f"{path}: {' '.join(entry)!r} is not topic, partition and offset")
+        topic_partition = TopicPartition(entry[0], _parse_int(entry[1], _INT32_MAX, path))
+        if topic_partition in offsets:
+            raise DamagedCheckpoint(f"{path} names {topic_partition} twice")
+        offsets[topic_partition] = _parse_int(entry[2], _INT64_MAX, path)
+    checksum = offsets.pop(CHECKSUM_ENTRY, None)
+    if checksum is not None and checksum != _checksum([" ".join(entry) for entry in entries[:-1]]):
+        raise DamagedCheckpoint(f"{path}: the checksum is not that of its lines")
+    return offsets
+
+
+def _checksum(lines: list[str]) -> int:
+    return crc32c("\n".join(lines).encode())
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """The offsets of an offset checkpoint, none when the file is missing.  Raises `DamagedCheckpoint`."""
+    return parse_offsets(read_file(disk, path), path) if disk.exists(path) else {}
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    replace_file(disk, path, format_offsets(offsets))
+
+
+def format_epochs(entries: Iterable[EpochStart]) -> bytes:
+    return _format_lines([f"{epoch} {start_offset}" for epoch, start_offset in entries])
+
+
+def parse_epochs(content: bytes, path: str) -> list[EpochStart]:
+    """The epochs in order.  Raises `DamagedCheckpoint`, also when epochs or offsets do not rise."""
+    entries: list[EpochStart] = []
+    for entry in _parse_lines(content, path):
+        if len(entry) != 2:
+            raise DamagedCheckpoint(f"{path}: {' '.join(entry)!r} is not an epoch and its start offset")
+        start = EpochStart(_parse_int(entry[0], _INT32_MAX, path), _parse_int(entry[1], _INT64_MAX, path))
+        if entries and (start.epoch <= entries[-1].epoch or start.start_offset <= entries[-1].start_offset):
+            raise DamagedCheckpoint(f"{path}: epoch {start.epoch} does not rise above epoch {entries[-1].epoch}")
+        entries.append(start)
+    return entries
+
+
+# --- files of names and values --------------------------------------------------------------------------------
+
+
+def format_partition_metadata(topic_id: UUID) -> bytes:
+    return f"version: {VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode()
+
+
+def parse_partition_metadata(content: bytes, path: str) -> UUID:
+    """The topic's id.  Raises `DamagedCheckpoint`."""
+    values = _parse_values(content, ":", path)
+    if values.get("version") != str(VERSION):
+        raise DamagedCheckpoint(f"{path} has version {values.get('version')}, {VERSION} is known")
+    try:
+        return uuid_from_text(values.get("topic_id", ""))
+    except ValueError as error:
+        raise DamagedCheckpoint(f"{path}: {error}") from error
+
+
+def read_partition_metadata(disk: Disk, directory: str) -> UUID | None:
+    """The topic's id of a partition's directory, None when the file is missing.  Raises `DamagedCheckpoint`."""
+    path = f"{directory}/{PARTITION_METADATA_FILE}"
+    return parse_partition_metadata(read_file(disk, path), path) if disk.exists(path) else None
+
+
+def write_partition_metadata(disk: Disk, directory: str, topic_id: UUID) -> None:
+    replace_file(disk, f"{directory}/{PARTITION_METADATA_FILE}", format_partition_metadata(topic_id))
+
+
+def format_meta_properties(meta: MetaProperties) -> bytes:
+    lines = ["#", f"version={META_PROPERTIES_VERSION}", f"cluster.id={meta.cluster_id}", f"node.id={meta.node_id}"]
+    if meta.directory_id is not None:
+        lines.append(f"directory.id={uuid_to_text(meta.directory_id)}")
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def parse_meta_properties(content: bytes, path: str) -> MetaProperties:
+    """Version 1, and version 0 of Kafka's ZooKeeper days.  Raises `DamagedCheckpoint`."""
+    values = _parse_values(content, "=", path)
+    node_key = {"0": "broker.id", "1": "node.id"}.get(values.get("version", "0"))
+    if node_key is None:
+        raise DamagedCheckpoint(f"{path} has version {values['version']}, {META_PROPERTIES_VERSION} is known")
+    if "cluster.id" not in values or node_key not in values:
+        raise DamagedCheckpoint(f"{path} lacks cluster.id or {node_key}")
+    directory_id = values.get("directory.id")
+    try:
+        return MetaProperties(
+            values["cluster.id"],
+            _parse_int(values[node_key], _INT32_MAX, path),
+            uuid_from_text(directory_id) if directory_id is not None else None,
+        )
+    except ValueError as error:
+        raise DamagedCheckpoint(f"{path}: {error}") from error
+
+
+def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
+    """None when the file is missing.  Raises `DamagedCheckpoint`."""
+    path = f"{directory}/{META_PROPERTIES_FILE}"
+    return parse_meta_properties(read_file(disk, path), path) if disk.exists(path) else None
+
+
+def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties) -> None:
+    replace_file(disk, f"{directory}/{META_PROPERTIES_FILE}", format_meta_properties(meta))
+
+
+def _parse_values(content: bytes, separator: str, path: str) -> dict[str, str]:
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise DamagedCheckpoint(f"{path} is no text: {error}") from error
+    values: dict[str, str] = {}
+    for line in lines:
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, found, value = line.partition(separator)
+        if not found or name.strip() in values:
+            raise DamagedCheckpoint(f"{path}: {line!r} is not a new name and its value")
+        # Java escapes these in values; base64 ids and numbers have no other character to escape.
+        values[name.strip()] = value.strip().replace("\\=", "=").replace("\\:", ":")
+    return values
+
+
+# --- the clean-shutdown marker --------------------------------------------------------------------------------
+
+
+def write_clean_shutdown(disk: Disk, directory: str, broker_epoch: int = -1) -> None:
+    """Everything in the directory is whole and synced; only then may this be called."""
+    content = json.dumps({"version": VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    replace_file(disk, f"{directory}/{CLEAN_SHUTDOWN_FILE}", content.encode())
+
+
+def take_clean_shutdown(disk: Disk, directory: str) -> bool:
+    """Whether the last stop was clean.  The marker is gone, durably, when this returns: it counts once."""
+    path = f"{directory}/{CLEAN_SHUTDOWN_FILE}"
+    if not disk.exists(path):
+        return False
+    disk.remove(path)
+    disk.sync_directory(directory)
+    return True

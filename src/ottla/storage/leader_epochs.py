@@ -1,0 +1,122 @@
+"""Which offsets each leader epoch wrote in one log (KIP-101, KIP-279): kept in memory, written to its checkpoint.
+
+An entry is (epoch, offset of its first record); both rise strictly, and an epoch ends where the next one starts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET
+from ottla.runtime.disk import Disk, read_file, replace_file
+from ottla.storage.checkpoints import LEADER_EPOCH_FILE, EpochStart, format_epochs, parse_epochs
+
+UNKNOWN_EPOCH: Final = (NO_LEADER_EPOCH, NO_OFFSET)
+
+
+def _epoch_of_entry(entry: EpochStart) -> int:
+    return entry.epoch
+
+
+def _start_of_entry(entry: EpochStart) -> int:
+    return entry.start_offset
+
+
+class LeaderEpochs:
+    """The epochs of one log.  Every change is on the device when its call returns (`OSError`: it is not)."""
+
+    __slots__ = ("_disk", "_entries", "_path")
+
+    def __init__(self, disk: Disk, directory: str, entries: Iterable[EpochStart] = ()) -> None:
+        """Takes `entries` as the state, without writing them."""
+        self._disk = disk
+        self._path = f"{directory}/{LEADER_EPOCH_FILE}"
+        self._entries = list(entries)
+        self.check_invariants()
+
+    @classmethod
+    def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
+        """The checkpoint's epochs, none when it is missing.  Raises `DamagedCheckpoint`."""
+        path = f"{directory}/{LEADER_EPOCH_FILE}"
+        entries = parse_epochs(read_file(disk, path), path) if disk.exists(path) else []
+        return cls(disk, directory, entries)
+
+    @property
+    def entries(self) -> tuple[EpochStart, ...]:
+        return tuple(self._entries)
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self._entries[-1].epoch if self._entries else None
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """`epoch` begins at `start_offset`; of the latest epoch only an earlier start is news."""
+        if self._note(EpochStart(epoch, start_offset)):
+            self.save()
+
+    def assign_all(self, entries: Iterable[EpochStart]) -> None:
+        """`assign` for many, written once: what a scan of batch heads found."""
+        changes = [self._note(entry) for entry in entries]
+        if any(changes):
+            self.save()
+
+    def _note(self, entry: EpochStart) -> bool:
+        assert entry.epoch >= 0
+        assert entry.start_offset >= 0
+        if self._entries:
+            latest = self._entries[-1]
+            if entry.epoch == latest.epoch and entry.start_offset >= latest.start_offset:
+                return False
+        # An epoch that wrote nothing, or whose records were cut, gives way.
+        while self._entries and (
+            self._entries[-1].epoch >= entry.epoch or self._entries[-1].start_offset >= entry.start_offset
+        ):
+            self._entries.pop()
+        self._entries.append(entry)
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(the greatest known epoch not above `epoch`, where it ended).
+
+        An epoch above all known ones, or no epoch: (-1, -1).  One below all known ones: itself and the start of the
+        first known, since what it wrote is gone from this log.
+        """
+        if not self._entries or epoch < 0 or epoch > self._entries[-1].epoch:
+            return UNKNOWN_EPOCH
+        if epoch == self._entries[-1].epoch:
+            return epoch, log_end_offset
+        above = bisect_right(self._entries, epoch, key=_epoch_of_entry)
+        end_offset = self._entries[above].start_offset
+        return (epoch, end_offset) if above == 0 else (self._entries[above - 1].epoch, end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch that wrote `offset`, -1 when it is below all known ones."""
+        above = bisect_right(self._entries, offset, key=_start_of_entry)
+        return self._entries[above - 1].epoch if above else NO_LEADER_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log now ends at `end_offset`: epochs that start there or later are gone."""
+        kept = [entry for entry in self._entries if entry.start_offset < end_offset]
+        if len(kept) != len(self._entries):
+            self._entries = kept
+            self.save()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log now starts at `start_offset`: the epoch that holds it starts there, earlier ones are gone."""
+        above = bisect_right(self._entries, start_offset, key=_start_of_entry)
+        if above == 0 or (above == 1 and self._entries[0].start_offset == start_offset):
+            return
+        self._entries[:above] = [EpochStart(self._entries[above - 1].epoch, start_offset)]
+        self.save()
+
+    def save(self) -> None:
+        """Write the checkpoint as it is in memory."""
+        self.check_invariants()
+        replace_file(self._disk, self._path, format_epochs(self._entries))
+
+    def check_invariants(self) -> None:
+        for former, latter in zip(self._entries, self._entries[1:], strict=False):
+            assert former.epoch < latter.epoch
+            assert former.start_offset < latter.start_offset
