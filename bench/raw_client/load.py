@@ -29,6 +29,8 @@ class ProduceLoad:
     warmup_s: float = 1
     requests: int = 0
     """Send exactly so many instead of going by time."""
+    busy_poll_us: int = 0
+    """So long the client looks for answers without sleeping.  It then takes a core, but waking it costs nothing."""
 
     def arguments(self) -> list[str]:
         return [
@@ -39,6 +41,7 @@ class ProduceLoad:
             f"--seconds={self.seconds}",
             f"--warmup-s={self.warmup_s}",
             f"--requests={self.requests}",
+            f"--busy-poll-us={self.busy_poll_us}",
             f"--value-bytes={VALUE_BYTES}",
             "--acks=-1",
         ]

@@ -85,6 +85,14 @@ int measurement_print(const struct measurement *measurement, const struct option
     return m->error_count == 0 ? 0 : 3;
 }
 
+void wait_for_news(struct pollfd *polled, size_t count, const struct options *options) {
+    int ready = 0;
+    int64_t until = options->busy_poll_us > 0 ? now_ns() + options->busy_poll_us * INT64_C(1000) : 0;
+    while (ready == 0 && until > 0 && now_ns() < until) ready = poll(polled, (nfds_t)count, 0);
+    if (ready == 0) ready = poll(polled, (nfds_t)count, 100);
+    if (ready < 0 && errno != EINTR) die("poll: %s", strerror(errno));
+}
+
 int open_connection(const struct options *options) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options->port)};
     if (inet_pton(AF_INET, options->host, &address.sin_addr) != 1) die("'%s' is not an IPv4 address", options->host);

@@ -3,6 +3,7 @@
 #define RAW_CLIENT_MEASUREMENT_H
 
 #include <poll.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "histogram.h"
@@ -45,6 +46,9 @@ void measurement_error(struct measurement *measurement, int16_t code);
 
 /* Prints the result as one JSON object; gives the exit status: 0, or 3 if there was any error. */
 int measurement_print(const struct measurement *measurement, const struct options *options);
+
+/* Waits until a socket has news, 100 ms at most: first by looking again and again, if the options say so. */
+void wait_for_news(struct pollfd *polled, size_t count, const struct options *options);
 
 /* A connected, non-blocking socket without Nagle's delay. */
 int open_connection(const struct options *options);

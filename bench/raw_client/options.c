@@ -7,7 +7,7 @@
 
 static const char USAGE[] =
     "usage: raw_client produce|fetch --host IPV4 --port N --topic NAME [--partitions N] [--connections N]\n"
-    "         [--warmup-s S] [--seconds S]\n"
+    "         [--warmup-s S] [--seconds S] [--busy-poll-us N]\n"
     "         produce: [--batch-records N] [--value-bytes N] [--in-flight N] [--acks -1|1] [--requests N]\n"
     "         fetch:   [--partition-bytes-max N] [--passes N] [--check-crc 0|1]";
 
@@ -27,6 +27,7 @@ static int set_option(struct options *options, const char *name, const char *tex
     else if (strcmp(name, "--connections") == 0) options->connections = (int)number(name, text, 1, 1000);
     else if (strcmp(name, "--warmup-s") == 0) options->warmup_s = number(name, text, 0, 3600);
     else if (strcmp(name, "--seconds") == 0) options->seconds = number(name, text, 0.01, 3600);
+    else if (strcmp(name, "--busy-poll-us") == 0) options->busy_poll_us = (int)number(name, text, 0, 1000000);
     else if (strcmp(name, "--batch-records") == 0) options->batch_records = (int)number(name, text, 1, 100000);
     else if (strcmp(name, "--value-bytes") == 0) options->value_bytes = (int)number(name, text, 0, 1 << 20);
     else if (strcmp(name, "--in-flight") == 0) options->in_flight = (int)number(name, text, 1, 10000);

@@ -12,6 +12,7 @@ struct options {
     int connections;
     double warmup_s;
     double seconds;
+    int busy_poll_us; /* look for answers so long before going to sleep; 0 = sleep at once, as real clients do */
     /* produce */
     int batch_records;
     int value_bytes;

@@ -202,7 +202,7 @@ int run_produce(const struct options *options) {
             polled[i].events = (short)(POLLIN | (producers[i].written < producers[i].assigned ? POLLOUT : 0));
         }
         if (open_count == 0 && !may_send(run)) break;
-        if (poll(polled, (nfds_t)count, 100) < 0 && errno != EINTR) die("poll: %s", strerror(errno));
+        wait_for_news(polled, count, options);
         for (size_t i = 0; i < count; i++)
             if (polled[i].revents & (POLLIN | POLLERR | POLLHUP)) read_answers(run, &producers[i]);
     }
