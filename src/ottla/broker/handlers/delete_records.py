@@ -1,19 +1,17 @@
 """DeleteRecords (key 21), v0-v2.
 
-Moves a partition's log start up to an offset; -1 is the high watermark.  Answers the new log start as low watermark.
-An offset above the high watermark or below -1 is OFFSET_OUT_OF_RANGE; one below the log start changes nothing.  Topics
-whose cleanup.policy lacks `delete` get POLICY_VIOLATION, internal topics INVALID_TOPIC_EXCEPTION.  Files go at the next
-round of retention.
+Moves a partition's log start up to an offset; -1 is the high watermark.  Answers the new log start as low watermark;
+it is durable then.  An offset above the high watermark or below -1 is OFFSET_OUT_OF_RANGE; one below the log start
+changes nothing.  Topics whose cleanup.policy lacks `delete` get POLICY_VIOLATION, internal topics
+INVALID_TOPIC_EXCEPTION.  Files go at the next round of retention.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.partition_lookup import find_partition
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError
+from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import INTERNAL_TOPICS, NO_OFFSET
 from ottla.model.settings import TopicSettings
 from ottla.model.topic_settings import CLEANUP_POLICY
@@ -26,41 +24,37 @@ from ottla.protocol.schemas.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-_TO_HIGH_WATERMARK: Final = -1
-
 
 async def handle(request: DeleteRecordsRequest, broker: BrokerContext, call: Call) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(topics=[_topic_result(broker, topic) for topic in request.topics])
+    return DeleteRecordsResponse(topics=[await _topic_result(broker, topic) for topic in request.topics])
 
 
-def _topic_result(broker: BrokerContext, topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
+async def _topic_result(broker: BrokerContext, topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
     refusal = _topic_refusal(broker, topic.name)
     return DeleteRecordsTopicResult(
-        topic.name, [_partition_result(broker, topic.name, wanted, refusal) for wanted in topic.partitions]
+        topic.name, [await _partition_result(broker, topic.name, wanted, refusal) for wanted in topic.partitions]
     )
 
 
 def _topic_refusal(broker: BrokerContext, topic_name: str) -> ErrorCode | None:
     if topic_name in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    settings = TopicSettings(broker.topics.overrides(topic_name), broker.settings)
+    settings = TopicSettings(broker.configs.topic(topic_name), broker.settings)
     return None if "delete" in settings[CLEANUP_POLICY] else ErrorCode.POLICY_VIOLATION
 
 
-def _partition_result(
+async def _partition_result(
     broker: BrokerContext, topic_name: str, wanted: DeleteRecordsPartition, refusal: ErrorCode | None
-) -> DeleteRecordsPartitionResult:  # fmt: skip
-    partition = find_partition(broker, topic_name, wanted.partition_index)
+) -> DeleteRecordsPartitionResult:
+    index = wanted.partition_index
+    partition = find_partition(broker, topic_name, index)
     if isinstance(partition, ErrorCode):
-        return DeleteRecordsPartitionResult(wanted.partition_index, NO_OFFSET, partition)
+        return DeleteRecordsPartitionResult(index, NO_OFFSET, partition)
     if refusal is not None:
-        return DeleteRecordsPartitionResult(wanted.partition_index, NO_OFFSET, refusal)
-    high_watermark = partition.high_watermark
-    offset = high_watermark if wanted.offset == _TO_HIGH_WATERMARK else wanted.offset
-    if not 0 <= offset <= high_watermark:
-        return DeleteRecordsPartitionResult(wanted.partition_index, NO_OFFSET, ErrorCode.OFFSET_OUT_OF_RANGE)
+        return DeleteRecordsPartitionResult(index, NO_OFFSET, refusal)
     try:
-        partition.log.delete_records_before(offset)
+        return DeleteRecordsPartitionResult(index, await broker.delete_records(topic_name, index, wanted.offset))
+    except RequestError as error:
+        return DeleteRecordsPartitionResult(index, NO_OFFSET, error.code)
     except OttlaError as error:
-        return DeleteRecordsPartitionResult(wanted.partition_index, NO_OFFSET, error.error_code)
-    return DeleteRecordsPartitionResult(wanted.partition_index, partition.log.log_start_offset)
+        return DeleteRecordsPartitionResult(index, NO_OFFSET, error.error_code)

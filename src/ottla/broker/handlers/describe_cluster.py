@@ -36,7 +36,7 @@ async def handle(request: DescribeClusterRequest, broker: BrokerContext, call: C
         )
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id,
         brokers=[DescribeClusterBroker(*address) for address in broker.brokers(call)],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS

@@ -1,0 +1,45 @@
+"""What a configuration request names: a topic, or a broker, checked."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ottla.broker.context import BrokerContext
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+from ottla.model.identifiers import topic_name_problem
+
+
+class ResourceType(IntEnum):
+    """Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+
+
+def require_topic(broker: BrokerContext, name: str) -> None:
+    """Raise `RequestError` unless there is a topic of this name."""
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if name not in broker.topics.by_name:
+        raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+
+
+def is_every_broker(broker: BrokerContext, name: str) -> bool:
+    """Whether the resource is what holds for every broker (an empty name), or else this broker.
+
+    Raises `RequestError` for another broker: only it knows its settings.
+    """
+    if name == "":
+        return True
+    if name != str(broker.node_id):
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}; {name!r} is neither its id nor empty"
+        )
+    return False
+
+
+def unknown_type(resource_type: int) -> RequestError:
+    return RequestError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here")

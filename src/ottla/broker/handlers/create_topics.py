@@ -1,0 +1,93 @@
+"""CreateTopics (key 19), v2-v7.
+
+Each topic by itself: partitions and replication factor -1 are the broker's defaults, or an assignment of replicas is
+given.  Errors: INVALID_TOPIC_EXCEPTION for an illegal name or one that differs from another only in '.' and '_',
+TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR (not positive, or above the live brokers),
+INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG (unknown setting, bad value, or none).  A name that occurs twice in a request
+is INVALID_REQUEST, answered once; more than 10,000 partitions in one request are POLICY_VIOLATION.  `validate_only`
+makes nothing and answers the topic id of zeros.  From v5 on the answer has partition count, replication factor and all
+settings (KIP-525).  A topic is served when the answer leaves; the time-out is not used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call, NewTopic
+from ottla.model.broker_settings import NUM_PARTITIONS
+from ottla.model.config_entries import describe_topic
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, RequestError
+from ottla.protocol.schemas.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+# As in Apache Kafka: what one request may make.
+PARTITIONS_OF_REQUEST_MAX: Final = 10_000
+_DEFAULT: Final = -1
+
+
+async def handle(request: CreateTopicsRequest, broker: BrokerContext, call: Call) -> CreateTopicsResponse:
+    times_named = Counter(topic.name for topic in request.topics)
+    if sum(_partitions_count(topic, broker) for topic in request.topics) > PARTITIONS_OF_REQUEST_MAX:
+        problem = f"one request may make {PARTITIONS_OF_REQUEST_MAX} partitions at most"
+        return CreateTopicsResponse(
+            topics=[_refused(name, ErrorCode.POLICY_VIOLATION, problem) for name in times_named]
+        )
+    results: list[CreatableTopicResult] = []
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        if times_named[name] > 1:
+            results.append(_refused(name, ErrorCode.INVALID_REQUEST, "the topic is named twice in the request"))
+        else:
+            results.append(await _create(topic, broker, validate_only=request.validate_only))
+    return CreateTopicsResponse(topics=results)
+
+
+async def _create(wanted: CreatableTopic, broker: BrokerContext, *, validate_only: bool) -> CreatableTopicResult:
+    try:
+        new = _new_topic(wanted)
+        topic = await broker.create_topic(new, validate_only=validate_only)
+    except RequestError as error:
+        return _refused(wanted.name, error.code, _message(error))
+    except OttlaError as error:
+        return _refused(wanted.name, error.error_code, _message(error))
+    overrides = {name: value for name, value in new.config.items() if value is not None}
+    return CreatableTopicResult(
+        topic.name,
+        topic.topic_id,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=[
+            CreatableTopicConfigs(entry.name, entry.value, entry.is_read_only, entry.source, entry.is_sensitive)
+            for entry in describe_topic(overrides, broker.settings)
+        ],
+    )
+
+
+def _new_topic(wanted: CreatableTopic) -> NewTopic:
+    assignment = {each.partition_index: each.broker_ids for each in wanted.assignments}
+    if len(assignment) != len(wanted.assignments):
+        raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
+    config = {each.name: each.value for each in wanted.configs}
+    if len(config) != len(wanted.configs):
+        raise RequestError(ErrorCode.INVALID_CONFIG, "a setting is given twice")
+    return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignment or None, config)
+
+
+def _partitions_count(wanted: CreatableTopic, broker: BrokerContext) -> int:
+    if wanted.assignments:
+        return len(wanted.assignments)
+    return broker.settings[NUM_PARTITIONS] if wanted.num_partitions == _DEFAULT else max(wanted.num_partitions, 0)
+
+
+def _refused(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name, error_code=code, error_message=message, configs=[])
+
+
+def _message(error: OttlaError) -> str:
+    return str(error) if error.hint is None else f"{error}; {error.hint}"

@@ -1,0 +1,82 @@
+"""DeleteTopics (key 20), v1-v6.
+
+Topics are named, or from v6 on given by id.  UNKNOWN_TOPIC_OR_PARTITION for an unknown name, UNKNOWN_TOPIC_ID for an
+unknown id, INVALID_REQUEST for one that is there twice, has both name and id, or neither.  With delete.topic.enable
+off: TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.  A topic is gone from the tree and served no more when the
+answer leaves; its files follow.  The time-out is not used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.coordination.topics_view import Topic
+from ottla.model.broker_settings import DELETE_TOPIC_ENABLE
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, RequestError
+from ottla.protocol.schema import ZERO_UUID
+from ottla.protocol.schemas.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+_DISABLED_FROM_VERSION: Final = 3
+
+
+async def handle(request: DeleteTopicsRequest, broker: BrokerContext, call: Call) -> DeleteTopicsResponse:
+    wanted = request.topics or [DeleteTopicState(name) for name in request.topic_names]
+    if not broker.settings[DELETE_TOPIC_ENABLE]:
+        is_named = call.api_version >= _DISABLED_FROM_VERSION
+        code = ErrorCode.TOPIC_DELETION_DISABLED if is_named else ErrorCode.INVALID_REQUEST
+        return DeleteTopicsResponse(responses=[_refused(each, code, "delete.topic.enable is false") for each in wanted])
+    times_given = Counter(_key(each, broker) for each in wanted)
+    distinct = {_key(each, broker): each for each in wanted}
+    return DeleteTopicsResponse(
+        responses=[
+            _refused(each, ErrorCode.INVALID_REQUEST, "the topic is there twice in the request")
+            if times_given[key] > 1
+            else await _delete(each, broker)
+            for key, each in distinct.items()
+        ]
+    )
+
+
+def _key(wanted: DeleteTopicState, broker: BrokerContext) -> tuple[object, ...]:
+    """Equal for two that mean the same topic, by name or by id."""
+    known = _find(wanted, broker)
+    return (wanted.name, wanted.topic_id) if isinstance(known, RequestError) else (known.topic_id,)
+
+
+def _find(wanted: DeleteTopicState, broker: BrokerContext) -> Topic | RequestError:
+    has_id = wanted.topic_id != ZERO_UUID
+    if (wanted.name is not None) is has_id:
+        problem = "a topic is given by its name or by its id" + (", not by both" if has_id else "")
+        return RequestError(ErrorCode.INVALID_REQUEST, problem)
+    if has_id:
+        by_id = broker.topics.by_id.get(wanted.topic_id)
+        return by_id or RequestError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+    assert wanted.name is not None
+    by_name = broker.topics.by_name.get(wanted.name)
+    return by_name or RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
+
+
+async def _delete(wanted: DeleteTopicState, broker: BrokerContext) -> DeletableTopicResult:
+    known = _find(wanted, broker)
+    if isinstance(known, RequestError):
+        return _refused(wanted, known.code, str(known))
+    try:
+        # By id as well: a topic that was made anew under the name meanwhile is another one.
+        await broker.delete_topic(known.name, known.topic_id)
+    except RequestError as error:
+        return _refused(wanted, error.code, str(error))
+    except OttlaError as error:
+        return _refused(wanted, error.error_code, str(error))
+    return DeletableTopicResult(known.name, known.topic_id)
+
+
+def _refused(wanted: DeleteTopicState, code: ErrorCode, message: str) -> DeletableTopicResult:
+    return DeletableTopicResult(wanted.name, wanted.topic_id, code, message)

@@ -1,0 +1,95 @@
+"""IncrementalAlterConfigs (key 44), v0-v1.
+
+Topics (type 2): set, delete, append to and subtract from a list; all changes of a topic or none.  They hold when the
+answer leaves.  `validate_only` checks and changes nothing.  INVALID_CONFIG for an unknown setting, a bad value, or an
+append or subtract on what is not a list; INVALID_REQUEST for a setting or a resource that is there twice, a missing
+value, an unknown operation or type.
+Not done: brokers (type 4): their settings are read at start, so any change is INVALID_REQUEST; loggers, client metrics,
+groups (8, 16, 32).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers.config_resources import ResourceType, is_every_broker, require_topic, unknown_type
+from ottla.coordination.configs import ConfigEntity
+from ottla.model.config_changes import ConfigChange, ConfigOperation, changed_overrides
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, RequestError
+from ottla.protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+async def handle(
+    request: IncrementalAlterConfigsRequest, broker: BrokerContext, call: Call
+) -> IncrementalAlterConfigsResponse:
+    times_named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    responses: list[AlterConfigsResourceResponse] = []
+    for resource in request.resources:
+        response = AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            if times_named[resource.resource_type, resource.resource_name] > 1:
+                raise RequestError(ErrorCode.INVALID_REQUEST, "the resource is there twice in the request")
+            await _alter(resource, broker, validate_only=request.validate_only)
+        except RequestError as error:
+            response.error_code, response.error_message = error.code, _message(error)
+        except OttlaError as error:
+            response.error_code, response.error_message = error.error_code, _message(error)
+        responses.append(response)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, validate_only: bool) -> None:
+    name = resource.resource_name
+    changes = _changes(resource.configs)
+    if resource.resource_type == ResourceType.BROKER:
+        is_every_broker(broker, name)
+        if changes:
+            raise RequestError(
+                ErrorCode.INVALID_REQUEST,
+                "a broker's settings are read when it starts: "
+                + ", ".join(sorted(change.name for change in changes))
+                + " cannot be changed at run time",
+            )
+        return
+    if resource.resource_type != ResourceType.TOPIC:
+        raise unknown_type(resource.resource_type)
+    require_topic(broker, name)
+    before = broker.configs.topic(name)
+    after = changed_overrides(before, changes, broker.settings)
+    if not validate_only:
+        changed = {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        await broker.alter_config(ConfigEntity.topic(name), changed)
+
+
+def _changes(configs: list[AlterableConfig]) -> list[ConfigChange]:
+    """The changes, when the request is well formed: `RequestError` is the client's mistake, not a bad setting."""
+    names = Counter(config.name for config in configs)
+    twice = sorted(name for name, count in names.items() if count > 1)
+    if twice:
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)}: changed twice in one request")
+    changes: list[ConfigChange] = []
+    for config in configs:
+        try:
+            operation = ConfigOperation(config.config_operation)
+        except ValueError:
+            problem = f"{config.name}: there is no operation {config.config_operation}"
+            raise RequestError(ErrorCode.INVALID_REQUEST, problem) from None
+        if config.value is None and operation is not ConfigOperation.DELETE:
+            problem = f"{config.name}: {operation.name.lower()} needs a value"
+            raise RequestError(ErrorCode.INVALID_REQUEST, problem)
+        changes.append(ConfigChange(config.name, operation, config.value))
+    return changes
+
+
+def _message(error: OttlaError) -> str:
+    return str(error) if error.hint is None else f"{error}; {error.hint}"

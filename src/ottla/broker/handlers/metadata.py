@@ -1,0 +1,137 @@
+"""Metadata (key 3), v0-v12.
+
+Answers the live brokers with the addresses that the caller can reach, and the topics asked for: all of them for null
+(v1+; an empty list in v0), none for an empty list (v1+).  Topics are named, or from v12 on given by id; ids in v10 and
+v11 are INVALID_REQUEST, as in Apache Kafka.  An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an illegal one
+INVALID_TOPIC_EXCEPTION, an unknown id UNKNOWN_TOPIC_ID.
+
+A topic that does not exist is made when the request allows it (v4+; before, always) and auto.create.topics.enable does.
+Departure: it is made before the answer, so the first answer has its partitions; Apache Kafka answers
+UNKNOWN_TOPIC_OR_PARTITION once.  There is no controller: the broker that answers names itself, since any broker serves
+admin requests.  A partition whose log could not be opened is LEADER_NOT_AVAILABLE with this broker offline.
+Authorized operations, when asked for, are all that there are: there are no access rules yet.
+Not done: v13 (top-level error code).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call, NewTopic
+from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.coordination.topics_view import Partition, Topic
+from ottla.model.broker_settings import AUTO_CREATE_TOPICS_ENABLE
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, RequestError
+from ottla.model.identifiers import INTERNAL_TOPICS, topic_name_problem
+from ottla.model.partition_state import NO_LEADER
+from ottla.protocol.schema import ZERO_UUID
+from ottla.protocol.schemas.metadata import (
+    NO_AUTHORIZED_OPERATIONS,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+_IDS_FROM_VERSION: Final = 12
+
+
+async def handle(request: MetadataRequest, broker: BrokerContext, call: Call) -> MetadataResponse:
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    if request.topics is None or (call.api_version == 0 and not request.topics):
+        by_name = broker.topics.by_name
+        topics = [_topic_entry(broker, by_name[name], operations) for name in sorted(by_name)]
+    elif call.api_version < _IDS_FROM_VERSION and any(
+        t.name is None or t.topic_id != ZERO_UUID for t in request.topics
+    ):
+        topics = [_error_entry(t, ErrorCode.INVALID_REQUEST, call.api_version) for t in request.topics]
+    else:
+        topics = [
+            await _wanted_entry(broker, wanted, request.allow_auto_topic_creation, operations)
+            for wanted in _distinct(request.topics)
+        ]
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(*address) for address in broker.brokers(call)],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
+        ),
+    )
+
+
+def _distinct(topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    return list({(topic.name, topic.topic_id): topic for topic in topics}.values())
+
+
+async def _wanted_entry(
+    broker: BrokerContext, wanted: MetadataRequestTopic, may_create: bool, operations: int
+) -> MetadataResponseTopic:
+    if wanted.topic_id != ZERO_UUID:
+        known = broker.topics.by_id.get(wanted.topic_id)
+        if known is None:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
+        return _topic_entry(broker, known, operations)
+    if wanted.name is None:
+        return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, None)
+    known = broker.topics.by_name.get(wanted.name)
+    if known is None:
+        code = await _create(broker, wanted.name, may_create)
+        known = broker.topics.by_name.get(wanted.name)
+        if known is None:
+            return MetadataResponseTopic(
+                code, wanted.name, is_internal=wanted.name in INTERNAL_TOPICS, topic_authorized_operations=operations
+            )
+    return _topic_entry(broker, known, operations)
+
+
+async def _create(broker: BrokerContext, name: str, may_create: bool) -> ErrorCode:
+    """Make the topic if that is wanted and allowed; the error that stands if it does not exist afterwards."""
+    if topic_name_problem(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if may_create and broker.settings[AUTO_CREATE_TOPICS_ENABLE]:
+        try:
+            await broker.create_topic(NewTopic(name))
+        except RequestError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
+                return error.code
+        except OttlaError as error:
+            return error.error_code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _error_entry(wanted: MetadataRequestTopic, code: ErrorCode, api_version: int) -> MetadataResponseTopic:
+    name = wanted.name
+    if name is None and api_version < _IDS_FROM_VERSION:
+        name = ""  # these versions have no null name
+    return MetadataResponseTopic(code, name, wanted.topic_id)
+
+
+def _topic_entry(broker: BrokerContext, topic: Topic, operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        ErrorCode.NONE,
+        topic.name,
+        topic.topic_id,
+        topic.name in INTERNAL_TOPICS,
+        [_partition_entry(broker, topic.name, i, partition) for i, partition in enumerate(topic.partitions)],
+        operations,
+    )
+
+
+def _partition_entry(
+    broker: BrokerContext, topic_name: str, index: int, partition: Partition
+) -> MetadataResponsePartition:
+    state = partition.state
+    replicas: list[int] = list(partition.replicas)
+    code, leader, offline = ErrorCode.NONE, state.leader, list[int]()
+    if leader == broker.node_id and broker.partitions.find(topic_name, index) is None:
+        leader, offline = NO_LEADER, [broker.node_id]
+    if leader == NO_LEADER:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    return MetadataResponsePartition(
+        code, index, leader, state.leader_epoch, replicas, list(state.in_sync_nodes()), offline
+    )
