@@ -5,19 +5,21 @@
 `partition.metadata`: the topic's id                        `meta.properties`: whose directory this is
 `.kafka_cleanshutdown`: the last stop was clean
 
-Every one is replaced whole (temporary, sync, rename, sync).  None of them is worth data: what cannot be read raises
-`DamagedCheckpoint`, and its reader goes on without it.
+Every one is replaced whole (temporary, sync, rename, sync).  None of them is worth data: where one is damaged its
+reader goes on without it.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
 from ottla.model.uuid_text import uuid_from_text, uuid_to_text
+from ottla.observe.events import fields
 from ottla.records.checksum import crc32c
 from ottla.runtime.disk import Disk, read_file, replace_file
 from ottla.storage.errors import StorageError
@@ -30,10 +32,11 @@ META_PROPERTIES_FILE: Final = "meta.properties"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 
 VERSION: Final = 0
-META_PROPERTIES_VERSION: Final = 1
 # Kafka's format has no room for a checksum, so it is the offset of a partition that nobody has: Kafka's reader looks
 # partitions up by name and passes over it.  A file without that line, as Kafka writes it, is believed.
 CHECKSUM_ENTRY: Final = TopicPartition("__ottla_checksum", 0)
+
+_log = logging.getLogger(__name__)
 
 _INT64_MAX: Final = 2**63 - 1
 _INT32_MAX: Final = 2**31 - 1
@@ -50,14 +53,6 @@ class EpochStart(NamedTuple):
 
     epoch: int
     start_offset: int
-
-
-class MetaProperties(NamedTuple):
-    """Whose data directory it is."""
-
-    cluster_id: str
-    node_id: int
-    directory_id: UUID | None
 
 
 # --- checkpoints with a version, a count and lines ------------------------------------------------------------
@@ -119,13 +114,33 @@ def _checksum(lines: list[str]) -> int:
     return crc32c("\n".join(lines).encode())
 
 
-def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offsets of an offset checkpoint, none when the file is missing.  Raises `DamagedCheckpoint`."""
-    return parse_offsets(read_file(disk, path), path) if disk.exists(path) else {}
+def read_recovery_points(disk: Disk, directory: str) -> dict[TopicPartition, int]:
+    """What is flushed of each log at least (exclusive); nothing is known when the file is missing or damaged."""
+    return _read_offsets(disk, f"{directory}/{RECOVERY_POINT_FILE}") or {}
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    replace_file(disk, path, format_offsets(offsets))
+def write_recovery_points(disk: Disk, directory: str, offsets: Mapping[TopicPartition, int]) -> None:
+    replace_file(disk, f"{directory}/{RECOVERY_POINT_FILE}", format_offsets(offsets))
+
+
+def read_log_starts(disk: Disk, directory: str) -> dict[TopicPartition, int] | None:
+    """The log start of each log whose start moved.  None when the file is damaged: then no start is known."""
+    return _read_offsets(disk, f"{directory}/{LOG_START_FILE}")
+
+
+def write_log_starts(disk: Disk, directory: str, offsets: Mapping[TopicPartition, int]) -> None:
+    replace_file(disk, f"{directory}/{LOG_START_FILE}", format_offsets(offsets))
+
+
+def _read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int] | None:
+    """None when the file is damaged, nothing in it when it is missing."""
+    if not disk.exists(path):
+        return {}
+    try:
+        return parse_offsets(read_file(disk, path), path)
+    except DamagedCheckpoint as error:
+        _log.warning("checkpoint.damaged", extra=fields(path=path, reason=str(error)))
+        return None
 
 
 def format_epochs(entries: Iterable[EpochStart]) -> bytes:
@@ -148,7 +163,7 @@ def parse_epochs(content: bytes, path: str) -> list[EpochStart]:
 # --- files of names and values --------------------------------------------------------------------------------
 
 
-def format_partition_metadata(topic_id: UUID) -> bytes:
+def partition_metadata(topic_id: UUID) -> bytes:
     return f"version: {VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode()
 
 
@@ -163,50 +178,27 @@ def parse_partition_metadata(content: bytes, path: str) -> UUID:
         raise DamagedCheckpoint(f"{path}: {error}") from error
 
 
-def read_partition_metadata(disk: Disk, directory: str) -> UUID | None:
+def read_topic_id(disk: Disk, directory: str) -> UUID | None:
     """The topic's id of a partition's directory, None when the file is missing.  Raises `DamagedCheckpoint`."""
     path = f"{directory}/{PARTITION_METADATA_FILE}"
     return parse_partition_metadata(read_file(disk, path), path) if disk.exists(path) else None
 
 
-def write_partition_metadata(disk: Disk, directory: str, topic_id: UUID) -> None:
-    replace_file(disk, f"{directory}/{PARTITION_METADATA_FILE}", format_partition_metadata(topic_id))
+def write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
+    replace_file(disk, f"{directory}/{PARTITION_METADATA_FILE}", partition_metadata(topic_id))
 
 
-def format_meta_properties(meta: MetaProperties) -> bytes:
-    lines = ["#", f"version={META_PROPERTIES_VERSION}", f"cluster.id={meta.cluster_id}", f"node.id={meta.node_id}"]
-    if meta.directory_id is not None:
-        lines.append(f"directory.id={uuid_to_text(meta.directory_id)}")
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def parse_meta_properties(content: bytes, path: str) -> MetaProperties:
-    """Version 1, and version 0 of Kafka's ZooKeeper days.  Raises `DamagedCheckpoint`."""
-    values = _parse_values(content, "=", path)
-    node_key = {"0": "broker.id", "1": "node.id"}.get(values.get("version", "0"))
-    if node_key is None:
-        raise DamagedCheckpoint(f"{path} has version {values['version']}, {META_PROPERTIES_VERSION} is known")
-    if "cluster.id" not in values or node_key not in values:
-        raise DamagedCheckpoint(f"{path} lacks cluster.id or {node_key}")
-    directory_id = values.get("directory.id")
-    try:
-        return MetaProperties(
-            values["cluster.id"],
-            _parse_int(values[node_key], _INT32_MAX, path),
-            uuid_from_text(directory_id) if directory_id is not None else None,
-        )
-    except ValueError as error:
-        raise DamagedCheckpoint(f"{path}: {error}") from error
-
-
-def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
-    """None when the file is missing.  Raises `DamagedCheckpoint`."""
+def read_meta_properties(disk: Disk, directory: str) -> dict[str, str] | None:
+    """None when the file is missing.  Raises `DamagedCheckpoint`: nobody may guess whose directory it is."""
     path = f"{directory}/{META_PROPERTIES_FILE}"
-    return parse_meta_properties(read_file(disk, path), path) if disk.exists(path) else None
+    return _parse_values(read_file(disk, path), "=", path) if disk.exists(path) else None
 
 
-def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties) -> None:
-    replace_file(disk, f"{directory}/{META_PROPERTIES_FILE}", format_meta_properties(meta))
+def write_meta_properties(disk: Disk, directory: str, properties: Mapping[str, str]) -> None:
+    """Names and values may hold anything but line ends and separators."""
+    assert not any(set("=:\n\r\\") & set(name + value) for name, value in properties.items())
+    lines = ["#", *(f"{name}={value}" for name, value in properties.items())]
+    replace_file(disk, f"{directory}/{META_PROPERTIES_FILE}", "".join(f"{line}\n" for line in lines).encode())
 
 
 def _parse_values(content: bytes, separator: str, path: str) -> dict[str, str]:
@@ -229,13 +221,13 @@ def _parse_values(content: bytes, separator: str, path: str) -> dict[str, str]:
 # --- the clean-shutdown marker --------------------------------------------------------------------------------
 
 
-def write_clean_shutdown(disk: Disk, directory: str, broker_epoch: int = -1) -> None:
+def write_clean_shutdown_mark(disk: Disk, directory: str, broker_epoch: int = -1) -> None:
     """Everything in the directory is whole and synced; only then may this be called."""
     content = json.dumps({"version": VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     replace_file(disk, f"{directory}/{CLEAN_SHUTDOWN_FILE}", content.encode())
 
 
-def take_clean_shutdown(disk: Disk, directory: str) -> bool:
+def take_clean_shutdown_mark(disk: Disk, directory: str) -> bool:
     """Whether the last stop was clean.  The marker is gone, durably, when this returns: it counts once."""
     path = f"{directory}/{CLEAN_SHUTDOWN_FILE}"
     if not disk.exists(path):

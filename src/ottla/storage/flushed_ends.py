@@ -18,10 +18,9 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
-from ottla.model.identifiers import TopicPartition
 from ottla.observe.events import fields
 from ottla.records.checksum import crc32c
 from ottla.runtime.disk import Disk, File, read_file, write_fully
@@ -44,38 +43,30 @@ LogKey = tuple[UUID, int]
 _log = logging.getLogger(__name__)
 
 
-class FlushedLog(Protocol):
-    """What is read of a log."""
-
-    @property
-    def topic_id(self) -> UUID: ...
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-
-    @property
-    def flushed_end(self) -> int: ...
-
-
 class FlushedEnds:
     """The file of one data directory, and the same bytes in memory."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
-        """Open or make the file, and read every slot that is whole.  Raises `OSError`."""
-        path = f"{directory}/{FLUSHED_ENDS_FILE}"
-        is_new = not disk.exists(path)
-        self._file: File = disk.open(path, create=True)
+    def __init__(self, file: File, content: bytes = b"") -> None:
+        """`content` is what the file holds; torn and foreign slots in it count as absent."""
+        self._file = file
         self._slots = bytearray()
         self._slot_of: dict[LogKey, int] = {}
         self._free: list[int] = []
         self._is_failing = False
-        if not is_new:
-            self._load(read_file(disk, path))
+        self._load(content)
         if len(self._slots) < SLOTS_COUNT_MIN * SLOT_BYTES:
             self._grow(SLOTS_COUNT_MIN)
-        if is_new:
-            self._file.sync_data()
-            disk.sync_directory(directory)
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str) -> FlushedEnds:
+        """Open the directory's file, or make it, durably.  Raises `OSError`."""
+        path = f"{directory}/{FLUSHED_ENDS_FILE}"
+        if disk.exists(path):
+            return cls(disk.open(path), read_file(disk, path))
+        ends = cls(disk.open(path, create=True))
+        ends.sync()
+        disk.sync_directory(directory)
+        return ends
 
     def _load(self, content: bytes) -> None:
         slots_count = len(content) // SLOT_BYTES
@@ -115,18 +106,22 @@ class FlushedEnds:
     def __len__(self) -> int:
         return len(self._slot_of)
 
-    def end_of(self, topic_id: UUID, partition: int) -> int | None:
-        """The recorded flushed end (exclusive), None when there is none: nothing is known to be flushed then."""
+    def end_of(self, topic_id: UUID, partition: int) -> int:
+        """The recorded flushed end (exclusive), 0 when there is none: nothing is known to be flushed then."""
         slot = self._slot_of.get((topic_id, partition))
-        return self._read(slot)[0] if slot is not None else None
+        if slot is None:
+            return 0
+        end, _ = self._read(slot)
+        assert end is not None
+        return end
 
-    def record(self, logs: Iterable[FlushedLog]) -> None:
-        """Write each log's `flushed_end`, without a sync.  Call it only after their files were synced.
+    def record(self, ends: Iterable[tuple[UUID, int, int]]) -> None:
+        """Write (topic id, partition, flushed end) of each, without a sync.  Only after the logs' files were synced.
 
         A disk that takes no bytes is reported and no error: the records stay older than the truth.
         """
         try:
-            slots = [self._set((log.topic_id, log.topic_partition[1]), log.flushed_end) for log in logs]
+            slots = [self._set((topic_id, partition), end) for topic_id, partition, end in ends]
             self._write(slots)
             self._is_failing = False
         except OSError as error:
@@ -136,8 +131,7 @@ class FlushedEnds:
 
     def lower(self, topic_id: UUID, partition: int, flushed_end: int) -> None:
         """A log will be cut so that it ends at `flushed_end`: the record is no higher, durably, when this returns."""
-        recorded = self.end_of(topic_id, partition)
-        if recorded is not None and recorded > flushed_end:
+        if self.end_of(topic_id, partition) > flushed_end:
             self._write([self._set((topic_id, partition), flushed_end)])
             self._file.sync_data()
 

@@ -5,13 +5,17 @@ An entry is (epoch, offset of its first record); both rise strictly, and an epoc
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET
+from ottla.observe.events import fields
 from ottla.runtime.disk import Disk, read_file, replace_file
-from ottla.storage.checkpoints import LEADER_EPOCH_FILE, EpochStart, format_epochs, parse_epochs
+from ottla.storage.checkpoints import LEADER_EPOCH_FILE, DamagedCheckpoint, EpochStart, format_epochs, parse_epochs
+
+_log = logging.getLogger(__name__)
 
 UNKNOWN_EPOCH: Final = (NO_LEADER_EPOCH, NO_OFFSET)
 
@@ -37,11 +41,20 @@ class LeaderEpochs:
         self.check_invariants()
 
     @classmethod
-    def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
-        """The checkpoint's epochs, none when it is missing.  Raises `DamagedCheckpoint`."""
+    def load(cls, disk: Disk, directory: str) -> LeaderEpochs | None:
+        """The checkpoint's epochs; None when it is missing or damaged: then the batches' heads must tell."""
         path = f"{directory}/{LEADER_EPOCH_FILE}"
-        entries = parse_epochs(read_file(disk, path), path) if disk.exists(path) else []
-        return cls(disk, directory, entries)
+        if not disk.exists(path):
+            return None
+        try:
+            return cls(disk, directory, parse_epochs(read_file(disk, path), path))
+        except DamagedCheckpoint as error:
+            _log.warning("checkpoint.damaged", extra=fields(path=path, reason=str(error)))
+            return None
+
+    @classmethod
+    def empty(cls, disk: Disk, directory: str) -> LeaderEpochs:
+        return cls(disk, directory)
 
     @property
     def entries(self) -> tuple[EpochStart, ...]:
