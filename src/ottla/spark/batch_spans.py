@@ -11,6 +11,7 @@ from ottla.records.compression import Codec, decompress
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import BATCH_OVERHEAD_BYTES, BatchHeader
 from ottla.records.record import DECOMPRESSED_BYTES_MAX, check_batch, first_batch_size_bytes
+from ottla.spark.aborted_batches import AbortedBatches
 from ottla.spark.errors import CorruptRecords
 from ottla.spark.record_chain import RecordArea
 from ottla.spark.record_fields import RECORD_BYTES_MIN
@@ -38,16 +39,19 @@ class Slice(NamedTuple):
     areas: list[RecordArea]
 
 
-class BatchReader:
+class BatchScanner:
     """Reads the batches of one partition; knows its name for the errors."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self._topic = topic
         self._partition = partition
 
-    def spans(self, data: memoryview, first_offset: int, offset_limit: int) -> list[BatchSpan]:
+    def spans(
+        self, data: memoryview, first_offset: int, offset_limit: int, aborted: AbortedBatches | None = None
+    ) -> list[BatchSpan]:
         """Every data batch with an offset in `[first_offset, offset_limit)`; control and empty batches are skipped.
 
+        `aborted` leaves out batches of aborted transactions.
         Raises `CorruptRecords` for bytes that are not whole, sound batches in offset order.
         """
         spans = []
@@ -60,6 +64,8 @@ class BatchReader:
             position = span.end
             if header.base_offset >= offset_limit:
                 break
+            if aborted is not None and aborted.is_aborted(header, data[span.position : span.end]):
+                continue
             if header.next_offset <= first_offset or header.is_control or header.records_count == 0:
                 continue
             if not has_valid_crc(data[span.position : span.end]):

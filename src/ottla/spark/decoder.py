@@ -14,8 +14,9 @@ import pyarrow as pa
 from typing_extensions import Buffer
 
 from ottla.records.header import BatchHeader
+from ottla.spark.aborted_batches import AbortedBatches
 from ottla.spark.arrow_gather import gather
-from ottla.spark.batch_spans import TIMESTAMP_MS_MAX, BatchReader, Slice
+from ottla.spark.batch_spans import TIMESTAMP_MS_MAX, BatchScanner, Slice
 from ottla.spark.columns import ARROW_TYPES, PLAIN_COLUMNS, arrow_schema
 from ottla.spark.errors import UnreadableElement
 from ottla.spark.header_columns import headers_column
@@ -34,17 +35,23 @@ class Decoder:
         self._partition = partition
         self._columns = tuple(columns)
         self._schema = arrow_schema(columns)
-        self._reader = BatchReader(topic, partition)
+        self._scanner = BatchScanner(topic, partition)
         self._walker = ChainWalker()
 
-    def decode(self, data: Buffer, first_offset: int = 0, offset_limit: int = OFFSET_LIMIT) -> Iterator[pa.RecordBatch]:
+    def decode(
+        self,
+        data: Buffer,
+        first_offset: int = 0,
+        offset_limit: int = OFFSET_LIMIT,
+        aborted: AbortedBatches | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """Arrow batches of the records in `[first_offset, offset_limit)`; `data` holds whole record batches.
 
-        A record batch is checked wholly before a row of it is given.  Nothing given refers to `data` afterwards.
-        Raises `CorruptRecords`.
+        `aborted` (of the same fetch) leaves out what aborted transactions wrote.  A record batch is checked wholly
+        before a row of it is given.  Nothing given refers to `data` afterwards.  Raises `CorruptRecords`.
         """
         view = memoryview(data)
-        for part in self._reader.slices(view, self._reader.spans(view, first_offset, offset_limit)):
+        for part in self._scanner.slices(view, self._scanner.spans(view, first_offset, offset_limit, aborted)):
             rows = self._decode_slice(part, first_offset, offset_limit)
             if rows.num_rows:
                 yield rows
@@ -61,7 +68,7 @@ class Decoder:
             else:
                 headers = None
         except UnreadableElement as error:
-            raise self._reader.corrupt_record(part, error.index, error.problem) from None
+            raise self._scanner.corrupt_record(part, error.index, error.problem) from None
         return self._rows(data, fields[rows], offsets[rows], timestamps[rows], _timestamp_types(part)[rows], headers)
 
     def _rows(

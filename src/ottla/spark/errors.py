@@ -34,17 +34,25 @@ class UnreadableElement(Exception):
         self.problem = problem
 
 
-class SparkOptionError(OttlaError):
+class SparkUserError(OttlaError):
+    """Spark shows its user nothing but `str(error)`, so the hint is part of it."""
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return message if self.hint is None else f"{message}; {self.hint}"
+
+
+class SparkOptionError(SparkUserError):
     """An option of the data source is unknown, malformed, or contradicts another; the message names it."""
 
     error_code: ClassVar[ErrorCode] = ErrorCode.INVALID_CONFIG
 
 
-class DataLoss(OttlaError):
+class DataLoss(SparkUserError):
     """Records that a query was to read are gone (deleted by retention, or the topic was made anew)."""
 
     hint = "set the option failOnDataLoss to false to go on with what is left, or start a new query"
 
 
-class UnencodableColumn(OttlaError):
+class UnencodableColumn(SparkUserError):
     """A column handed to the sink has a type or a value that no Kafka record can carry."""

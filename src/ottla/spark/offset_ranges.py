@@ -1,0 +1,93 @@
+"""Which task reads what: pure arithmetic on offset ranges.
+
+Offsets stand for records here.  Compaction and transactions leave gaps, so they bound counts from above, never equal
+them; nothing below reports a count.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.model.identifiers import TopicPartition
+
+# A Python task costs about 100 ms, in which one reads 100,000 records: smaller ranges share a task.
+ROWS_PER_TASK_MIN: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets `[first_offset, end_offset)` of one partition."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+
+    @property
+    def offsets_count(self) -> int:
+        return self.end_offset - self.first_offset
+
+
+def ranges_between(first: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    """A range for every partition of `end` that holds anything; both know the same partitions."""
+    return [
+        OffsetRange(topic, partition, first[TopicPartition(topic, partition)], limit)
+        for (topic, partition), limit in sorted(end.items())
+        if limit > first[TopicPartition(topic, partition)]
+    ]
+
+
+def limit_offsets(
+    first: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], rows_max: int
+) -> dict[TopicPartition, int]:
+    """Ends that take at most `rows_max` offsets in all, each partition its share of what waits there.
+
+    Progress is certain: while anything waits, at least one partition moves.
+    """
+    waiting = {place: max(0, latest[place] - first[place]) for place in latest}
+    total = sum(waiting.values())
+    if total <= rows_max:
+        return {place: max(latest[place], first[place]) for place in latest}
+    shares = {place: rows_max * count // total for place, count in waiting.items()}
+    spare = rows_max - sum(shares.values())
+    # What rounding left over goes to the largest remainders; at most one offset each, so no share passes its waiting.
+    by_remainder = sorted(waiting, key=lambda place: (-(rows_max * waiting[place] % total), place))
+    for place in by_remainder[:spare]:
+        shares[place] += 1
+    return {place: first[place] + share for place, share in shares.items()}
+
+
+def plan_tasks(ranges: Sequence[OffsetRange], tasks_min: int | None) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task: large ones split when `tasks_min` asks for more tasks, else small ones put together."""
+    if tasks_min is not None:
+        return [(part,) for part in _split(ranges, tasks_min)]
+    tasks: list[tuple[OffsetRange, ...]] = []
+    small: list[OffsetRange] = []
+    for part in ranges:
+        if part.offsets_count >= ROWS_PER_TASK_MIN:
+            tasks.append((part,))
+            continue
+        small.append(part)
+        if sum(other.offsets_count for other in small) >= ROWS_PER_TASK_MIN:
+            tasks.append(tuple(small))
+            small = []
+    if small:
+        tasks.append(tuple(small))
+    return tasks
+
+
+def _split(ranges: Sequence[OffsetRange], tasks_min: int) -> list[OffsetRange]:
+    """At least `tasks_min` ranges (unless there are fewer offsets), each cut in proportion to its size."""
+    total = sum(part.offsets_count for part in ranges)
+    if len(ranges) >= tasks_min or total == 0:
+        return list(ranges)
+    split: list[OffsetRange] = []
+    for part in ranges:
+        # Rounded up, so the sum is at least `tasks_min`; no piece is empty.
+        pieces = min(part.offsets_count, -(-part.offsets_count * tasks_min // total))
+        bounds = [part.first_offset + part.offsets_count * piece // pieces for piece in range(pieces + 1)]
+        split += [OffsetRange(part.topic, part.partition, first, end) for first, end in itertools.pairwise(bounds)]
+    return split

@@ -1,0 +1,99 @@
+"""The options of one data source call, taken one by one, so that what nobody took is known to be unknown."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ottla.client.address import parse_bootstrap
+from ottla.client.errors import BadAddress
+from ottla.spark.errors import SparkOptionError
+
+BOOTSTRAP_NAMES: Final = ("kafka.bootstrap.servers", "bootstrap.servers", "bootstrapServers")
+# Spark hands these to every source or sink; they are its own.
+SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "triggerinterval"})
+
+# Options of the official connector that mean something which is not done here: silence would change what is read.
+NOT_OFFERED: Final[Mapping[str, str]] = {
+    "kafka.group.id": "no consumer group is used: offsets are kept in the query's checkpoint",
+    "groupidprefix": "no consumer group is used: offsets are kept in the query's checkpoint",
+    "minoffsetspertrigger": "use maxOffsetsPerTrigger and the trigger's interval",
+    "maxtriggerdelay": "it belongs to minOffsetsPerTrigger",
+    "maxrecordsperpartition": "use minPartitions",
+    "startingoffsetsbytimestampstrategy": "a timestamp later than every record is an error",
+    "kafka.security.protocol": "only PLAINTEXT connections are made so far",
+    "path": "topics are named by subscribe, subscribePattern or assign, or by the option topic when writing",
+}
+NUMBER_MAX: Final = 2**63 - 1
+
+
+class OptionReader:
+    """Names are compared without case, as everywhere in Spark; errors show them as they are documented."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = {name.lower(): value for name, value in options.items()}
+        self._documented: list[str] = []
+        self._taken: set[str] = set()
+
+    def text(self, name: str) -> str | None:
+        self._documented.append(name)
+        self._taken.add(name.lower())
+        value = self._options.get(name.lower())
+        return None if value is None else value.strip()
+
+    def one_of(self, names: Iterable[str]) -> tuple[str, str] | None:
+        """The one option of these that is given, and its value; they contradict each other."""
+        given = [(name, value) for name in names if (value := self.text(name)) is not None]
+        if len(given) > 1:
+            both = " and ".join(repr(name) for name, _ in given)
+            raise SparkOptionError(f"the options {both} contradict each other", hint="give one of them")
+        return given[0] if given else None
+
+    def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in choices:
+            raise SparkOptionError(f"the option {name!r} cannot be {value!r}", hint=f"use one of {', '.join(choices)}")
+        return choices[value.lower()]
+
+    def flag(self, name: str, default: bool) -> bool:
+        choices = {"true": "true", "false": "false"}
+        return self.choice(name, choices, "true" if default else "false") == "true"
+
+    def number(self, name: str, *, at_least: int, at_most: int = NUMBER_MAX) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            raise SparkOptionError(f"the option {name!r} is {value!r}, which is not a whole number") from None
+        if not at_least <= number <= at_most:
+            raise SparkOptionError(f"the option {name!r} is {number}", hint=f"use {at_least} to {at_most}")
+        return number
+
+    def bootstrap(self) -> str:
+        """Addresses of brokers: `host:port,host:port`."""
+        given = self.one_of(BOOTSTRAP_NAMES)
+        if given is None:
+            raise SparkOptionError(f"the option {BOOTSTRAP_NAMES[0]!r} is missing", hint=BadAddress.hint)
+        name, value = given
+        try:
+            parse_bootstrap(value)
+        except BadAddress as error:
+            raise SparkOptionError(f"the option {name!r}: {error}", hint=error.hint) from None
+        return value
+
+    def refuse_rest(self) -> None:
+        """Raises `SparkOptionError` for an option that no call above asked for."""
+        for name in sorted(self._options):
+            if name in self._taken or name in SPARKS_OWN:
+                continue
+            if name in NOT_OFFERED:
+                raise SparkOptionError(f"the option {name!r} is not offered by this source", hint=NOT_OFFERED[name])
+            known = {documented.lower(): documented for documented in self._documented}
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {known[nearest[0]]!r}?" if nearest else f"known: {', '.join(sorted(known.values()))}"
+            raise SparkOptionError(f"the option {name!r} is unknown here", hint=hint)

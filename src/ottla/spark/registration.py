@@ -1,0 +1,12 @@
+"""Making the data source known to a session."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """After this, `spark.read.format("ottla")`, `readStream`, `write` and `writeStream` work in this session."""
+    from ottla.spark.source import OttlaDataSource
+
+    spark.dataSource.register(OttlaDataSource)

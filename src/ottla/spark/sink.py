@@ -1,0 +1,85 @@
+"""`df.write.format("ottla")` and `writeStream`: at least once.
+
+Each task is an idempotent producer, so a retried request makes no duplicate; a task that Spark runs again writes its
+rows again.  A task ends only when every batch is acknowledged by all in-sync replicas.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ottla.client.raw_producer import RawProducer
+from ottla.spark.cluster_view import open_cluster
+from ottla.spark.sink_rows import RowEncoder
+from ottla.spark.write_options import WriteOptions
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RowsWritten(WriterCommitMessage):
+    """What one task wrote, all of it acknowledged."""
+
+    rows_count: int
+    batches_count: int
+
+
+def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWritten:
+    """In an executor: produce all rows of a task and wait for the last acknowledgement."""
+    task = TaskContext.get()
+    rows_count = batches_count = 0
+    with open_cluster(options.connection) as cluster, RawProducer(cluster) as producer:
+
+        def partitions_count(topic: str) -> int:
+            return len(cluster.topic(topic, allow_auto_topic_creation=True).partitions)
+
+        encoder = RowEncoder(options, partitions_count, task.partitionId() if task is not None else 0, cluster.clock)
+        for encoded in encoder.encode(rows):
+            producer.send(encoded.partition, encoded.batch)
+            rows_count += encoded.records_count
+            batches_count += 1
+        producer.flush()
+    return RowsWritten(rows_count, batches_count)
+
+
+class BatchSink(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
+        return write_rows(self._options, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing is left to do: what was written is there."""
+        _log.debug("sink.batch_written", extra={"rows": rows_written(messages)})
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing can be taken back from a log."""
+        _log.warning("sink.batch_aborted", extra={"rows": rows_written(messages)})
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
+        return write_rows(self._options, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        _log.debug("sink.micro_batch_written", extra={"batch_id": batchId, "rows": rows_written(messages)})
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing can be taken back from a log; the batch runs again when the query is started again."""
+        _log.warning("sink.micro_batch_aborted", extra={"batch_id": batchId, "rows": rows_written(messages)})
+
+
+def rows_written(messages: Sequence[WriterCommitMessage | None]) -> int:
+    """A task that failed has no message."""
+    return sum(message.rows_count for message in messages if isinstance(message, RowsWritten))
