@@ -33,7 +33,7 @@ class BrokerAddress(NamedTuple):
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made.  Counts of -1 mean the broker's defaults; `assignment` has a partition's replicas by index."""
+    """A topic to be made.  Counts of -1 mean the broker's defaults; `assignment` gives replicas by partition."""
 
     name: str
     partitions_count: int = -1

@@ -24,6 +24,14 @@ class WaitingProduce(Protocol):
         """The batch of this slot will not become stable on this broker."""
         ...
 
+    def is_late(self, now_ms: int) -> bool:
+        """Whether its time-out has passed and it still waits."""
+        ...
+
+    def on_late(self) -> None:
+        """Its time-out has passed: it waits no more."""
+        ...
+
 
 class WaitingFetch(Protocol):
     """A fetch request that waits for records in some of its partitions."""
@@ -93,6 +101,12 @@ class Partition:
         if self._waiting_fetches:
             for fetch in list(self._waiting_fetches):
                 fetch.on_readable()
+
+    def expire_late(self, now_ms: int) -> None:
+        """Answer the produces whose time-out has passed.  They stay queued: released later, they find it done."""
+        for _, produce, _ in list(self._waiting_produces):
+            if produce.is_late(now_ms):
+                produce.on_late()
 
     def fail_waiting(self, error_code: int) -> None:
         """Answer everything that waits: the log's directory failed, or the partition leaves this broker."""

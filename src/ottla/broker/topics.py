@@ -126,7 +126,7 @@ class Topics:
         for topic, node in self._registry.view.partitions():
             if self._node_id not in node.replicas:
                 continue
-            topic_partition = TopicPartition(topic.name, node.index)
+            topic_partition = TopicPartition(topic.name, node.partition_index)
             failure = self._directory.failed.get(topic_partition)
             found = self._directory.logs.get(topic_partition)
             if failure is not None:
@@ -161,7 +161,7 @@ class Topics:
         return Partition(found, leader_epoch)
 
     def _make_logs(self, wanted: Sequence[tuple[Topic, PartitionNode]]) -> None:
-        ids = [(TopicPartition(topic.name, node.index), topic.topic_id) for topic, node in wanted]
+        ids = [(TopicPartition(topic.name, node.partition_index), topic.topic_id) for topic, node in wanted]
         for found, (_, node) in zip(self._directory.create(ids), wanted, strict=True):
             self._partitions.add(self._led(found, node.state.leader_epoch))
 
@@ -179,7 +179,7 @@ class Topics:
             return
         config = log_config(overrides, self._settings)
         for node in topic.partitions:
-            partition = self._partitions.find(name, node.index)
+            partition = self._partitions.find(name, node.partition_index)
             if partition is not None:
                 partition.log.update_config(config)
 

@@ -34,6 +34,8 @@ LEADER_EPOCH_AT: Final = 12
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21
+PRODUCER_AT: Final = 43
+MAX_TIMESTAMP_AT: Final = 35
 
 CODEC_MASK: Final = 0x07
 TIMESTAMP_TYPE_BIT: Final = 0x08
@@ -45,6 +47,10 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 BASE_OFFSET: Final = struct.Struct(">q")
 LEADER_EPOCH: Final = struct.Struct(">i")
 CRC: Final = struct.Struct(">I")
+# producer id, producer epoch, base sequence
+PRODUCER: Final = struct.Struct(">qhi")
+ATTRIBUTES: Final = struct.Struct(">h")
+MAX_TIMESTAMP: Final = struct.Struct(">q")
 
 assert HEADER.size == BATCH_OVERHEAD_BYTES
 

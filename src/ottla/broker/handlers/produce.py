@@ -23,7 +23,18 @@ from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.protocol.produce import read_produce, write_produce_response
-from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
+from ottla.records.checksum import crc32c
+from ottla.records.header import (
+    ATTRIBUTES,
+    ATTRIBUTES_AT,
+    BATCH_OVERHEAD_BYTES,
+    CRC,
+    CRC_AT,
+    HEADER,
+    MAX_TIMESTAMP,
+    MAX_TIMESTAMP_AT,
+    TIMESTAMP_TYPE_BIT,
+)
 from ottla.runtime.clock import Clock
 
 # index, error code, base offset, log append time, log start offset, error message
@@ -31,6 +42,8 @@ PartitionResult = tuple[int, int, int, int, int, str | None]
 TopicResult = tuple[bytes, list[PartitionResult]]
 
 _NO_OFFSET: Final = -1
+_NO_TIME: Final = -1
+_LOG_APPEND_TIME: Final = "LogAppendTime"
 _ACKS_ALL: Final = -1
 _ACKS_LEGAL: Final = frozenset({-1, 0, 1})
 _ONE_BATCH: Final = "exactly one record batch of format v2, with a consistent head, is taken for each partition"
@@ -75,21 +88,25 @@ class WaitingProduce:
         return self._waits_for > 0 and now_ms >= self._deadline_ms
 
     def on_stable(self, slot: int) -> None:
+        if self._waits_for == 0:
+            return  # it was late and has been answered
         self._waits_for -= 1
         if self._waits_for == 0:
             self._complete()
 
     def on_failed(self, slot: int, error_code: int) -> None:
+        if self._waits_for == 0:
+            return
         topic_place, partition_place = self._slots[slot]
         results = self._topics[topic_place][1]
-        results[partition_place] = (results[partition_place][0], error_code, _NO_OFFSET, -1, _NO_OFFSET, None)
+        results[partition_place] = (results[partition_place][0], error_code, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
         self.on_stable(slot)
 
     def on_late(self) -> None:
         """Answer now; what becomes stable later finds nobody waiting."""
         for topic_place, partition_place in self._slots:
             results = self._topics[topic_place][1]
-            results[partition_place] = (results[partition_place][0], _TIMED_OUT, _NO_OFFSET, -1, _NO_OFFSET, None)
+            results[partition_place] = (results[partition_place][0], _TIMED_OUT, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
         self._waits_for = 0
         self._complete()
 
@@ -135,14 +152,16 @@ class ProduceHandler:
                 partition = self._partitions.get(name_bytes, index)
                 if partition is None:
                     failure = self._partitions.absence_error(name_bytes, index)
-                    results.append((index, failure, _NO_OFFSET, -1, _NO_OFFSET, None))
+                    results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None))
                     continue
                 error, message, base_offset, required_end = _append(partition, view, start, stop, version, acks, now_ms)
                 if error:
                     failure = error
-                    results.append((index, error, _NO_OFFSET, -1, _NO_OFFSET, message))
+                    results.append((index, error, _NO_OFFSET, _NO_TIME, _NO_OFFSET, message))
                     continue
-                results.append((index, _NONE, base_offset, -1, partition.log.log_start_offset, None))
+                log = partition.log
+                append_time_ms = now_ms if log.config.message_timestamp_type == _LOG_APPEND_TIME else _NO_TIME
+                results.append((index, _NONE, base_offset, append_time_ms, log.log_start_offset, None))
                 if acks and required_end > partition.high_watermark:
                     if waiting is None:
                         deadline_ms = now_ms + max(request.timeout_ms, 0)
@@ -176,7 +195,12 @@ def _append(
     config = log.config
     if stop - start > config.max_message_bytes:
         return _TOO_LARGE, None, _NO_OFFSET, _NO_OFFSET
-    if header[8] > now_ms + config.message_timestamp_after_max_ms:
+    if config.message_timestamp_type == _LOG_APPEND_TIME:
+        header = _stamp_time(batch, now_ms)
+    elif (
+        header[8] > now_ms + config.message_timestamp_after_max_ms
+        or header[7] < now_ms - config.message_timestamp_before_max_ms
+    ):
         return _INVALID_TIMESTAMP, None, _NO_OFFSET, _NO_OFFSET
     if acks == _ACKS_ALL and config.min_insync_replicas > 1:
         # This broker is the only in-sync replica.
@@ -186,3 +210,14 @@ def _append(
     except OttlaError as refused:
         return refused.error_code, None, _NO_OFFSET, _NO_OFFSET
     return _NONE, None, base_offset, base_offset + header[6] + 1
+
+
+def _stamp_time(batch: memoryview, now_ms: int) -> tuple[int, ...]:
+    """Give a batch the broker's time, as a topic with LogAppendTime asks; returns the new head.
+
+    The attribute and the greatest timestamp change, the base timestamp stays; both lie under the CRC.
+    """
+    ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)[0] | TIMESTAMP_TYPE_BIT)
+    MAX_TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_AT, now_ms)
+    CRC.pack_into(batch, CRC_AT, crc32c(batch[ATTRIBUTES_AT:]))
+    return HEADER.unpack_from(batch)

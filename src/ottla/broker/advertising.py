@@ -1,0 +1,26 @@
+"""The address that a client is told: what `advertised.listeners` says, else the one by which it came.
+
+Telling a client its own way to us works through port forwards, containers' names and loopback alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.model.serve_options import ServeOptions
+
+
+class Advertising:
+    """Addresses by the port that a connection was accepted on."""
+
+    def __init__(self, options: ServeOptions, addresses: Sequence[tuple[str, int]]) -> None:
+        by_name = {listener.name: (listener.host, listener.port) for listener in options.advertised}
+        self._by_port: dict[int, tuple[str, int]] = {}
+        for listener, (_, port) in zip(options.listeners, addresses, strict=True):
+            told = by_name.get(listener.name)
+            if told is not None:
+                self._by_port[port] = told
+
+    def address_for(self, local_address: tuple[str, int]) -> tuple[str, int]:
+        """Host and port to tell a client that reached `local_address`."""
+        return self._by_port.get(local_address[1], local_address)

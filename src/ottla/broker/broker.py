@@ -1,0 +1,226 @@
+"""One broker, put together: which parts there are, in which order they start and stop.  No request passes here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from uuid import UUID
+
+from ottla.broker.advertising import Advertising
+from ottla.broker.cold_calls import ColdCalls
+from ottla.broker.context import BrokerAddress, Call, NewTopic
+from ottla.broker.deadlines import Deadlines
+from ottla.broker.flusher import Flusher
+from ottla.broker.handlers.fetch import FetchHandler
+from ottla.broker.handlers.produce import ProduceHandler
+from ottla.broker.housekeeping import Housekeeping
+from ottla.broker.limits import DRAIN_MS
+from ottla.broker.listener import ConnectionLimits, Listener, bind
+from ottla.broker.log_configs import log_config
+from ottla.broker.partition_table import PartitionTable
+from ottla.broker.ready_connections import ReadyConnections
+from ottla.broker.router import Router
+from ottla.broker.topics import Topics
+from ottla.coordination import elections
+from ottla.coordination.configs import ConfigEntity, ConfigRegistry, ConfigsView
+from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.layout import lay_out
+from ottla.coordination.producer_ids import ProducerIdBlocks
+from ottla.coordination.registries import BrokerListener, BrokerRegistration, BrokerRegistry, cluster_id
+from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.topics_view import Topic, TopicsView
+from ottla.model import broker_settings as setting
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import NodeId, ProducerId, TopicPartition
+from ottla.model.serve_options import ServeOptions
+from ottla.model.settings import BrokerSettings
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage import directory_identity
+from ottla.storage.directory_lock import FileLock, NoLock
+from ottla.storage.errors import DirectoryOffline
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_directory import LogDirectory
+
+log = logging.getLogger(__name__)
+
+TREE_FILE = "tree.sqlite"
+
+
+class Broker:
+    """A running broker.  `BrokerContext` is what handlers see of it."""
+
+    def __init__(self, options: ServeOptions, clock: Clock, open_files_max: int | None) -> None:
+        self._options = options
+        self._open_files_max = open_files_max
+        self._closing = AsyncExitStack()
+        self.settings: BrokerSettings = options.settings
+        self.clock = clock
+        self.node_id = NodeId(options.settings[setting.NODE_ID])
+        self.partitions = PartitionTable()
+        self.cluster_id = ""
+        self.addresses: list[tuple[str, int]] = []
+        self._listeners: list[Listener] = []
+
+    @classmethod
+    async def start(cls, options: ServeOptions, *, clock: Clock, open_files_max: int | None) -> Broker:
+        """Open the data directory, recover, and listen.  Raises `OttlaError`; then nothing is left open."""
+        broker = cls(options, clock, open_files_max)
+        try:
+            await broker._start()
+        except BaseException:
+            await broker._closing.aclose()
+            raise
+        return broker
+
+    async def stop(self) -> None:
+        """Stop accepting, answer what is under way, flush, and leave the mark of a clean shutdown."""
+        await self._closing.aclose()
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        disk = PosixDisk()
+        # Addresses first: a port that is taken is told before a long recovery, and nothing is changed on the disk.
+        bound = [bind(listener.host, listener.port) for listener in self._options.listeners]
+        for listening in bound:
+            self._closing.callback(listening.close)
+        self.addresses = [listening.getsockname()[:2] for listening in bound]
+        self._advertising = Advertising(self._options, self.addresses)
+
+        await self._open_tree(disk)
+        await self._open_logs(disk)
+
+        ready = ReadyConnections(loop)
+        flusher = Flusher(self._directory.scheduler, disk, self.clock, loop, on_flushed=lambda _error: ready.send_all())
+        flusher.start()
+        self._closing.push_async_callback(flusher.stop)
+        self._directory.on_offline = self._on_directory_offline
+        deadlines = Deadlines(loop)
+        self._closing.callback(deadlines.cancel)
+        produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke)
+        fetch = FetchHandler(self.partitions, ready, deadlines, self.settings[setting.FETCH_MAX_BYTES])
+        router = Router(produce, fetch, ColdCalls(self).answer, ready)
+        self._closing.push_async_callback(router.stop)
+
+        housekeeping = Housekeeping(self._directory, self.partitions, self.clock, loop, flusher.poke)
+        self._closing.callback(housekeeping.stop)
+        housekeeping.start()
+        for listening in bound:
+            listener = Listener(listening, loop, router, self._connection_limits(), housekeeping.expire_late_produces)
+            self._listeners.append(listener)
+            listener.start()
+        self._closing.push_async_callback(self._drain)
+
+    async def _open_tree(self, disk: PosixDisk) -> None:
+        """The lock first: two brokers in one directory would each believe in their own tree."""
+        path = self._options.data_dir
+        disk.make_directory(path)
+        lock = FileLock()
+        lock.acquire(path)
+        self._closing.callback(lock.release)
+        directory_identity.check_or_write(disk, path, self.node_id, None)
+        home = await EmbeddedHome.open(f"{path}/{TREE_FILE}", clock=self.clock)
+        self._closing.push_async_callback(home.close)
+        tree = await home.connect()
+        await lay_out(tree)
+        self.cluster_id = await cluster_id(tree)
+        self._registry = TopicRegistry(tree)
+        self._configs = ConfigRegistry(tree)
+        self._brokers = BrokerRegistry(tree)
+        self._producer_ids = ProducerIdBlocks(tree, self.node_id)
+        await self._registry.refresh()
+        await self._configs.refresh()
+
+    async def _open_logs(self, disk: PosixDisk) -> None:
+        self._directory = LogDirectory.open(
+            disk,
+            self._options.data_dir,
+            clock=self.clock,
+            config_of=self._log_config,
+            node_id=self.node_id,
+            cluster_id=self.cluster_id,
+            lock=NoLock(),
+        )
+        self._closing.callback(self._directory.close)
+        registration = BrokerRegistration(
+            self.node_id,
+            tuple(
+                BrokerListener(listener.name, "PLAINTEXT", host, port)
+                for listener, (host, port) in zip(self._options.listeners, self.addresses, strict=True)
+            ),
+            self.settings[setting.BROKER_RACK],
+        )
+        broker_epoch = await self._brokers.register(registration, self.clock.now_ms())
+        changes = elections.after_start(
+            self._registry.view, self.node_id, broker_epoch, was_clean=self._directory.was_clean
+        )
+        await self._registry.change_states(changes)
+        await self._registry.refresh()
+        await self._brokers.refresh()
+        self._topics = Topics(
+            self.node_id, broker_epoch, self.settings, self._registry, self._configs, self._directory, self.partitions
+        )
+        await self._topics.finish_pending_deletions()
+        self._topics.serve_known()
+
+    async def _drain(self) -> None:
+        for listener in self._listeners:
+            listener.stop_accepting()
+        await asyncio.gather(*(listener.drain(DRAIN_MS) for listener in self._listeners))
+
+    def _log_config(self, topic_partition: TopicPartition) -> LogConfig:
+        return log_config(self._configs.view.topic(topic_partition.topic), self.settings)
+
+    def _connection_limits(self) -> ConnectionLimits:
+        # Half of the descriptors are for segments: a flood of connections must not keep a log from rolling.
+        connections_max = self.settings[setting.MAX_CONNECTIONS]
+        if self._open_files_max is not None:
+            connections_max = min(connections_max, max(self._open_files_max // 2, 16))
+        return ConnectionLimits(
+            connections_max,
+            self.settings[setting.SOCKET_REQUEST_MAX_BYTES],
+            self.settings[setting.CONNECTIONS_MAX_IDLE_MS],
+            self.settings[setting.SOCKET_SEND_BUFFER_BYTES],
+            self.settings[setting.SOCKET_RECEIVE_BUFFER_BYTES],
+        )
+
+    def _on_directory_offline(self, failure: DirectoryOffline) -> None:
+        log.critical("broker.log_directory_offline", extra=fields(error=str(failure)))
+        for partition in self.partitions:
+            partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    # What handlers see (BrokerContext).
+
+    @property
+    def controller_id(self) -> NodeId:
+        return self.node_id
+
+    @property
+    def topics(self) -> TopicsView:
+        return self._registry.view
+
+    @property
+    def configs(self) -> ConfigsView:
+        return self._configs.view
+
+    def brokers(self, call: Call) -> list[BrokerAddress]:
+        host, port = self._advertising.address_for(call.local_address)
+        return [BrokerAddress(self.node_id, host, port, self.settings[setting.BROKER_RACK])]
+
+    async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        return await self._topics.create(new, validate_only=validate_only)
+
+    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
+        await self._topics.delete(name, topic_id)
+
+    async def alter_config(self, entity: ConfigEntity, changed: Mapping[str, str | None]) -> None:
+        await self._topics.alter_config(entity, changed)
+
+    async def delete_records(self, topic: str, index: int, before_offset: int) -> int:
+        return await self._topics.delete_records(topic, index, before_offset)
+
+    async def next_producer_id(self) -> ProducerId:
+        return await self._producer_ids.next()

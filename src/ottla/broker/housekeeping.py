@@ -1,0 +1,62 @@
+"""What the broker does now and then on the loop: retention and checkpoints in slices, late produces."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.partition_table import PartitionTable
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+from ottla.storage.log_directory import LogDirectory
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S: Final = 1.0
+
+
+class Housekeeping:
+    """Runs the log directory's slices: the next one at once while there is work, else after a pause."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        partitions: PartitionTable,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        poke_flusher: Callable[[], None],
+    ) -> None:
+        self._directory = directory
+        self._partitions = partitions
+        self._clock = clock
+        self._loop = loop
+        self._poke_flusher = poke_flusher
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._timer = self._loop.call_later(_PAUSE_S, self._run_slice)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def expire_late_produces(self) -> None:
+        """Answer produces whose time-out has passed."""
+        now_ms = self._clock.now_ms()
+        for partition in self._partitions:
+            if partition.has_waiting_produces:
+                partition.expire_late(now_ms)
+
+    def _run_slice(self) -> None:
+        try:
+            goes_on = self._directory.housekeep(self._clock.now_ms())
+        except OSError as error:
+            # Retention that fails must not take the broker down: it is tried again, and the log stays as it is.
+            log.error("housekeeping.failed", extra=fields(error=str(error)))
+            goes_on = False
+        # Retention may have rolled a segment.
+        self._poke_flusher()
+        self._timer = self._loop.call_later(0 if goes_on else _PAUSE_S, self._run_slice)

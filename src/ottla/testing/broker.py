@@ -1,0 +1,154 @@
+"""A real broker for tests and demonstrations: a process of its own, on a free port of this machine.
+
+    with RunningBroker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+It is what `ottla serve` starts, so what holds here holds there.  `kill` and `start` again show what a crash leaves.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from ottla.model.errors import OttlaError
+
+READY_WITHIN_S: Final = 30.0
+STOPPED_WITHIN_S: Final = 30.0
+LOG_LINES_KEPT: Final = 1_000
+
+
+class BrokerDidNotStart(OttlaError):
+    """The broker ended, or said nothing, before it was ready; the message has its last log lines."""
+
+    hint = "its own message is above; the data directory and the port are the usual reasons"
+
+
+class RunningBroker:
+    """A broker process.  Without `data_dir` it gets a temporary one, which goes with it."""
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        listen: str = "127.0.0.1:0",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-")
+        self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
+        self._listen = listen
+        self._settings = dict(settings or {})
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._is_ready = threading.Event()
+        self._lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+        self.host = ""
+        self.port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port`, for `bootstrap.servers`."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_lines(self) -> list[str]:
+        """What the broker has logged, over all its lives: the last lines."""
+        return list(self._lines)
+
+    def start(self) -> RunningBroker:
+        """Start the process and wait until it serves.  After a stop or kill: again, on the same port.
+
+        Raises `BrokerDidNotStart`.
+        """
+        assert not self.is_running, "the broker is running already"
+        listen = self._listen if self.port == 0 else f"{self.host}:{self.port}"
+        command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.data_dir), "--listen", listen]
+        for key, value in self._settings.items():
+            command += ["--set", f"{key}={value}"]
+        self._is_ready.clear()
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
+        self._reader.start()
+        deadline_s = time.monotonic() + READY_WITHIN_S
+        while not self._is_ready.wait(0.02):
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                self.kill()
+                raise BrokerDidNotStart("the broker did not start:\n" + "\n".join(list(self._lines)[-20:]))
+        return self
+
+    def stop(self) -> int:
+        """Stop it as an operator would (SIGTERM); returns its exit code."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOPPED_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        return self._end()
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL), as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._end()
+
+    def close(self) -> None:
+        """Stop it, and remove the data directory if it was a temporary one."""
+        self.stop()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> RunningBroker:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _end(self) -> int:
+        assert self._process is not None
+        code = self._process.wait()
+        if self._reader is not None:
+            self._reader.join()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        self._process = None
+        return code
+
+    def _read_log(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            self._lines.append(line.rstrip("\n"))
+            words = line.split()
+            if len(words) > 2 and words[2] == "broker.ready":
+                facts = dict(word.split("=", 1) for word in words[3:] if "=" in word)
+                self.host, self.port = facts["host"], int(facts["port"])
+                self._is_ready.set()
