@@ -8,7 +8,7 @@ from types import TracebackType
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.deadline import Backoff, Deadline
+from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerRefused, CallTimedOut, ClientError
 from ottla.client.fetch import (
     BatchTooLarge,
@@ -21,6 +21,7 @@ from ottla.client.fetch import (
     send_fetch,
 )
 from ottla.client.offsets import IsolationLevel
+from ottla.client.postponed import Postponed
 from ottla.client.transport import wait_readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -40,15 +41,6 @@ class _Flight:
 
     def has_buffered(self) -> bool:
         return self.connection.has_buffered()
-
-
-@dataclass(slots=True)
-class _Trouble:
-    """Why a partition cannot be fetched for now, and when to try again."""
-
-    backoff: Backoff
-    give_up: Deadline
-    try_again: Deadline
 
 
 class Fetcher:
@@ -75,7 +67,7 @@ class Fetcher:
         # In the order in which partitions are asked for: those that just brought something go last.
         self._positions: dict[TopicPartition, int] = {}
         self._flights: dict[int, _Flight] = {}
-        self._troubles: dict[TopicPartition, _Trouble] = {}
+        self._postponed = Postponed(cluster.retrying)
         self._rooms: dict[TopicPartition, int] = {}
         self._failures: list[OttlaError] = []
         for partition, offset in positions.items():
@@ -93,14 +85,14 @@ class Fetcher:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read this partition from `offset` on: a new one, one that failed, or one that should jump."""
         self._positions.pop(partition, None)
-        self._troubles.pop(partition, None)
+        self._postponed.clear(partition)
         if offset < self._ends.get(partition, offset + 1):
             self._positions[partition] = offset
 
     def drop(self, partition: TopicPartition) -> None:
         """Read this partition no more."""
         self._positions.pop(partition, None)
-        self._troubles.pop(partition, None)
+        self._postponed.clear(partition)
 
     def close(self) -> None:
         self._flights.clear()
@@ -141,7 +133,7 @@ class Fetcher:
         flying = {partition for flight in self._flights.values() for partition in flight.positions}
         groups: dict[int, dict[TopicPartition, FetchPosition]] = {}
         for partition, offset in list(self._positions.items()):
-            if partition in flying or not self._may_try(partition):
+            if partition in flying or not self._postponed.may_try(partition):
                 continue
             try:
                 leader = self._cluster.leader(partition)
@@ -167,7 +159,7 @@ class Fetcher:
 
     def _receive(self, deadline: Deadline) -> list[FetchedPartition]:
         """Wait for the first answers; each leader gets its next fetch before they are given to the caller."""
-        remaining_ms = min([deadline.remaining_ms, *(each.try_again.remaining_ms for each in self._troubles.values())])
+        remaining_ms = self._postponed.next_try_ms(deadline.remaining_ms)
         if not self._flights:
             self._cluster.retrying.sleep_ms(remaining_ms)
             return []
@@ -197,7 +189,7 @@ class Fetcher:
                 continue  # the caller has moved on meanwhile
             outcome = outcomes.get(partition)
             if isinstance(outcome, FetchedPartition):
-                self._troubles.pop(partition, None)
+                self._postponed.clear(partition)
                 if outcome.records:
                     self._advance(outcome)
                     fetched.append(outcome)
@@ -225,20 +217,9 @@ class Fetcher:
         """Try later what may get better; drop the rest, and remember the error for `poll`."""
         may_get_better = isinstance(error, ClientError) and error.is_retriable
         for partition in list(partitions):
-            trouble = self._troubles.get(partition)
-            if may_get_better and (trouble is None or not trouble.give_up.has_passed):
-                self._postpone(partition, trouble)
+            if may_get_better and not self._postponed.is_hopeless(partition):
+                self._postponed.postpone(partition)
             elif partition in self._positions:
                 self.drop(partition)
                 self._failures.append(error)
         self._cluster.forget({partition.topic for partition in partitions})
-
-    def _postpone(self, partition: TopicPartition, trouble: _Trouble | None) -> None:
-        retrying = self._cluster.retrying
-        backoff = trouble.backoff if trouble else retrying.backoff()
-        give_up = trouble.give_up if trouble else retrying.deadline()
-        self._troubles[partition] = _Trouble(backoff, give_up, retrying.deadline(backoff.next_ms()))
-
-    def _may_try(self, partition: TopicPartition) -> bool:
-        trouble = self._troubles.get(partition)
-        return trouble is None or trouble.try_again.has_passed

@@ -17,6 +17,8 @@ from ottla.records.header import (
     HEADER,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    PRODUCER,
+    PRODUCER_AT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
 )
@@ -178,3 +180,9 @@ def _append_bytes(out: bytearray, content: bytes | None) -> None:
     else:
         append_varint(out, len(content))
         out += content
+
+
+def stamp_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Write an idempotent producer's marks into a built batch, and the checksum that covers them."""
+    PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))

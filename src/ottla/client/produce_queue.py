@@ -1,0 +1,125 @@
+"""The batches of one partition on their way to its leader: order and sequence numbers.  Pure.
+
+An idempotent producer numbers the records of each partition; the leader takes a batch only when its number follows the
+last one, and knows the last five batches again (KIP-98).  So after any failure the rule is: wait until nothing of the
+partition is in flight, then send what is left, in order.  A batch that may already be stored keeps its number, so that
+the leader recognises it; one that certainly is not takes the number that follows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.client.deadline import Deadline
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+SEQUENCE_LIMIT: Final = 1 << 31
+
+
+@dataclass(slots=True, eq=False)
+class PendingBatch:
+    """`may_be_stored`: an attempt ended without an answer.  `base_sequence` is -1 until it is first sent.
+
+    `sequences_count`: how many numbers it takes, one for each offset.
+    """
+
+    partition: TopicPartition
+    batch: bytearray
+    records_count: int
+    sequences_count: int
+    give_up: Deadline
+    tag: object
+    order: int = 0
+    base_sequence: int = -1
+    may_be_stored: bool = False
+    last_error: OttlaError | None = None
+
+    @property
+    def next_sequence(self) -> int:
+        return (self.base_sequence + self.sequences_count) % SEQUENCE_LIMIT
+
+
+class ProduceQueue:
+    """`waiting` in order, then `flying` in order; everything in `flying` was sent before everything in `waiting`."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[PendingBatch] = deque()
+        self.flying: deque[PendingBatch] = deque()
+        self._added_count = 0
+        # The number that follows the last batch that was sent, and that follows the last one acknowledged.
+        self._send_sequence = 0
+        self._expected_sequence = 0
+        self._is_recovering = False
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.flying)
+
+    def add(self, batch: PendingBatch) -> None:
+        batch.order = self._added_count
+        self._added_count += 1
+        self.waiting.append(batch)
+
+    @property
+    def can_take(self) -> bool:
+        return bool(self.waiting) and not (self._is_recovering and self.flying)
+
+    def take(self) -> PendingBatch:
+        """The next batch to send; its `base_sequence` is the one to send it with."""
+        assert self.can_take
+        if self._is_recovering:
+            self._is_recovering = False
+            self._send_sequence = self._expected_sequence
+        batch = self.waiting.popleft()
+        if not batch.may_be_stored:
+            batch.base_sequence = self._send_sequence
+        self._send_sequence = batch.next_sequence
+        self.flying.append(batch)
+        return batch
+
+    def clear(self) -> list[PendingBatch]:
+        """Every open batch, in order; the queue is empty afterwards."""
+        batches = [*self.flying, *self.waiting]
+        self.flying.clear()
+        self.waiting.clear()
+        return batches
+
+    def acknowledge(self, batch: PendingBatch) -> None:
+        self.flying.remove(batch)
+        self._expected_sequence = batch.next_sequence
+
+    def refuse(self, batch: PendingBatch) -> None:
+        """It is not stored and will not be tried again: those behind it close the gap in the numbers."""
+        self.flying.remove(batch)
+        self._is_recovering = True
+
+    def drop_waiting(self, batch: PendingBatch) -> None:
+        """Its time is over before it was sent (again)."""
+        self.waiting.remove(batch)
+        self._is_recovering = True
+
+    def put_back(self, batch: PendingBatch, *, may_be_stored: bool) -> None:
+        """To be sent again, before everything that was added after it."""
+        self.flying.remove(batch)
+        # Once unknown stays unknown: a later attempt that certainly failed says nothing of the first.
+        batch.may_be_stored = batch.may_be_stored or may_be_stored
+        later = [each for each in self.waiting if each.order > batch.order]
+        earlier = [each for each in self.waiting if each.order < batch.order]
+        self.waiting = deque([*earlier, batch, *later])
+        self._is_recovering = True
+
+    def put_back_out_of_order(self, batch: PendingBatch) -> bool:
+        """The leader says that the number does not follow.  False when nothing explains that: it has lost the state.
+
+        It is explained while an earlier batch is not settled, or when one was refused since this one was sent.
+        """
+        is_first = all(each.order > batch.order for each in self.waiting) and self.flying[0] is batch
+        if is_first and batch.base_sequence == self._expected_sequence:
+            return False
+        if is_first:
+            # The leader keeps five batches and would know it: it was never stored, whatever was unknown before.
+            batch.may_be_stored = False
+        self.put_back(batch, may_be_stored=False)
+        return True

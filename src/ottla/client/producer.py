@@ -1,0 +1,275 @@
+"""Whole batches to their leaders: in order, without duplicates, several requests in flight."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.deadline import Deadline
+from ottla.client.delivery import BatchResult, Delivery, ProducerOptions
+from ottla.client.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, error_code_of
+from ottla.client.postponed import Postponed
+from ottla.client.produce import ACKS_NONE, UNKNOWN_OUTCOME, ProduceAnswer
+from ottla.client.produce_lanes import ProduceLanes
+from ottla.client.produce_queue import PendingBatch, ProduceQueue
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.records.builder import stamp_producer
+from ottla.records.record import check_batch
+
+# The leader knows nothing, or something else, of this producer: its numbers mean nothing any more.
+_STOPPING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+
+
+class RawProducer:
+    """Sends built batches (`records.builder`) and tells the fate of each, once.
+
+    Batches of one partition are stored in the order of `send`, retries included, when the producer is idempotent.
+    Without idempotence a batch whose fate is unknown is not sent again.
+
+    with RawProducer(cluster) as producer:
+        producer.send(TopicPartition("clicks", 0), build_batch(records))
+        for result in producer.flush(): ...
+    """
+
+    def __init__(self, cluster: Cluster, options: ProducerOptions | None = None) -> None:
+        self._cluster = cluster
+        self._options = options or ProducerOptions()
+        self._lanes = ProduceLanes(cluster, self._options.acks, self._options.max_in_flight)
+        self._queues: dict[TopicPartition, ProduceQueue] = {}
+        # Those that hold a batch: a producer may have written to very many partitions.
+        self._open: dict[TopicPartition, ProduceQueue] = {}
+        self._postponed = Postponed(cluster.retrying)
+        self._results: list[BatchResult] = []
+        self._buffered_bytes = 0
+        self._stopped: ProducerStopped | None = None
+        self.producer_id = -1
+        self.producer_epoch = -1
+
+    def __enter__(self) -> RawProducer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections.  What `flush` has not settled may be stored or not."""
+        self._lanes.close()
+
+    @property
+    def pending_count(self) -> int:
+        """Batches whose fate is open."""
+        return sum(len(queue) for queue in self._open.values())
+
+    def send(self, partition: TopicPartition, batch: bytearray, tag: object = None) -> None:
+        """Put one whole batch on its way; it belongs to the producer until its result is out.
+
+        Waits while `buffer_bytes_max` is on its way.  Raises CorruptBatch for bytes that are no batch, ProducerStopped.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        header = check_batch(memoryview(batch), check_crc=False)
+        if self._options.is_idempotent and self.producer_id < 0:
+            self._init_producer_id()
+        give_up = self._cluster.retrying.deadline(self._options.delivery_timeout_ms)
+        sequences_count = header.last_offset_delta + 1
+        pending = PendingBatch(partition, batch, header.records_count, sequences_count, give_up, tag)
+        queue = self._queues.setdefault(partition, ProduceQueue())
+        queue.add(pending)
+        self._open[partition] = queue
+        self._buffered_bytes += len(batch)
+        self._dispatch()
+        while self._buffered_bytes > self._options.buffer_bytes_max:
+            self._step(self._cluster.retrying.deadline(self._cluster.options.request_timeout_ms))
+
+    def poll(self, timeout_ms: float = 0) -> list[BatchResult]:
+        """Results that are here, or the first to come within `timeout_ms`."""
+        deadline = self._cluster.retrying.deadline(timeout_ms)
+        if self.pending_count:
+            self._step(deadline if not self._results else self._cluster.retrying.deadline(0))
+        while not self._results and self.pending_count and not deadline.has_passed:
+            self._step(deadline)
+        return self._take_results()
+
+    def flush(self, timeout_ms: float | None = None) -> list[BatchResult]:
+        """Wait until every batch is settled, at most `timeout_ms`; gives the results that `poll` has not given."""
+        wait_ms = self._options.delivery_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = self._cluster.retrying.deadline(wait_ms)
+        while self.pending_count and not deadline.has_passed:
+            self._step(deadline)
+        return self._take_results()
+
+    def _take_results(self) -> list[BatchResult]:
+        results, self._results = self._results, []
+        return results
+
+    def _init_producer_id(self) -> None:
+        request = InitProducerIdRequest(transaction_timeout_ms=self._cluster.options.request_timeout_ms)
+
+        def attempt(deadline: Deadline) -> InitProducerIdResponse:
+            connection = self._cluster.connect_any(deadline)
+            answer = connection.call(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, deadline)
+            if answer.error_code:
+                raise BrokerRefused(error_code_of(answer.error_code), "producer id")
+            return answer
+
+        answer = self._cluster.retrying.run("INIT_PRODUCER_ID", attempt, self._cluster.retrying.deadline())
+        self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
+
+    def _step(self, deadline: Deadline) -> None:
+        """Give up what is too old, send what can be sent, take in what was answered."""
+        self._give_up_old()
+        self._dispatch()
+        if self.pending_count:
+            for batch, outcome in self._lanes.wait(self._postponed.next_try_ms(deadline.remaining_ms)):
+                if self._stopped is not None:
+                    return  # every batch was settled when it stopped
+                if isinstance(outcome, ProduceAnswer):
+                    self._answered(batch, outcome)
+                else:
+                    self._unanswered(batch, outcome)
+            self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Requests to every leader that has room for one more in flight, while there is something to send."""
+        while True:
+            groups: dict[int, list[ProduceQueue]] = {}
+            for partition, queue in list(self._open.items()):
+                if queue.can_take and self._postponed.may_try(partition):
+                    leader_id = self._find_leader(partition, queue)
+                    if leader_id is not None:
+                        groups.setdefault(leader_id, []).append(queue)
+            sent_count = sum(self._send_request(leader_id, queues) for leader_id, queues in groups.items())
+            if not sent_count:
+                return
+
+    def _find_leader(self, partition: TopicPartition, queue: ProduceQueue) -> int | None:
+        create = self._options.allow_auto_topic_creation
+        try:
+            return self._cluster.leader(partition, allow_auto_topic_creation=create).leader_id
+        except ClientError as error:
+            self._cannot_send(queue, error)
+            return None
+
+    def _send_request(self, leader_id: int, queues: list[ProduceQueue]) -> bool:
+        """The next batch of as many of these partitions as fit into one request; False when none can go out now."""
+        try:
+            if not self._lanes.has_room(leader_id):
+                return False
+        except ClientError as error:
+            for queue in queues:
+                self._cannot_send(queue, error)
+            return False
+        batches: list[PendingBatch] = []
+        room_bytes = self._options.request_bytes_max
+        for queue in queues:
+            if not batches or len(queue.waiting[0].batch) <= room_bytes:
+                batch = queue.take()
+                room_bytes -= len(batch.batch)
+                batches.append(batch)
+                if self._options.is_idempotent:
+                    stamp_producer(batch.batch, self.producer_id, self.producer_epoch, batch.base_sequence)
+        self._lanes.send(leader_id, sorted(batches, key=lambda batch: batch.partition))
+        return True
+
+    def _cannot_send(self, queue: ProduceQueue, error: ClientError) -> None:
+        """Nothing went out: try later, or give up what waits."""
+        partition = queue.waiting[0].partition
+        queue.waiting[0].last_error = error
+        if error.is_retriable:
+            self._postponed.postpone(partition)
+            self._cluster.forget([partition.topic])
+            return
+        for batch in list(queue.waiting):
+            queue.drop_waiting(batch)
+            self._settle(batch, Delivery.UNKNOWN if batch.may_be_stored else Delivery.REFUSED, error)
+
+    def _answered(self, batch: PendingBatch, answer: ProduceAnswer) -> None:
+        queue = self._queues[batch.partition]
+        error = answer.error
+        if error is None or error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            queue.acknowledge(batch)
+            self._postponed.clear(batch.partition)
+            delivery = Delivery.SENT if self._options.acks == ACKS_NONE else Delivery.ACKNOWLEDGED
+            self._settle(batch, delivery, None, answer)
+        elif error.code in UNKNOWN_OUTCOME:
+            self._unanswered(batch, error)
+        elif error.is_retriable:
+            self._try_again(batch, error, may_be_stored=False)
+        elif error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._options.is_idempotent:
+            if not queue.put_back_out_of_order(batch):
+                self._stop(f"{batch.partition}: the leader does not expect this producer's next number", error)
+        elif error.code in _STOPPING:
+            self._stop(str(error), error)
+        else:
+            queue.refuse(batch)
+            self._settle(batch, Delivery.UNKNOWN if batch.may_be_stored else Delivery.REFUSED, error)
+
+    def _unanswered(self, batch: PendingBatch, error: OttlaError) -> None:
+        """Stored or not: an idempotent producer asks again, another one cannot."""
+        if self._options.is_idempotent:
+            self._try_again(batch, error, may_be_stored=True)
+        else:
+            self._cluster.forget([batch.partition.topic])
+            self._queues[batch.partition].refuse(batch)
+            self._settle(batch, Delivery.UNKNOWN, error)
+
+    def _try_again(self, batch: PendingBatch, error: OttlaError, *, may_be_stored: bool) -> None:
+        batch.last_error = error
+        self._queues[batch.partition].put_back(batch, may_be_stored=may_be_stored)
+        self._postponed.postpone(batch.partition)
+        self._cluster.forget([batch.partition.topic])
+
+    def _give_up_old(self) -> None:
+        for partition, queue in list(self._open.items()):
+            while queue.waiting and queue.waiting[0].give_up.has_passed:
+                batch = queue.waiting[0]
+                if batch.may_be_stored:
+                    self._stop(f"{partition}: a batch stayed without an answer: {batch.last_error}", batch.last_error)
+                    return
+                queue.drop_waiting(batch)
+                reason = batch.last_error or "no leader took it"
+                self._settle(batch, Delivery.REFUSED, CallTimedOut(f"{partition}: not delivered in time: {reason}"))
+
+    def _stop(self, reason: str, cause: OttlaError | None) -> None:
+        """Numbers can no longer be trusted: every open batch is settled as what is known of it."""
+        self._stopped = ProducerStopped(f"the producer stopped: {reason}")
+        self._stopped.__cause__ = cause
+        for queue in list(self._open.values()):
+            for batch in queue.clear():
+                is_unknown = batch.may_be_stored or batch.base_sequence >= 0
+                self._settle(batch, Delivery.UNKNOWN if is_unknown else Delivery.REFUSED, self._stopped)
+        self._lanes.close()
+
+    def _settle(
+        self, batch: PendingBatch, delivery: Delivery, error: OttlaError | None, answer: ProduceAnswer | None = None
+    ) -> None:
+        self._buffered_bytes -= len(batch.batch)
+        if not self._queues[batch.partition]:
+            self._open.pop(batch.partition, None)
+        base_offset, append_time_ms = (answer.base_offset, answer.log_append_time_ms) if answer else (-1, -1)
+        self._results.append(
+            BatchResult(
+                batch.partition,
+                batch.tag,
+                batch.records_count,
+                len(batch.batch),
+                delivery,
+                base_offset,
+                append_time_ms,
+                error,
+            )
+        )
