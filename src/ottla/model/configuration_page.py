@@ -31,7 +31,7 @@ A topic's own value (`ottla topic create --config segment.bytes=1048576`, or any
 Broker settings are read at the start; topic settings may change at any time.
 
 A name that nobody knows is warned about, with the nearest that exists. A name that Apache Kafka knows and Ottla does
-not use is noted once and has no effect; `ssl.*`, `sasl.*`, `authorizer.*` and the like are warned about, because whoever
+not use is noted once and has no effect; `ssl.*`, `sasl.*`, `authorizer.*` and so on are warned about, because whoever
 set them wanted a guard that is not there yet. A value that cannot be used stops the start; the error says what can.
 
 A broker listens on loopback unless it is told otherwise, and another address is refused without `--insecure-listen`.

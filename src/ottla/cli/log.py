@@ -1,0 +1,122 @@
+"""`ottla log`: look into a data directory.  Reads only; beside a running broker too."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+
+import click
+
+from ottla.cli.log_lines import batch_line, batch_object, finding_line, record_line, record_object
+from ottla.model.errors import OttlaError, WireError
+from ottla.records.record import decode_batch
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.inspect import DumpedBatch, Finding, Severity, dump_segment, verify_log
+from ottla.storage.log_files import base_offsets_in, topic_partition_of
+from ottla.storage.segment import LOG_SUFFIX, segment_file_name
+
+# A record whose batch was damaged, or that cannot be decoded: the exit status tells scripts.
+FOUND_DAMAGE = 1
+
+_PATHS = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(exists=True))
+
+
+@click.group(name="log")
+def command() -> None:
+    """Look into a data directory.  Nothing is changed, and the broker may run."""
+
+
+@command.command()
+@_PATHS
+@click.option("--records", "shows_records", is_flag=True, help="Also take each batch apart and show its records.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each batch (and record).")
+def dump(paths: tuple[str, ...], shows_records: bool, as_json: bool) -> int:
+    """Show the batches of segments: offsets, times, sizes, codecs, producers.
+
+    PATH is a segment's .log file, or a partition's directory for all of its segments.
+    """
+    disk = PosixDisk()
+    damages_count = 0
+    for segment_path in (segment for path in paths for segment in _segments(path)):
+        if not as_json:
+            click.echo(f"# {segment_path}")
+        for item in dump_segment(disk, segment_path):
+            if isinstance(item, Finding):
+                damages_count += 1
+                click.echo(finding_line(item), err=True)
+                continue
+            click.echo(json.dumps(batch_object(item)) if as_json else batch_line(item))
+            if shows_records:
+                damages_count += _dump_records(disk, item, as_json)
+    return FOUND_DAMAGE if damages_count else 0
+
+
+@command.command()
+@_PATHS
+@click.option("--deep", "is_deep", is_flag=True, help="Also every checksum, and every record decompressed and decoded.")
+def verify(paths: tuple[str, ...], is_deep: bool) -> int:
+    """Check segments and their indexes; the exit status is 1 when there is damage.
+
+    PATH is a data directory, or one partition's directory.  Beside a running broker, a batch that is just being
+    written shows as a cut tail.
+    """
+    disk = PosixDisk()
+    directories = [directory for path in paths for directory in _partition_directories(path)]
+    damages_count = notes_count = 0
+    for directory in directories:
+        for finding in verify_log(disk, directory, deep=is_deep):
+            click.echo(finding_line(finding))
+            if finding.severity is Severity.DAMAGE:
+                damages_count += 1
+            else:
+                notes_count += 1
+    depth = "every record" if is_deep else "heads and indexes"
+    click.echo(
+        f"checked {depth} of {len(directories)} partitions: {damages_count} damages, {notes_count} notes", err=True
+    )
+    return FOUND_DAMAGE if damages_count else 0
+
+
+def _dump_records(disk: PosixDisk, batch: DumpedBatch, as_json: bool) -> int:
+    """Show a batch's records; returns 1 when it cannot be decoded."""
+    file = disk.open(batch.path, read_only=True)
+    try:
+        data = file.read_at(batch.position, batch.header.size_bytes)
+    finally:
+        file.close()
+    try:
+        records = decode_batch(memoryview(data))
+    except WireError as error:
+        damage = Finding(Severity.DAMAGE, batch.path, batch.position, batch.header.base_offset, str(error))
+        click.echo(finding_line(damage), err=True)
+        return 1
+    for record in records:
+        click.echo(json.dumps(record_object(record)) if as_json else "  " + record_line(record))
+    return 0
+
+
+def _segments(path: str) -> Sequence[str]:
+    if not os.path.isdir(path):
+        if not path.endswith(LOG_SUFFIX):
+            raise OttlaError(f"{path} is no segment", hint="name a .log file or a partition's directory")
+        return [path]
+    base_offsets = base_offsets_in(os.listdir(path))
+    if not base_offsets:
+        raise OttlaError(f"{path} holds no segment", hint="name a partition's directory, such as DIR/orders-0")
+    return [os.path.join(path, segment_file_name(base_offset)) for base_offset in base_offsets]
+
+
+def _partition_directories(path: str) -> Iterator[str]:
+    """The directory itself when it is a partition's, else those in it."""
+    if not os.path.isdir(path):
+        raise OttlaError(f"{path} is no directory", hint="name a data directory or a partition's directory")
+    names = sorted(os.listdir(path))
+    if base_offsets_in(names) or topic_partition_of(os.path.basename(os.path.abspath(path))) is not None:
+        yield path
+        return
+    found = [name for name in names if topic_partition_of(name) is not None]
+    if not found:
+        raise OttlaError(f"{path} holds no partitions", hint="name a data directory or a partition's directory")
+    for name in found:
+        yield os.path.join(path, name)

@@ -1,0 +1,87 @@
+"""The documentation says what the code does: tables are compared, links and folders must exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ottla.broker.handlers import HANDLERS
+from ottla.cli.verbs import VERBS
+from ottla.model.configuration_page import page
+from ottla.protocol.api import ADVERTISED_VERSIONS, API_VERSIONS, ApiKey
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+DOCS: Final = ROOT / "docs"
+PAGES: Final = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
+
+_API_ROW: Final = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \|", re.MULTILINE)
+_FOLDER_ROW: Final = re.compile(r"^\| `(src/ottla/[\w/]+)/` \|", re.MULTILINE)
+_LINK: Final = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_configuration_page_is_made_from_the_tables_of_settings() -> None:
+    assert _read(DOCS / "configuration.md") == page(), (
+        "stale: python -m ottla.model.configuration_page > docs/configuration.md"
+    )
+
+
+def test_compatibility_table_holds_what_is_advertised_and_nothing_else() -> None:
+    rows = _API_ROW.findall(_read(DOCS / "compatibility.md"))
+    documented = {int(key): (name, int(lowest), int(highest)) for key, name, lowest, highest in rows}
+    advertised = {
+        int(api): ("".join(part.title() for part in api.name.split("_")), *versions)
+        for api, versions in ADVERTISED_VERSIONS.items()
+    }
+    assert documented == advertised
+
+
+def test_every_offered_api_has_a_handler_and_every_handler_is_offered() -> None:
+    # Produce and Fetch have hand-written shells of their own, before the table.
+    assert set(HANDLERS) | {ApiKey.PRODUCE, ApiKey.FETCH} == set(API_VERSIONS)
+
+
+def test_every_folder_of_the_source_has_a_line_in_the_architecture() -> None:
+    documented = set(_FOLDER_ROW.findall(_read(DOCS / "ARCHITECTURE.md")))
+    folders = {
+        str(path.parent.relative_to(ROOT))
+        for path in (ROOT / "src" / "ottla").rglob("__init__.py")
+        if path.parent.name != "ottla"
+    }
+    assert documented == folders
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_that_exist(path: Path) -> None:
+    targets = [target for target in _LINK.findall(_read(path)) if "://" not in target]
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("directory", ["src", "tests", "bench"])
+def test_documents_that_the_code_names_exist(directory: str) -> None:
+    missing: list[str] = []
+    for source in (ROOT / directory).rglob("*.py"):
+        for named in re.findall(r"docs/[\w./-]*\w", _read(source)):
+            found = (ROOT / named).exists() or list((ROOT / named).parent.glob((ROOT / named).name + "-*.md"))
+            if not found:
+                missing.append(f"{source.relative_to(ROOT)}: {named}")
+    assert missing == []
+
+
+def test_every_dependency_has_a_line_that_says_why() -> None:
+    listed = _read(DOCS / "dependencies.md")
+    declared = re.findall(r'^\s+"([A-Za-z0-9-]+)[><=\[]', _read(ROOT / "pyproject.toml"), re.MULTILINE)
+    missing = {name for name in declared if name != "ottla" and not re.search(rf"\b{name}\b", listed)}
+    assert declared
+    assert missing == set()
+
+
+def test_readme_names_every_verb() -> None:
+    readme = _read(ROOT / "README.md")
+    assert [name for name in VERBS if f"ottla {name}" not in readme] == []

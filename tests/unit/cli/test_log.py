@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.program import CALLED_WRONGLY, FAILED, run
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+from ottla.records.header import BASE_OFFSET
+from ottla.records.record import Record
+
+SEGMENT = "00000000000000000000.log"
+
+
+def _batch(base_offset: int, codec: Codec = Codec.NONE) -> bytearray:
+    records = [
+        Record(0, 1_000, b"key", b"value \x1b[2J"),
+        Record(1, 2_000, None, b"\xff\xfe", (("trace", b"1"), ("empty", None))),
+    ]
+    batch = build_batch(records, codec)
+    BASE_OFFSET.pack_into(batch, 0, base_offset)
+    return batch
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """A data directory with one partition of two batches."""
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    (directory / SEGMENT).write_bytes(_batch(0) + _batch(2, Codec.ZSTD))
+    return directory
+
+
+def test_dump_shows_a_line_for_each_batch(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "dump", str(partition)]) == 0
+    out, err = capsys.readouterr()
+    head, first, second = out.splitlines()
+    assert head == f"# {partition / SEGMENT}"
+    assert first.startswith("batch base_offset=0 last_offset=1 records_count=2 position=0 ")
+    assert "base_offset=2 last_offset=3" in second
+    assert "codec=zstd" in second
+    assert err == ""
+
+
+def test_dump_shows_records_with_unprintable_bytes_escaped(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "dump", "--records", str(partition / SEGMENT)]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert '  record offset=0 timestamp_ms=1000 key=key value="value \\x1b[2J"' in out
+    assert out.count("  record offset=") == 4
+
+
+def test_dump_as_json_keeps_every_byte(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "dump", "--json", "--records", str(partition)]) == 0
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(objects) == 6
+    assert objects[0]["codec"] == "none"
+    assert objects[1] == {
+        "offset": 0,
+        "timestamp_ms": 1000,
+        "key": "key",
+        "value": "value \x1b[2J",
+        "headers": [],
+    }
+    assert objects[2] == {
+        "offset": 1,
+        "timestamp_ms": 2000,
+        "key": None,
+        "value_base64": "//4=",
+        "headers": [{"name": "trace", "value": "1"}, {"name": "empty", "value": None}],
+    }
+
+
+def test_verify_of_a_sound_data_directory_finds_nothing(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "verify", "--deep", str(partition.parent)]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "checked every record of 1 partitions: 0 damages, 0 notes\n"
+
+
+@pytest.mark.parametrize(("is_deep", "expected"), [(False, 0), (True, FAILED)])
+def test_verify_finds_a_flipped_byte_of_a_record_only_when_deep(
+    partition: Path, is_deep: bool, expected: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = bytearray((partition / SEGMENT).read_bytes())
+    content[70] ^= 1
+    (partition / SEGMENT).write_bytes(content)
+    assert run(["log", "verify", *(["--deep"] if is_deep else []), str(partition)]) == expected
+    out = capsys.readouterr().out
+    assert out.startswith(f"damage path={partition / SEGMENT} position=0 ") is is_deep
+
+
+def test_damage_is_shown_by_dump_of_records_and_by_its_exit_status(
+    partition: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = bytearray((partition / SEGMENT).read_bytes())
+    content[70] ^= 1
+    (partition / SEGMENT).write_bytes(content)
+    assert run(["log", "dump", "--records", str(partition)]) == FAILED
+    out, err = capsys.readouterr()
+    assert err.startswith("damage path=")
+    assert out.count("batch base_offset=") == 2, "it goes on behind the damage"
+
+
+def test_verify_of_a_cut_tail_names_its_place(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = (partition / SEGMENT).read_bytes()
+    (partition / SEGMENT).write_bytes(whole[:-1])
+    assert run(["log", "verify", str(partition)]) == FAILED
+    assert f"position={len(_batch(0))} offset=2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["dump", "verify"])
+def test_path_that_is_no_log_is_refused(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("x")
+    assert run(["log", verb, str(other)]) == FAILED
+    assert run(["log", verb, str(tmp_path)]) == FAILED
+    assert run(["log", verb, str(tmp_path / "missing")]) == CALLED_WRONGLY
+    assert run(["log", verb]) == CALLED_WRONGLY
+    assert capsys.readouterr().err.count("hint: ") == 4
