@@ -22,7 +22,9 @@ from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.producer_snapshot import write_snapshot
 from ottla.storage.producer_state import ProducerStates
+from ottla.storage.replay import producers_at
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
 from ottla.storage.time_index import TimeIndex, TimestampOffset
@@ -35,6 +37,8 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 class LogHost(Protocol):
     """What a log needs from its directory."""
+
+    def now_ms(self) -> int: ...
 
     def mark_dirty(self, log: Log) -> None: ...
 
@@ -148,11 +152,8 @@ class Log:
         self.stable_segment, self.stable_position = self._active, self._active.size_bytes
         if self.stable_end != self.log_end_offset:
             self.stable_segment, self.stable_position = log_reader.place_of(self, self.stable_end)
+        self._flush_at_offset = FOREVER
         self.update_config(config)
-
-    @property
-    def producers(self) -> ProducerStates:
-        return self._producers
 
     # --- appending ------------------------------------------------------------------------------------------
 
@@ -198,7 +199,7 @@ class Log:
         self.log_end_offset = end_offset = last_offset + 1
         if producer_id >= 0:
             self._producers.update(
-                producer_id, header[10], first_sequence, last_sequence, base_offset, last_offset_delta, max_timestamp_ms
+                producer_id, header[10], first_sequence, last_sequence, base_offset, last_offset_delta, now_ms
             )
         if not self.is_dirty:
             self.is_dirty = True
@@ -281,7 +282,7 @@ class Log:
         try:
             index_files = old.write_indexes()
             self._files_to_close += index_files
-            self._producers.write_snapshot(self.log_end_offset)
+            write_snapshot(self._disk, self.path, self.log_end_offset, self._producers)
             new.open(create=True)
         except OSError as error:
             raise self._write_failed(error) from error
@@ -446,7 +447,14 @@ class Log:
         self.flushed_end = min(self.flushed_end, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)
-        log_reader.rebuild_producers(self)
+        self._producers = producers_at(
+            self._disk,
+            self.path,
+            list(self.segments),
+            end_offset,
+            self._host.now_ms(),
+            self._producers.expiration_ms,
+        )
         latest = self.epochs.latest_epoch
         self._epoch_is_new = self.leader_epoch >= 0 and (latest is None or self.leader_epoch > latest)
         self.known_places.clear()
@@ -474,7 +482,7 @@ class Log:
         """Write the active segment's indexes and the producers' snapshot, for a clean shutdown."""
         for file in self._active.write_indexes():
             file.close()
-        self._producers.write_snapshot(self.log_end_offset)
+        write_snapshot(self._disk, self.path, self.log_end_offset, self._producers)
 
     def close(self) -> None:
         """Close all files.  Nothing is flushed: that is the directory's, which closes all logs together."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
+from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
-from ottla.runtime.disk import Disk, File, write_fully
+from ottla.runtime.disk import Disk, write_fully
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints, directory_identity
 from ottla.storage.directory_lock import DirectoryLock, FileLock, NoLock
@@ -21,6 +22,8 @@ from ottla.storage.index_cache import IndexCache
 from ottla.storage.log import Log, LogParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, topic_partition_of
+from ottla.storage.log_starts import LogStarts
+from ottla.storage.producer_snapshot import remove_snapshots
 from ottla.storage.recovery import LogRecovery, Recorded
 from ottla.storage.segment import DELETED_SUFFIX, segment_file_name
 
@@ -54,9 +57,10 @@ class LogDirectory:
         self._cache = IndexCache()
         self._removals = Removals(disk)
         self._retention = RetentionPass(self.logs)
-        self._log_starts_moved: dict[Log, None] = {}
+        self._moved_starts: dict[Log, None] = {}
         self._next_checkpoint_ms = 0
         self._flushed_ends: FlushedEnds
+        self._log_starts: LogStarts
 
     # --- opening --------------------------------------------------------------------------------------------
 
@@ -92,36 +96,20 @@ class LogDirectory:
         return directory
 
     def _open_logs(self) -> None:
-        disk, now_ms = self._disk, self._clock.now_ms()
+        disk = self._disk
         self._flushed_ends = FlushedEnds.open(disk, self.path)
         # The mark of a clean shutdown goes, durably, before any log is touched: a crash from here on is unclean.
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
-        log_starts = checkpoints.read_log_starts(disk, self.path)
-        recovery_points = checkpoints.read_recovery_points(disk, self.path)
-        needs_sync = False
+        self._log_starts = LogStarts(disk, self.path)
         found: list[tuple[TopicPartition, UUID, LogParts]] = []
-        for name in disk.list_directory(self.path):
-            path = f"{self.path}/{name}"
-            if not disk.is_directory(path):
-                continue
-            if name.endswith(DELETED_DIRECTORY_SUFFIX):
-                self._removals.add(now_ms, (), directory=path)
-                continue
-            topic_partition = topic_partition_of(name)
-            if topic_partition is None:
-                _log.warning("log.directory_ignored path=%s reason=%s", path, "not named topic-partition")
-                continue
-            recorded = Recorded(
-                max(self._flushed_ends.get(topic_partition, 0), recovery_points.get(topic_partition, 0)),
-                log_starts.get(topic_partition, 0),
-                self.was_clean,
-            )
+        needs_sync = False
+        for topic_partition, path in self._partition_directories():
             try:
-                topic_id = checkpoints.read_topic_id(disk, path)
+                topic_id = self._read_topic_id(path)
                 if topic_id is None:
-                    self._forget_half_created(topic_partition, path, recorded)
+                    self._remove_half_created(path)
                     continue
-                recovery = LogRecovery(disk, path, self._config_of(topic_partition), self._cache, recorded, now_ms)
+                recovery = self._recovery(topic_partition, topic_id, path)
                 found.append((topic_partition, topic_id, recovery.run()))
                 needs_sync = needs_sync or recovery.needs_sync
             except StorageError as error:
@@ -132,22 +120,56 @@ class LogDirectory:
             self._sync_file_system()
         for topic_partition, topic_id, parts in found:
             self._add(topic_partition, topic_id, parts)
-        self._flushed_ends.record((log.topic_partition, log.flushed_end) for log in self.logs.values())
+        self._record_flushed_ends(self.logs.values())
+        for log in self.logs.values():
+            self._log_starts.set(log.topic_partition, log.log_start_offset)
+        if self._log_starts.retain([*self.logs, *self.failed]):
+            self._log_starts.write()
+
+    def _partition_directories(self) -> Iterator[tuple[TopicPartition, str]]:
+        """(partition, path) of each; what is left of deleted topics is removed by housekeeping."""
+        for name in self._disk.list_directory(self.path):
+            path = f"{self.path}/{name}"
+            if not self._disk.is_directory(path):
+                continue
+            topic_partition = topic_partition_of(name)
+            if name.endswith(DELETED_DIRECTORY_SUFFIX):
+                self._removals.add(self._clock.now_ms(), (), directory=path)
+            elif topic_partition is None:
+                _log.warning("directory.ignored", extra=fields(path=path, reason="its name is not topic-partition"))
+            else:
+                yield topic_partition, path
+
+    def _recovery(self, topic_partition: TopicPartition, topic_id: UUID, path: str) -> LogRecovery:
+        flushed_end = self._flushed_ends.end_of(topic_id, topic_partition.partition)
+        recorded = Recorded(flushed_end, self._log_starts.start_of(topic_partition), self.was_clean)
+        config = self._config_of(topic_partition)
+        return LogRecovery(self._disk, path, config, self._cache, recorded, self._clock.now_ms())
 
     def _refuse(self, topic_partition: TopicPartition, error: StorageError) -> None:
-        _log.error("log.refused partition=%s reason=%s", topic_partition, error)
+        _log.error("log.refused", extra=fields(partition=topic_partition, reason=str(error), hint=error.hint))
         self.failed[topic_partition] = error
 
-    def _forget_half_created(self, topic_partition: TopicPartition, path: str, recorded: Recorded) -> None:
-        """A crash while a topic was created leaves a directory without an id, and without any record."""
+    def _read_topic_id(self, path: str) -> UUID | None:
+        """None when a crash came while the log was created: it has no id yet and no batch."""
+        metadata_path = f"{path}/{checkpoints.PARTITION_METADATA_FILE}"
+        names = self._disk.list_directory(path)
+        holds_batches = any(self._disk.file_size_bytes(f"{path}/{name}") for name in names if name.endswith(".log"))
+        try:
+            topic_id = checkpoints.read_topic_id(self._disk, path)
+        except checkpoints.DamagedCheckpoint as error:
+            if holds_batches:
+                raise CorruptLog(metadata_path, 0, 0, str(error)) from error
+            return None
+        if topic_id is None and holds_batches:
+            raise CorruptLog(metadata_path, -1, 0, "the file with the topic's id is missing")
+        return topic_id
+
+    def _remove_half_created(self, path: str) -> None:
+        _log.warning("log.half_created_removed", extra=fields(path=path))
         for name in self._disk.list_directory(path):
-            if name.endswith(".log") and self._disk.file_size_bytes(f"{path}/{name}") > 0:
-                raise CorruptLog(f"{path}/{checkpoints.PARTITION_METADATA_FILE}", -1, 0, "the topic's id is missing")
-        if recorded.flushed_end > 0:
-            raise CorruptLog(f"{path}/{segment_file_name(0)}", -1, 0, "the log's files are missing")
-        _log.warning("log.half_created_removed partition=%s", topic_partition)
-        self._removals.add(0, (), directory=path)
-        self._removals.remove_due(0, len(self._removals))
+            self._disk.remove(f"{path}/{name}")
+        self._disk.remove_directory(path)
 
     def _add(self, topic_partition: TopicPartition, topic_id: UUID, parts: LogParts) -> Log:
         path = f"{self.path}/{topic_partition}"
@@ -164,6 +186,9 @@ class LogDirectory:
 
     # --- what logs ask for ----------------------------------------------------------------------------------
 
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
     def mark_dirty(self, log: Log) -> None:
         if log.flush_ms_max == 0:
             self.scheduler.mark_due(log)
@@ -174,27 +199,27 @@ class LogDirectory:
         self.scheduler.mark_due(log)
 
     def log_start_moved(self, log: Log) -> None:
-        self._log_starts_moved[log] = None
+        self._moved_starts[log] = None
 
     def before_truncation(self, log: Log, end_offset: int) -> None:
-        self._flushed_ends.lower(log.topic_partition, end_offset)
+        self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
 
     def directory_failed(self, error: OSError) -> None:
         """A sync failed: the whole directory is out of use for this process's life (a retry may lie)."""
         if self.offline is not None:
             return
         self.offline = DirectoryOffline(f"the log directory {self.path} is offline: {error}")
-        _log.critical("directory.offline path=%s reason=%s", self.path, error)
+        _log.critical("directory.offline", extra=fields(path=self.path, error=str(error)))
         for log in self.logs.values():
             log.take_offline(self.offline)
         if self.on_offline is not None:
             self.on_offline(self.offline)
 
     def _record_flushed(self, plan: FlushPlan) -> None:
-        try:
-            self._flushed_ends.record((flush.log.topic_partition, flush.log.flushed_end) for flush in plan.flushes)
-        except OSError as error:
-            self.directory_failed(error)
+        self._record_flushed_ends(flush.log for flush in plan.flushes if not flush.log.is_deleted)
+
+    def _record_flushed_ends(self, logs: Iterable[Log]) -> None:
+        self._flushed_ends.record((log.topic_id, log.topic_partition.partition, log.flushed_end) for log in logs)
 
     # --- creating and deleting ------------------------------------------------------------------------------
 
@@ -215,80 +240,89 @@ class LogDirectory:
             self._disk.sync_file_system(self.path)
         except OSError as error:
             raise StorageError(f"creating logs in {self.path} failed: {error}") from error
-        now_ms = self._clock.now_ms()
-        self._flushed_ends.record((topic_partition, 0) for topic_partition, _ in wanted)
         created = []
         for topic_partition, topic_id in wanted:
-            recovery = LogRecovery(
-                self._disk,
-                f"{self.path}/{topic_partition}",
-                self._config_of(topic_partition),
-                self._cache,
-                Recorded(0, 0, was_clean=False),
-                now_ms,
-            )
+            recovery = self._recovery(topic_partition, topic_id, f"{self.path}/{topic_partition}")
             created.append(self._add(topic_partition, topic_id, recovery.run()))
+        self._record_flushed_ends(created)
         return created
 
     def _make_files(self, path: str, topic_id: UUID) -> None:
         self._disk.make_directory(path)
         self._disk.open(f"{path}/{segment_file_name(0)}", create=True).close()
-        content = checkpoints.partition_metadata(topic_id)
-        file: File = self._disk.open(f"{path}/{checkpoints.PARTITION_METADATA_FILE}", create=True)
-        write_fully(file, 0, content)
-        file.close()
+        file = self._disk.open(f"{path}/{checkpoints.PARTITION_METADATA_FILE}", create=True)
+        try:
+            write_fully(file, 0, checkpoints.partition_metadata(topic_id))
+        finally:
+            file.close()
 
     def delete(self, *partitions: TopicPartition) -> None:
         """Take logs out of service at once, durably; their files are removed after the delay of their readers."""
         now_ms = self._clock.now_ms()
-        for topic_partition in partitions:
+        present = [name for name in partitions if name in self.logs or name in self.failed]
+        keys = [(log.topic_id, log.topic_partition.partition) for name in present if (log := self.logs.get(name))]
+        self._flushed_ends.forget(keys)
+        for topic_partition in present:
             log = self.logs.pop(topic_partition, None)
             self.failed.pop(topic_partition, None)
-            target = _deleted_name(self.path, topic_partition, log.topic_id.hex if log is not None else f"{now_ms:x}")
+            unique = log.topic_id.hex if log is not None else f"{now_ms:x}"
+            target = _deleted_path(self.path, topic_partition, unique)
             self._disk.rename(f"{self.path}/{topic_partition}", target)
-            delay_ms = 0
-            close = None
-            if log is not None:
-                log.is_deleted = True
-                self.scheduler.forget(log)
-                self._log_starts_moved.pop(log, None)
-                delay_ms, close = log.config.file_delete_delay_ms, log.close
-            self._flushed_ends.remove(topic_partition)
-            self._removals.add(now_ms + delay_ms, (), close, target)
+            if log is None:
+                self._removals.add(now_ms, (), directory=target)
+                continue
+            log.is_deleted = True
+            self.scheduler.forget(log)
+            self._moved_starts.pop(log, None)
+            self._removals.add(now_ms + log.config.file_delete_delay_ms, (), log.close, target)
         self._disk.sync_directory(self.path)
+        # Only now: a log that was still there with its start forgotten would look damaged.
+        if self._log_starts.forget(present):
+            self._log_starts.write()
 
     # --- housekeeping ---------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Write log starts and recovery points; files of segments below their log's start may then go."""
-        self._write_checkpoints()
-        now_ms = self._clock.now_ms()
-        moved, self._log_starts_moved = self._log_starts_moved, {}
+        """Make log starts and recovery points durable; files of segments below their log's start may then go."""
+        moved, self._moved_starts = self._moved_starts, {}
+        if moved:
+            for log in moved:
+                self._log_starts.set(log.topic_partition, log.log_start_offset)
+            self._log_starts.write()
+        # For Apache Kafka's tools; our own recovery goes by the flushed ends.
+        recovery_points = {log.topic_partition: log.flushed_end for log in self.logs.values()}
+        checkpoints.write_recovery_points(self._disk, self.path, recovery_points)
         for log in moved:
-            for segment in log.removed_segments:
-                paths = segment.existing_paths()
-                for path in paths:
-                    self._disk.rename(path, path + DELETED_SUFFIX)
-                deleted = tuple(path + DELETED_SUFFIX for path in paths)
-                self._removals.add(now_ms + log.config.file_delete_delay_ms, deleted, segment.close)
-            log.removed_segments = []
+            log.epochs.truncate_from_start(log.log_start_offset)
+            self._retire_segments(log)
 
-    def _write_checkpoints(self) -> None:
-        logs = self.logs.values()
-        checkpoints.write_log_starts(
-            self._disk, self.path, {log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset}
-        )
-        checkpoints.write_recovery_points(self._disk, self.path, {log.topic_partition: log.flushed_end for log in logs})
+    def _retire_segments(self, log: Log) -> None:
+        due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
+        for segment in log.removed_segments:
+            deleted = []
+            for path in segment.existing_paths():
+                self._disk.rename(path, path + DELETED_SUFFIX)
+                deleted.append(path + DELETED_SUFFIX)
+            self._removals.add(due_ms, tuple(deleted), segment.close)
+        log.removed_segments = []
+        remove_snapshots(self._disk, log.path, below=log.segments.first.base_offset)
 
     def housekeep(self, now_ms: int) -> bool:
-        """One slice of retention, checkpoints and removals; True when the next slice is due at once."""
+        """One slice of retention, checkpoints and removals; True when the next slice is due at once.
+
+        `OSError`s are reported and the work is tried again at the next checkpoint.
+        """
         if self.offline is not None:
             return False
-        goes_on = self._retention.run_slice(now_ms)
-        if self._log_starts_moved or now_ms >= self._next_checkpoint_ms:
-            self._next_checkpoint_ms = now_ms + CHECKPOINT_INTERVAL_MS
-            self.checkpoint()
-        return self._removals.remove_due(now_ms) or goes_on
+        try:
+            goes_on = self._retention.run_slice(now_ms)
+            if self._moved_starts or now_ms >= self._next_checkpoint_ms:
+                self._next_checkpoint_ms = now_ms + CHECKPOINT_INTERVAL_MS
+                self.checkpoint()
+            return self._removals.remove_due(now_ms) or goes_on
+        except (OSError, StorageError) as error:
+            _log.error("directory.housekeeping_failed", extra=fields(path=self.path, error=str(error)))
+            return False
 
     # --- closing --------------------------------------------------------------------------------------------
 
@@ -302,10 +336,15 @@ class LogDirectory:
             if self.offline is None:
                 self._close_cleanly()
         except OSError as error:
-            _log.error("directory.close_failed path=%s reason=%s", self.path, error)
+            _log.error("directory.close_failed", extra=fields(path=self.path, error=str(error)))
         finally:
             self._close_files()
             self._lock.release()
+
+    def abandon(self) -> None:
+        """Let go of files and lock without flushing or marking anything: what a killed process leaves behind."""
+        self._close_files()
+        self._lock.release()
 
     def _close_cleanly(self) -> None:
         logs = [log for log in self.logs.values() if log.failure is None]
@@ -314,9 +353,11 @@ class LogDirectory:
         self._disk.sync_file_system(self.path)
         for log in logs:
             log.flushed_end = log.log_end_offset
-        self._flushed_ends.record((log.topic_partition, log.flushed_end) for log in logs)
-        self._write_checkpoints()
-        if len(logs) == len(self.logs):
+        self._record_flushed_ends(logs)
+        self._flushed_ends.sync()
+        self.checkpoint()
+        # One log that is not whole keeps all from being believed at the next start; that costs one scan each.
+        if len(logs) == len(self.logs) and not self.failed:
             checkpoints.write_clean_shutdown_mark(self._disk, self.path)
 
     def _close_files(self) -> None:
@@ -327,7 +368,7 @@ class LogDirectory:
             self._flushed_ends.close()
 
 
-def _deleted_name(root_path: str, topic_partition: TopicPartition, unique: str) -> str:
+def _deleted_path(root_path: str, topic_partition: TopicPartition, unique: str) -> str:
     # 255 bytes is the limit of most file systems; the unique part keeps cut names apart.
     tail = f"-{topic_partition.partition}.{unique}{DELETED_DIRECTORY_SUFFIX}"
     return f"{root_path}/{topic_partition.topic[: 255 - len(tail)]}{tail}"

@@ -12,20 +12,22 @@ Everything here may be interrupted by a crash and begun again: a cut only remove
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from ottla.records.header import LOG_OVERHEAD_BYTES
+from ottla.observe.events import fields
+from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.runtime.disk import Disk
 from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
-from ottla.storage.errors import CorruptLog
+from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import LogParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import base_offsets_in, leftovers_in
 from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.producer_snapshot import snapshot_file_name, snapshot_offsets_in
 from ottla.storage.producer_state import ProducerStates
+from ottla.storage.replay import epoch_starts, heads, producers_at
 from ottla.storage.segment import Segment, segment_file_name
 from ottla.storage.time_index import TimeIndex
 
@@ -36,7 +38,8 @@ class Recorded(NamedTuple):
     """What the directory's checkpoints say of a log."""
 
     flushed_end: int
-    log_start_offset: int
+    # None: not known, then the log starts with what it has.
+    log_start_offset: int | None
     was_clean: bool
 
 
@@ -54,6 +57,7 @@ class LogRecovery:
         self._now_ms = now_ms
         self._may_have_gaps = "compact" in config.cleanup_policy
         self._segments: list[Segment] = []
+        self._producers = ProducerStates()
         self._log_end_offset = 0
         self._last_epoch = -1
         # Whether files were changed or read that no sync is known to cover: then the caller syncs before it serves.
@@ -61,6 +65,14 @@ class LogRecovery:
 
     def run(self) -> LogParts:
         """Raises `CorruptLog` for damage below the recorded flushed end, `OSError` for a disk that does not read."""
+        try:
+            return self._run()
+        except (StorageError, OSError):
+            for segment in self._segments:
+                segment.close()
+            raise
+
+    def _run(self) -> LogParts:
         names = self._disk.list_directory(self._path)
         for name in leftovers_in(names):
             self._disk.remove(f"{self._path}/{name}")
@@ -68,15 +80,21 @@ class LogRecovery:
         self._segments = [self._segment(base_offset) for base_offset in base_offsets]
         first_scanned = len(self._segments)
         if not (self._recorded.was_clean and self._open_clean()):
-            first_scanned = self._scan_from_flushed_end()
             self.needs_sync = True
-        self._check_end()
-        log_start_offset = min(
-            max(self._recorded.log_start_offset, self._segments[0].base_offset), self._log_end_offset
+            first_scanned = self._first_slot_to_scan()
+            self._load_producers(self._segments[first_scanned].base_offset)
+            self._scan_from(first_scanned)
+        else:
+            self._load_producers(self._log_end_offset)
+        self._refuse_if_flushed(self._segments[-1], "the file ends here")
+        remove_stray_snapshots(self._disk, self._path, base_offsets, self._log_end_offset)
+        first_base_offset = self._segments[0].base_offset
+        recorded_start = self._recorded.log_start_offset or 0
+        log_start_offset = min(max(recorded_start, first_base_offset), self._log_end_offset)
+        epochs = self._load_epochs(first_scanned)
+        return LogParts(
+            self._segments, log_start_offset, self._log_end_offset, self._log_end_offset, self._producers, epochs
         )
-        epochs = self._load_epochs(first_scanned, log_start_offset)
-        producers = self._load_producers(first_scanned)
-        return LogParts(self._segments, log_start_offset, self._log_end_offset, self._log_end_offset, producers, epochs)
 
     # --- segments -------------------------------------------------------------------------------------------
 
@@ -87,6 +105,8 @@ class LogRecovery:
 
     def _present_base_offsets(self, base_offsets: list[int]) -> list[int]:
         start = self._recorded.log_start_offset
+        if start is None:
+            start = base_offsets[0] if base_offsets else 0
         # Wholly below the log start: retention had them, and a crash came before their files went.
         while len(base_offsets) > 1 and base_offsets[1] <= start:
             segment = self._segment(base_offsets.pop(0))
@@ -94,12 +114,10 @@ class LogRecovery:
                 self._disk.remove(path)
         if base_offsets and base_offsets[0] <= start:
             return base_offsets
-        first_present = base_offsets[0] if base_offsets else start
         if start < self._recorded.flushed_end:
+            first_present = f"the first one present begins at {base_offsets[0]}" if base_offsets else "none is present"
             path = f"{self._path}/{segment_file_name(start)}"
-            raise CorruptLog(
-                path, -1, start, f"no file holds offsets from {start} on, the first one present is {first_present}"
-            )
+            raise CorruptLog(path, -1, start, f"no file holds offsets from {start} on, {first_present}")
         if not base_offsets:
             self._disk.open(f"{self._path}/{segment_file_name(start)}", create=True).close()
             self.needs_sync = True
@@ -120,7 +138,7 @@ class LogRecovery:
         for at, head in scan.heads():
             # The index names the last offset of the batch at its position.
             found = head[0] + head[6] if at == position and position else head[0]
-            if found < expected or (found > expected and not self._may_have_gaps):
+            if self._is_gap(found, expected):
                 return False
             self._account(active, head)
             expected = self._log_end_offset
@@ -131,23 +149,25 @@ class LogRecovery:
         segment.account(LOG_OVERHEAD_BYTES + head[1], last_offset, head[8])
         self._log_end_offset = last_offset + 1
 
-    def _scan_from_flushed_end(self) -> int:
-        """Read the segments that reach the recorded flushed end; the slot of the first one is returned."""
-        slot = first = self._first_slot_to_scan()
-        while slot < len(self._segments):
+    def _scan_from(self, slot: int) -> None:
+        """Read the segments from `slot` on to the first place that is not whole, and cut there."""
+        while True:
             segment = self._segments[slot]
             problem = self._scan(segment)
-            is_last = slot + 1 == len(self._segments)
-            if problem is None and not is_last and self._segments[slot + 1].base_offset != self._log_end_offset:
-                if self._segments[slot + 1].base_offset < self._log_end_offset or not self._may_have_gaps:
-                    problem = f"the next segment begins at offset {self._segments[slot + 1].base_offset}"
+            following = self._segments[slot + 1] if slot + 1 < len(self._segments) else None
+            if problem is None and following is not None and self._is_gap(following.base_offset, self._log_end_offset):
+                problem = f"the next segment begins at offset {following.base_offset}"
             if problem is not None:
                 self._cut_behind(slot, problem)
-                break
-            if not is_last:
-                self._close_scanned(segment)
+                return
+            if following is None:
+                return
+            self._close_scanned(segment)
             slot += 1
-        return first
+
+    def _is_gap(self, found_offset: int, expected_offset: int) -> bool:
+        """Offsets are dense, but where compaction took records out."""
+        return found_offset < expected_offset or (found_offset > expected_offset and not self._may_have_gaps)
 
     def _first_slot_to_scan(self) -> int:
         # A segment that ends right at the flushed end counts: its indexes go into the flush after its roll.
@@ -163,7 +183,7 @@ class LogRecovery:
         self._log_end_offset = expected = segment.base_offset
         scan = BatchScan(segment.open(), 0, size_bytes)
         for _, head, _ in scan.batches():
-            if head[0] != expected and (head[0] < expected or not self._may_have_gaps):
+            if self._is_gap(head[0], expected):
                 return f"a batch with base offset {head[0]} where offset {expected} must stand"
             if head[2] < self._last_epoch:
                 return f"a batch of leader epoch {head[2]} behind one of epoch {self._last_epoch}"
@@ -171,6 +191,8 @@ class LogRecovery:
                 return f"offset {head[0] + head[6]} is too far from the segment's base offset"
             self._last_epoch = head[2]
             self._account(segment, head)
+            if head[9] >= 0:
+                self._producers.replay(BatchHeader._make(head), self._now_ms)
             expected = self._log_end_offset
         return scan.problem
 
@@ -185,13 +207,15 @@ class LogRecovery:
         self._refuse_if_flushed(segment, problem)
         tail_bytes = segment.open().size_bytes() - segment.size_bytes
         _log.warning(
-            "log.tail_cut path=%s position=%d offset=%d tail_bytes=%d segments_dropped=%d reason=%s",
-            segment.log_path,
-            segment.size_bytes,
-            self._log_end_offset,
-            tail_bytes,
-            len(self._segments) - slot - 1,
-            problem,
+            "log.tail_cut",
+            extra=fields(
+                path=segment.log_path,
+                position=segment.size_bytes,
+                offset=self._log_end_offset,
+                tail_bytes=tail_bytes,
+                segments_dropped=len(self._segments) - slot - 1,
+                reason=problem,
+            ),
         )
         # Newest first: a crash among these leaves a log that is cut at the same place again.
         for dropped in reversed(self._segments[slot + 1 :]):
@@ -204,8 +228,6 @@ class LogRecovery:
 
     def _refuse_if_flushed(self, segment: Segment, problem: str) -> None:
         if self._log_end_offset < self._recorded.flushed_end:
-            for opened in self._segments:
-                opened.close()
             raise CorruptLog(
                 segment.log_path,
                 segment.size_bytes,
@@ -213,41 +235,30 @@ class LogRecovery:
                 f"{problem}; the log was flushed up to offset {self._recorded.flushed_end}",
             )
 
-    def _check_end(self) -> None:
-        self._refuse_if_flushed(self._segments[-1], "the file ends here")
-        assert self._segments[-1].base_offset <= self._log_end_offset
+    # --- producers and epochs -------------------------------------------------------------------------------
 
-    # --- epochs and producers -------------------------------------------------------------------------------
+    def _load_producers(self, end_offset: int) -> None:
+        self._producers = producers_at(
+            self._disk, self._path, self._segments, end_offset, self._now_ms, self._producers.expiration_ms
+        )
 
-    def _load_epochs(self, first_scanned: int, log_start_offset: int) -> LeaderEpochs:
+    def _load_epochs(self, first_scanned: int) -> LeaderEpochs:
         """The epochs' checkpoint, completed from the heads of the batches that no sync is known to cover."""
-        epochs = LeaderEpochs.load(self._disk, self._path)
-        if epochs is None:
-            epochs = LeaderEpochs.empty(self._disk, self._path)
-            first_scanned = 0
-        before = epochs.entries
+        epochs = LeaderEpochs.load(self._disk, self._path) or LeaderEpochs.empty(self._disk, self._path)
         epochs.truncate_from_end(self._log_end_offset)
-        epochs.truncate_from_start(log_start_offset)
-        for head in self._heads(first_scanned):
-            latest = epochs.latest_epoch
-            if head[2] >= 0 and (latest is None or head[2] > latest):
-                epochs.assign(head[2], head[0])
+        latest = epochs.latest_epoch
+        # An empty checkpoint of a log that has batches was lost: then all of them are asked.
+        start_slot = 0 if latest is None else first_scanned
+        if start_slot < len(self._segments):
+            start_offset = self._segments[start_slot].base_offset
+            batch_heads = heads(self._segments, start_offset, self._log_end_offset)
+            epochs.assign_all(epoch_starts(batch_heads, -1 if latest is None else latest))
         return epochs
 
-    def _load_producers(self, first_scanned: int) -> ProducerStates:
-        """The newest snapshot that a sync covers, brought up to the log's end by the batches behind it."""
-        unclean_from = self._segments[first_scanned].base_offset if first_scanned < len(self._segments) else None
-        producers = ProducerStates.load(
-            self._disk, self._path, self._log_end_offset if unclean_from is None else unclean_from
-        )
-        from_slot = 0
-        return producers
 
-    def _heads(self, from_slot: int) -> Iterator[BatchTuple]:
-        """The heads of the batches from a segment on, in order."""
-        for segment in self._segments[from_slot:]:
-            scan = BatchScan(segment.open(), 0, segment.size_bytes, HEAD_CHUNK_BYTES)
-            for _, head in scan.heads():
-                yield head
-            if scan.problem is not None:
-                raise CorruptLog(segment.log_path, scan.position, segment.base_offset, scan.problem)
+def remove_stray_snapshots(disk: Disk, path: str, base_offsets: list[int], log_end_offset: int) -> None:
+    """Keep the snapshots at the segments' base offsets and at the log's end; clean shutdowns leave others behind."""
+    kept = {*base_offsets, log_end_offset}
+    for offset in snapshot_offsets_in(list(disk.list_directory(path))):
+        if offset not in kept:
+            disk.remove(f"{path}/{snapshot_file_name(offset)}")

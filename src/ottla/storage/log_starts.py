@@ -1,0 +1,51 @@
+"""Where each log of a directory starts: the `log-start-offset-checkpoint`, in memory and on disk.
+
+It must be durable before the files below a log's start go: after a crash a missing first file is damage unless the
+log is known to start behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.disk import Disk
+from ottla.storage.checkpoints import LOG_START_FILE, read_log_starts, write_log_starts
+
+
+class LogStarts:
+    """Starts above 0 by partition; also of logs that could not be opened, whose entries must not get lost."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        # Nobody knows the starts when the file is missing or damaged: then each log starts with what it has.
+        starts = read_log_starts(disk, directory) if disk.exists(f"{directory}/{LOG_START_FILE}") else None
+        self._is_known = starts is not None
+        self._starts: dict[TopicPartition, int] = starts or {}
+
+    def start_of(self, topic_partition: TopicPartition) -> int | None:
+        """Its first readable offset as recorded, None when that is not known."""
+        return self._starts.get(topic_partition, 0) if self._is_known else None
+
+    def set(self, topic_partition: TopicPartition, log_start_offset: int) -> None:
+        if log_start_offset > 0:
+            self._starts[topic_partition] = log_start_offset
+        else:
+            self._starts.pop(topic_partition, None)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Deleted logs: a log of the same name starts at 0.  Whether anything was known of them."""
+        forgotten = [self._starts.pop(topic_partition, None) for topic_partition in partitions]
+        return any(start is not None for start in forgotten)
+
+    def retain(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Forget all but these; whether the file must be written: for what was forgotten, or because it is new."""
+        kept = set(partitions)
+        gone = [topic_partition for topic_partition in self._starts if topic_partition not in kept]
+        return self.forget(gone) or not self._is_known
+
+    def write(self) -> None:
+        """Make the starts durable."""
+        write_log_starts(self._disk, self._directory, self._starts)
+        self._is_known = True
