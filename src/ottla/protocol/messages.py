@@ -16,7 +16,7 @@ from typing_extensions import Buffer
 
 from ottla.model.errors import WireError
 from ottla.protocol.api import API_VERSIONS, ApiKey, is_flexible
-from ottla.protocol.reader import read_message
+from ottla.protocol.reader import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, read_message
 from ottla.protocol.writer import write_message
 
 # The module below `schemas`, and the stem of its classes `...Request` and `...Response`.
@@ -52,13 +52,15 @@ def response_class(api: ApiKey) -> type:
 def decode_request(api: ApiKey, version: int, body: Buffer) -> object:
     """The request in `body`, an instance of `request_class(api)`; `WireError` for anything that is not one, whole."""
     _require_known(api, version)
-    return read_message(request_class(api), version, is_flexible(api, version), memoryview(body).cast("B"))
+    data = memoryview(body).cast("B")
+    return read_message(request_class(api), version, is_flexible(api, version), data, REQUEST_ELEMENTS_MAX)
 
 
 def decode_response(api: ApiKey, version: int, body: Buffer) -> object:
     """The response in `body`.  Records in it are views of `body`."""
     _require_known(api, version)
-    return read_message(response_class(api), version, is_flexible(api, version), memoryview(body).cast("B"))
+    data = memoryview(body).cast("B")
+    return read_message(response_class(api), version, is_flexible(api, version), data, RESPONSE_ELEMENTS_MAX)
 
 
 def encode_request(api: ApiKey, version: int, message: object) -> bytes:

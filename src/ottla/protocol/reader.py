@@ -1,8 +1,8 @@
 """Readers of message classes, compiled once for each class and version from its fields.
 
 Hostile bytes end in `WireError`: a count is compared with the bytes that are left (divided by the smallest element)
-before anything is taken for it, and the elements of one message with `ELEMENTS_MAX`, since an element costs some
-hundred bytes of memory and perhaps three on the wire.  Nesting is as deep as the classes, whatever the peer says.
+before anything is taken for it.  An element may have two bytes on the wire and costs some hundred in memory, so the
+elements of all arrays of a message together have a limit too.  Nesting is as deep as the classes, whatever a peer says.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ from ottla.protocol.primitives import (
 )
 from ottla.protocol.schema import METADATA_KEY, Kind, WireField
 
-# Elements of all arrays of one message together: as many partitions as a big cluster has, in three arrays each.
-ELEMENTS_MAX: Final = 1_000_000
+# Of one request, where anybody may connect: some 30 MB at the most.
+REQUEST_ELEMENTS_MAX: Final = 200_000
+# Of one response: Metadata of 300,000 partitions with their replicas.
+RESPONSE_ELEMENTS_MAX: Final = 3_000_000
+# Memory for each element, with what it holds besides text: an object of up to eight fields and its place in a list.
+ELEMENT_BYTES: Final = 250
 
 FIXED_SIZE_BYTES: Final = {Kind.INT8: 1, Kind.INT16: 2, Kind.INT32: 4, Kind.INT64: 8, Kind.BOOLEAN: 1}
 
@@ -35,25 +39,26 @@ FIXED_SIZE_BYTES: Final = {Kind.INT8: 1, Kind.INT16: 2, Kind.INT32: 4, Kind.INT6
 class Budget:
     """The elements that one message may still have."""
 
-    __slots__ = ("left",)
+    __slots__ = ("_elements_max", "_left")
 
-    def __init__(self, elements_count: int) -> None:
-        self.left = elements_count
+    def __init__(self, elements_max: int) -> None:
+        self._elements_max = elements_max
+        self._left = elements_max
 
     def take(self, count: int) -> None:
-        self.left -= count
-        if self.left < 0:
-            raise WireError(f"the message has more than {ELEMENTS_MAX} elements")
+        self._left -= count
+        if self._left < 0:
+            raise WireError(f"the message has more than {self._elements_max} elements")
 
 
 Reader = Callable[[memoryview, int, Budget], tuple[object, int]]
 _Step = Callable[[memoryview, int, Budget, list[object]], int]
 
 
-def read_message(message_class: type, version: int, flexible: bool, data: memoryview) -> object:
+def read_message(message_class: type, version: int, flexible: bool, data: memoryview, elements_max: int) -> object:
     """The message that fills `data` (a view of single bytes) from its first byte to its last."""
     try:
-        message, position = struct_reader(message_class, version, flexible)(data, 0, Budget(ELEMENTS_MAX))
+        message, position = struct_reader(message_class, version, flexible)(data, 0, Budget(elements_max))
     except struct.error:
         raise WireError(f"{message_class.__name__} v{version} ends early, after {len(data)} bytes") from None
     if position != len(data):

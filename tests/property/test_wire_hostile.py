@@ -1,0 +1,247 @@
+"""Bytes that a peer made up: every reader of every API and version ends in a value or in `WireError`, within bounds."""
+
+from __future__ import annotations
+
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ottla.model.errors import WireError
+from ottla.protocol.api import ApiKey
+from ottla.protocol.fetch import read_fetch
+from ottla.protocol.frame import read_request_header, read_response_header
+from ottla.protocol.messages import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    request_class,
+    response_class,
+)
+from ottla.protocol.primitives import write_uvarint
+from ottla.protocol.produce import read_produce
+from ottla.protocol.reader import ELEMENT_BYTES, REQUEST_ELEMENTS_MAX
+from ottla.protocol.schemas.metadata import MetadataRequestTopic
+from tests.property.wire_samples import sample
+from tests.property.wire_strategies import API_AND_VERSION, IDS, requests, responses
+
+EVERY_VERSION = pytest.mark.parametrize(("api", "version"), API_AND_VERSION, ids=IDS)
+FEW = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)  # fmt: skip
+
+# Counts and lengths that lie: int32, int16 and compact; huge, negative, and one more than null.
+LIES = [
+    struct.pack(">i", 2**31 - 1),
+    struct.pack(">i", -2),
+    struct.pack(">i", -(2**31)),
+    struct.pack(">h", 2**15 - 1),
+    struct.pack(">h", -2),
+    b"\xff\xff\xff\xff\x0f",
+    b"\xff\xff\xff\xff\x07",
+    b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+    b"\x00",
+]
+
+Read = Callable[[bytes], object]
+
+
+def readers(api: ApiKey, version: int, *, is_request: bool) -> list[Read]:
+    """Every function that reads such a body."""
+    if not is_request:
+        return [lambda body: decode_response(api, version, body)]
+    found: list[Read] = [lambda body: decode_request(api, version, body)]
+    if api is ApiKey.PRODUCE:
+        found.append(lambda body: read_produce_in_place(body, version))
+    if api is ApiKey.FETCH:
+        found.append(lambda body: read_fetch(bytearray(b"before" + body + b"after"), 6, 6 + len(body), version))
+    return found
+
+
+def read_produce_in_place(body: bytes, version: int) -> object:
+    before, end = 6, 6 + len(body)
+    request = read_produce(bytearray(b"before" + body + b"after" * 20), before, end, version)
+    for _, partitions in request.topics:
+        for _, records_position, records_end in partitions:
+            assert records_position == records_end == -1 or before <= records_position <= records_end <= end
+    return request
+
+
+def value_or_refusal(read: Read, body: bytes) -> None:
+    try:
+        read(body)
+    except WireError as refusal:
+        assert str(refusal)  # noqa: PT017 - what was wrong is told
+
+
+@st.composite
+def mutated(draw: st.DrawFn, body: bytes) -> bytes:
+    """One to three wounds: a cut, a lie over some bytes, bytes put in, bytes taken out, bits turned."""
+    for _ in range(draw(st.integers(1, 3))):
+        position = draw(st.integers(0, len(body)))
+        lie = draw(st.sampled_from(LIES) | st.binary(min_size=1, max_size=8))
+        kind = draw(st.integers(0, 4))
+        if kind == 0:
+            body = body[:position]
+        elif kind == 1:
+            body = body[:position] + lie + body[position + len(lie) :]
+        elif kind == 2:
+            body = body[:position] + lie + body[position:]
+        elif kind == 3:
+            body = body[:position] + body[position + len(lie) :]
+        else:
+            body = (
+                body[:position]
+                + bytes(b ^ draw(st.integers(1, 255)) for b in body[position : position + 1])
+                + (body[position + 1 :])
+            )
+    return body
+
+
+@EVERY_VERSION
+@FEW
+@given(data=st.data())
+def test_mutated_request_is_read_or_refused(api: ApiKey, version: int, data: st.DataObject) -> None:
+    body = data.draw(mutated(encode_request(api, version, data.draw(requests(api, version)))))
+    for read in readers(api, version, is_request=True):
+        value_or_refusal(read, body)
+
+
+@EVERY_VERSION
+@FEW
+@given(data=st.data())
+def test_mutated_response_is_read_or_refused(api: ApiKey, version: int, data: st.DataObject) -> None:
+    body = data.draw(mutated(encode_response(api, version, data.draw(responses(api, version)))))
+    for read in readers(api, version, is_request=False):
+        value_or_refusal(read, body)
+
+
+@EVERY_VERSION
+@FEW
+@given(body=st.binary(max_size=200))
+def test_noise_is_read_or_refused(api: ApiKey, version: int, body: bytes) -> None:
+    for is_request in (True, False):
+        for read in readers(api, version, is_request=is_request):
+            value_or_refusal(read, body)
+
+
+@EVERY_VERSION
+def test_every_cut_of_a_message_is_refused(api: ApiKey, version: int) -> None:
+    bodies = [
+        (True, encode_request(api, version, sample(request_class(api), version))),
+        (False, encode_response(api, version, sample(response_class(api), version))),
+    ]
+    for is_request, body in bodies:
+        for read in readers(api, version, is_request=is_request):
+            read(body)
+            for length in range(len(body)):
+                with pytest.raises(WireError):
+                    read(body[:length])
+            with pytest.raises(WireError, match="behind its end"):
+                read(body + b"\x00")
+
+
+@EVERY_VERSION
+def test_lying_counts_cost_neither_memory_nor_time(api: ApiKey, version: int) -> None:
+    """Each count, length and number of a message in turn is overwritten by every lie."""
+    bodies = [
+        (True, encode_request(api, version, sample(request_class(api), version))),
+        (False, encode_response(api, version, sample(response_class(api), version))),
+    ]
+    started = time.perf_counter()
+    tracemalloc.start()
+    try:
+        for is_request, body in bodies:
+            for read in readers(api, version, is_request=is_request):
+                for position in range(len(body)):
+                    for lie in LIES:
+                        value_or_refusal(read, body[:position] + lie + body[position + len(lie) :])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
+    assert time.perf_counter() - started < 20
+
+
+def flexible_names(count: int) -> bytes:
+    """A DeleteTopics v4 body with this many empty names: one byte each."""
+    body = bytearray()
+    write_uvarint(body, count + 1)
+    return bytes(body) + b"\x01" * count + b"\x00\x00\x00\x00" + b"\x00"
+
+
+def test_request_with_too_many_elements_is_refused_before_they_are_made() -> None:
+    body = flexible_names(REQUEST_ELEMENTS_MAX + 1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match=f"more than {REQUEST_ELEMENTS_MAX} elements"):
+            decode_request(ApiKey.DELETE_TOPICS, 4, body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 16
+
+
+def test_produce_with_too_many_partitions_is_refused() -> None:
+    count = 200_001
+    body = struct.pack(">hhiih1si", -1, -1, 1000, 1, 1, b"t", count) + struct.pack(">ii", 0, -1) * count
+    with pytest.raises(WireError, match="more than 200000 partitions"):
+        read_produce(bytearray(body), 0, len(body), 7)
+
+
+WITH_ARRAYS = [
+    (api, version)
+    for api, version in API_AND_VERSION
+    if api not in (ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_CLUSTER)
+]
+
+
+@pytest.mark.parametrize(("api", "version"), WITH_ARRAYS)
+def test_memory_of_a_request_is_bounded_by_its_elements(api: ApiKey, version: int) -> None:
+    """Ten thousand of the cheapest elements in the outermost array: what they cost is what the limit counts on."""
+    request = sample(request_class(api), version)
+    arrays = [name for name in request.__slots__ if isinstance(getattr(request, name), list) and getattr(request, name)]  # type: ignore[attr-defined]
+    name = arrays[0]
+    setattr(request, name, [cheapest(getattr(request, name)[0])] * 10_000)
+    body = encode_request(api, version, request)
+    decode_request(api, version, encode_request(api, version, sample(request_class(api), version)))
+    tracemalloc.start()
+    try:
+        decode_request(api, version, body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < ELEMENT_BYTES * 10_000 + len(body)
+
+
+def cheapest(element: object) -> object:
+    """An element of the same kind with nothing in it."""
+    if isinstance(element, str):
+        return ""
+    empty: object = type(element)()
+    if isinstance(empty, MetadataRequestTopic):
+        empty.name = ""  # null is for later versions
+    return empty
+
+
+@FEW
+@given(data=st.binary(max_size=60), before=st.integers(0, 4))
+def test_headers_of_noise_are_read_or_refused(data: bytes, before: int) -> None:
+    buffer = bytearray(b"\x01" * before + data + b"\x01" * 40)
+    end = before + len(data)
+    try:
+        header = read_request_header(buffer, before, end)
+        assert before + 10 <= header.body_position <= end
+    except WireError:
+        pass
+    for api, version in API_AND_VERSION:
+        try:
+            _, position = read_response_header(api, version, buffer, before, end)
+            assert before + 4 <= position <= end
+        except WireError:
+            pass
