@@ -1,0 +1,281 @@
+"""Produce: errors per partition, and answers that wait for the stable end."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.broker.connection import Connection
+from ottla.broker.handlers.produce import ProduceHandler
+from ottla.broker.partition import Partition
+from ottla.broker.partition_table import PartitionTable
+from ottla.broker.ready_connections import ReadyConnections
+from ottla.broker.receive_budget import ReceiveBudget
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
+from ottla.protocol.frame import request_frame
+from ottla.protocol.messages import decode_response, encode_request
+from ottla.protocol.schemas.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.records.builder import BatchBuilder
+from ottla.records.header import HEADER
+from ottla.storage.errors import DiskFull
+from ottla.storage.log_config import LogConfig
+from tests.unit.broker.served_log import ServedLog
+from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
+
+NOW_MS = 1_700_000_000_000
+
+
+class FixedClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+
+class Served:
+    """A produce handler over logs in memory, and a client's end of one connection."""
+
+    def __init__(self) -> None:
+        self.loop = TurnedLoop()
+        self.table = PartitionTable()
+        self.logs: dict[tuple[str, int], ServedLog] = {}
+        self.pokes = 0
+        ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that it uses
+        self.handler = ProduceHandler(self.table, ready, FixedClock(), self._poke)
+        self.client, server = connected_pair()
+        self.connection = Connection(
+            server,
+            self.loop,  # type: ignore[arg-type]  # as above
+            self,
+            ReceiveBudget(1 << 20),
+            1 << 20,
+            lambda _: None,
+        )
+        self.version = 7
+
+    def _poke(self) -> None:
+        self.pokes += 1
+
+    def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+        _, version, correlation_id, name_length = struct.unpack_from(">hhih", view, position)
+        self.handler.handle(connection, view, position + 10 + name_length, end, version, correlation_id)
+
+    def add(self, name: str, index: int, config: LogConfig | None = None) -> ServedLog:
+        log = self.logs[name, index] = ServedLog(name, index, config=config)
+        self.table.add(Partition(log, 0))  # type: ignore[arg-type]  # what a partition uses of a log
+        return log
+
+    def send(self, *wanted: tuple[str, int, bytes], acks: int = -1, timeout_ms: int = 1_000) -> None:
+        topics = [TopicProduceData(name, [PartitionProduceData(index, records)]) for name, index, records in wanted]
+        request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
+        body = encode_request(ApiKey.PRODUCE, self.version, request)
+        self.client.send(request_frame(ApiKey.PRODUCE, self.version, 9, "test", body))
+        self.loop.turn()
+
+    def answers(self) -> list[ProduceResponse]:
+        self.loop.turn()
+        try:
+            data = self.client.recv(1 << 20)
+        except BlockingIOError:
+            return []
+        found = []
+        while data:
+            (length,) = struct.unpack_from(">i", data)
+            response = decode_response(ApiKey.PRODUCE, self.version, data[8 : 4 + length])
+            assert isinstance(response, ProduceResponse)
+            found.append(response)
+            data = data[4 + length :]
+        return found
+
+    def codes(self) -> list[tuple[ErrorCode, int]]:
+        """Error and base offset of every partition that was answered since the last call."""
+        return [
+            (ErrorCode(partition.error_code), partition.base_offset)
+            for response in self.answers()
+            for topic in response.responses
+            for partition in topic.partition_responses
+        ]
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    made = Served()
+    yield made
+    made.connection.close("the test ended")
+    made.client.close()
+
+
+def batch(records_count: int = 1, timestamp_ms: int = NOW_MS, **options: int) -> bytes:
+    builder = BatchBuilder()
+    for _ in range(records_count):
+        builder.append(timestamp_ms, None, b"value")
+    return bytes(builder.build(**options))  # type: ignore[arg-type]  # passed on as they are
+
+
+def test_produce_is_answered_only_when_its_batch_is_below_the_stable_end(served: Served) -> None:
+    log = served.add("t", 0)
+    served.send(("t", 0, batch(3)))
+    assert served.codes() == []
+    assert served.pokes == 1
+    log.become_stable(2)
+    assert served.codes() == []
+    log.become_stable(3)
+    assert served.codes() == [(ErrorCode.NONE, 0)]
+
+
+def test_several_produces_are_released_by_one_flush_in_their_order(served: Served) -> None:
+    log = served.add("t", 0)
+    for _ in range(3):
+        served.send(("t", 0, batch(2)))
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 2), (ErrorCode.NONE, 4)]
+
+
+def test_produce_to_two_partitions_waits_for_both(served: Served) -> None:
+    first, second = served.add("a", 0), served.add("b", 0)
+    served.send(("a", 0, batch()), ("b", 0, batch()))
+    second.become_stable()
+    assert served.codes() == []
+    first.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 0)]
+
+
+def test_errors_are_per_partition_and_do_not_hold_the_others_back(served: Served) -> None:
+    log = served.add("t", 0)
+    served.send(("t", 0, batch()), ("t", 5, batch()), ("unknown", 0, batch()))
+    log.become_stable()
+    unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert served.codes() == [(ErrorCode.NONE, 0), unknown, unknown]
+
+
+def test_request_with_errors_only_is_answered_at_once(served: Served) -> None:
+    served.send(("unknown", 0, batch()))
+    assert served.codes() == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+
+
+def test_partition_whose_log_could_not_be_opened_gives_its_own_error(served: Served) -> None:
+    served.table.add_failed(TopicPartition("t", 0), ErrorCode.KAFKA_STORAGE_ERROR)
+    served.send(("t", 0, batch()))
+    assert served.codes() == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+
+
+def test_full_disk_refuses_the_batch_and_the_next_one_is_taken_when_there_is_room(served: Served) -> None:
+    log = served.add("t", 0)
+    log.failure = DiskFull("no room")
+    served.send(("t", 0, batch()))
+    assert served.codes() == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+    log.failure = None
+    served.send(("t", 0, batch()))
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0)]
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_unknown_acks_are_refused(served: Served, acks: int) -> None:
+    log = served.add("t", 0)
+    served.send(("t", 0, batch()), acks=acks)
+    assert served.codes() == [(ErrorCode.INVALID_REQUIRED_ACKS, -1)]
+    assert log.batches == []
+
+
+def test_nothing_is_answered_when_acks_is_zero(served: Served) -> None:
+    log = served.add("t", 0)
+    served.send(("t", 0, batch()), acks=0)
+    log.become_stable()
+    assert served.answers() == []
+    assert len(log.batches) == 1
+    assert not served.connection.is_closed
+
+
+def test_error_closes_the_connection_when_acks_is_zero(served: Served) -> None:
+    served.send(("unknown", 0, batch()), acks=0)
+    assert served.connection.is_closed
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in served.connection.closed_reason
+
+
+@pytest.mark.parametrize("records", [b"", b"short", batch() + batch()])
+def test_anything_but_one_batch_is_refused(served: Served, records: bytes) -> None:
+    served.add("t", 0)
+    served.send(("t", 0, records))
+    assert served.codes() == [(ErrorCode.INVALID_RECORD, -1)]
+
+
+def test_batch_above_the_topics_limit_is_refused(served: Served) -> None:
+    served.add("t", 0, LogConfig(max_message_bytes=100))
+    served.send(("t", 0, batch(10)))
+    assert served.codes() == [(ErrorCode.MESSAGE_TOO_LARGE, -1)]
+
+
+def test_batch_from_the_far_future_is_refused(served: Served) -> None:
+    served.add("t", 0)
+    served.send(("t", 0, batch(timestamp_ms=NOW_MS + 3_600_001)))
+    assert served.codes() == [(ErrorCode.INVALID_TIMESTAMP, -1)]
+
+
+def test_batch_older_than_the_topic_allows_is_refused(served: Served) -> None:
+    served.add("t", 0, LogConfig(message_timestamp_before_max_ms=1_000))
+    served.send(("t", 0, batch(timestamp_ms=NOW_MS - 1_001)))
+    assert served.codes() == [(ErrorCode.INVALID_TIMESTAMP, -1)]
+
+
+def test_acks_all_is_refused_when_the_topic_wants_more_replicas_than_there_are(served: Served) -> None:
+    log = served.add("t", 0, LogConfig(min_insync_replicas=2))
+    served.send(("t", 0, batch()), acks=-1)
+    assert served.codes() == [(ErrorCode.NOT_ENOUGH_REPLICAS, -1)]
+    served.send(("t", 0, batch()), acks=1)
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0)]
+
+
+def test_batch_gets_the_brokers_time_when_the_topic_asks_for_it(served: Served) -> None:
+    log = served.add("t", 0, LogConfig(message_timestamp_type="LogAppendTime"))
+    served.send(("t", 0, batch(timestamp_ms=5)))
+    log.become_stable()
+    (response,) = served.answers()
+    assert response.responses[0].partition_responses[0].log_append_time_ms == NOW_MS
+    stored = log.batches[0][1]
+    header = HEADER.unpack_from(stored)
+    assert header[5] & 0x08
+    assert header[7:9] == (5, NOW_MS)
+
+
+def test_late_produce_is_told_that_it_timed_out_and_its_flush_answers_nobody(served: Served) -> None:
+    log = served.add("t", 0)
+    served.send(("t", 0, batch()), timeout_ms=500)
+    partition = served.table.find("t", 0)
+    assert partition is not None
+    partition.expire_late(NOW_MS + 499)
+    assert served.codes() == []
+    partition.expire_late(NOW_MS + 500)
+    assert served.codes() == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
+    log.become_stable()
+    assert served.codes() == []
+
+
+def test_waiting_produce_is_told_when_the_log_directory_fails(served: Served) -> None:
+    served.add("t", 0)
+    served.send(("t", 0, batch()))
+    partition = served.table.find("t", 0)
+    assert partition is not None
+    partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert served.codes() == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+
+
+def test_flush_for_a_client_that_went_away_is_harmless(served: Served) -> None:
+    log = served.add("t", 0)
+    served.send(("t", 0, batch()))
+    served.client.close()
+    served.loop.turn()
+    assert served.connection.is_closed
+    log.become_stable()
+    served.loop.turn()

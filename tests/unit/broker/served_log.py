@@ -1,0 +1,64 @@
+"""A log as handlers see it, in memory: appends, a stable end that the test moves, reads as file runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.disk import File, FileRun
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.errors import StorageError
+from ottla.storage.log_config import LogConfig
+
+
+class ServedLog:
+    """What a `Partition` uses of a log; one batch is one read."""
+
+    def __init__(self, name: str, index: int, *, config: LogConfig | None = None) -> None:
+        self.topic_partition = TopicPartition(name, index)
+        self.topic_id = UUID(int=1)
+        self.config = config or LogConfig()
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.stable_end = 0
+        self.leader_epoch = 0
+        self.on_stable: Callable[[ServedLog], None] | None = None
+        self.failure: StorageError | None = None
+        self.batches: list[tuple[int, bytes]] = []
+        # Never read: runs carry their length, and tests look at that.
+        self._file: File = PosixDisk().open("/dev/null", read_only=True)
+
+    def append(self, batch: memoryview, header: tuple[int, ...], now_ms: int) -> int:
+        if self.failure is not None:
+            raise self.failure
+        base_offset = self.log_end_offset
+        self.batches.append((base_offset, bytes(batch)))
+        self.log_end_offset += header[6] + 1
+        return base_offset
+
+    def become_stable(self, end: int | None = None) -> None:
+        self.stable_end = self.log_end_offset if end is None else end
+        assert self.on_stable is not None
+        self.on_stable(self)
+
+    def read(
+        self, start_offset: int, limit_offset: int, size_bytes_max: int, *, whole_first_batch: bool
+    ) -> FileRun | None:
+        ends = [base for base, _ in self.batches[1:]] + [self.log_end_offset]
+        sizes = [
+            len(batch)
+            for (_, batch), end in zip(self.batches, ends, strict=True)
+            if end > start_offset and end <= limit_offset
+        ]
+        if not sizes:
+            return None
+        length = min(sum(sizes), size_bytes_max)
+        if length < sizes[0]:
+            if not whole_first_batch:
+                return None
+            length = sizes[0]
+        return FileRun(self._file, 0, length)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        return (min(epoch, self.leader_epoch), self.log_end_offset)
