@@ -1,0 +1,178 @@
+"""What a device may hold after a power loss, given what was synced and what was not.
+
+The rules are those of POSIX, weaker than any one file system's: a synced file is whole; of everything written since,
+each write may be there, missing, there in part, and later ones without earlier ones; a file may be longer than
+its data (zeros).  A name is durable only after a sync of its directory; one rename is never half done.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Final
+
+from ottla.testing.disk_nodes import (
+    Change,
+    DirectoryChange,
+    DirectoryNode,
+    FileNode,
+    Node,
+    Resize,
+    Write,
+    apply_change,
+)
+
+SECTOR_BYTES: Final = 512
+
+
+class Survival(Enum):
+    """Which of the unsynced changes a power loss keeps."""
+
+    NOTHING = "nothing"
+    EVERYTHING = "everything"
+    PREFIX = "prefix"  # the first of them in order, the next one torn
+    SUBSET = "subset"  # each one kept, lost or torn, whatever became of the others
+    SECTORS = "sectors"  # each sector, and the size, as it was at some moment since the sync
+
+
+def surviving_content(node: FileNode, rng: random.Random, survival: Survival | None) -> bytes:
+    """A legal content of the file after a power loss; `survival` is drawn from `rng` when None."""
+    if not node.changes:
+        return bytes(node.durable)
+    chosen = rng.choice(list(Survival)) if survival is None else survival
+    return bytes(_SURVIVORS[chosen](node.durable, node.changes, rng))
+
+
+def _nothing(durable: bytearray, changes: list[Change], rng: random.Random) -> bytearray:
+    return durable
+
+
+def _everything(durable: bytearray, changes: list[Change], rng: random.Random) -> bytearray:
+    return _with_changes(durable, changes)
+
+
+def _prefix(durable: bytearray, changes: list[Change], rng: random.Random) -> bytearray:
+    kept_count = rng.randrange(len(changes) + 1)
+    kept = changes[:kept_count]
+    if kept_count < len(changes) and rng.random() < 0.5:
+        kept = [*kept, _torn(changes[kept_count], rng)]
+    return _with_changes(durable, kept)
+
+
+def _subset(durable: bytearray, changes: list[Change], rng: random.Random) -> bytearray:
+    kept: list[Change] = []
+    for change in changes:
+        fate = rng.random()
+        if fate < 0.4:
+            kept.append(change)
+        elif fate < 0.6:
+            kept.append(_torn(change, rng))
+    return _with_changes(durable, kept)
+
+
+def _with_changes(durable: bytearray, changes: list[Change]) -> bytearray:
+    content = bytearray(durable)
+    for change in changes:
+        apply_change(content, change)
+    return content
+
+
+def _torn(change: Change, rng: random.Random) -> Change:
+    """A part of a write: cut at a sector or at any byte, its beginning or its end, or only the room that it takes."""
+    if isinstance(change, Resize):
+        return change
+    data = change.data
+    at = rng.randrange(len(data) + 1)
+    if rng.random() < 0.5:
+        at = max(0, min(len(data), (change.position + at) // SECTOR_BYTES * SECTOR_BYTES - change.position))
+    kind = rng.randrange(3)
+    if kind == 0:
+        return Write(change.position, data[:at])
+    if kind == 1:
+        return Write(change.position, bytes(at) + data[at:])
+    return Write(change.position, data[:at] + bytes(len(data) - at))
+
+
+def _sectors(durable: bytearray, changes: list[Change], rng: random.Random) -> bytearray:
+    content = bytearray(durable)
+    sizes = [len(content)]
+    versions: dict[int, list[bytes]] = {}
+    for change in changes:
+        touched = list(_touched_sectors(change, len(content)))
+        for sector in touched:
+            versions.setdefault(sector, [_sector_of(content, sector)])
+        apply_change(content, change)
+        sizes.append(len(content))
+        for sector in touched:
+            versions[sector].append(_sector_of(content, sector))
+    size = rng.choice(sizes)
+    result = bytearray(durable[:size].ljust(size, b"\0"))
+    for sector, choices in versions.items():
+        at = sector * SECTOR_BYTES
+        room = min(SECTOR_BYTES, size - at)
+        if room > 0:
+            result[at : at + room] = rng.choice(choices)[:room].ljust(room, b"\0")
+    return result
+
+
+def _touched_sectors(change: Change, size_bytes: int) -> range:
+    if isinstance(change, Write):
+        start, end = min(change.position, size_bytes), change.position + len(change.data)
+    else:
+        start, end = sorted((change.length_bytes, size_bytes))
+    return range(start // SECTOR_BYTES, -(-end // SECTOR_BYTES))
+
+
+def _sector_of(content: bytearray, sector: int) -> bytes:
+    return bytes(content[sector * SECTOR_BYTES : (sector + 1) * SECTOR_BYTES])
+
+
+_SURVIVORS: Final[dict[Survival, Callable[[bytearray, list[Change], random.Random], bytearray]]] = {
+    Survival.NOTHING: _nothing,
+    Survival.EVERYTHING: _everything,
+    Survival.PREFIX: _prefix,
+    Survival.SUBSET: _subset,
+    Survival.SECTORS: _sectors,
+}
+
+
+def surviving_tree(
+    root: DirectoryNode, changes: list[DirectoryChange], rng: random.Random, survival: Survival | None
+) -> DirectoryNode:
+    """The directories and files after a power loss, as new nodes without anything unsynced."""
+    entries_of: dict[int, dict[str, Node]] = {}
+    for change in _surviving_changes(changes, rng, survival):
+        for entry in change:
+            entries = entries_of.setdefault(id(entry.directory), dict(entry.directory.durable))
+            entry.apply_to(entries)
+    copies: dict[int, Node] = {}
+
+    def copy_of(node: Node) -> Node:
+        if id(node) in copies:
+            return copies[id(node)]
+        if isinstance(node, FileNode):
+            copies[id(node)] = copied_file = FileNode(surviving_content(node, rng, survival))
+            return copied_file
+        copies[id(node)] = copied = DirectoryNode()
+        entries = entries_of.get(id(node), node.durable)
+        copied.entries = {name: copy_of(child) for name, child in sorted(entries.items())}
+        copied.durable = dict(copied.entries)
+        return copied
+
+    copied_root = copy_of(root)
+    assert isinstance(copied_root, DirectoryNode)
+    return copied_root
+
+
+def _surviving_changes(
+    changes: list[DirectoryChange], rng: random.Random, survival: Survival | None
+) -> Iterator[DirectoryChange]:
+    chosen = rng.choice(list(Survival)) if survival is None else survival
+    if chosen is Survival.EVERYTHING:
+        yield from changes
+    elif chosen is Survival.PREFIX:
+        yield from changes[: rng.randrange(len(changes) + 1)]
+    elif chosen is not Survival.NOTHING:
+        # No tearing here: an entry is there or it is not.
+        yield from (change for change in changes if rng.random() < 0.5)

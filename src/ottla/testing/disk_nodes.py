@@ -1,0 +1,114 @@
+"""What a `MemoryDisk` consists of: files and directories, each as programs see it and as the device surely holds it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Write(NamedTuple):
+    """Bytes written at a position, since the file's last sync."""
+
+    position: int
+    data: bytes
+
+
+class Resize(NamedTuple):
+    """A file cut or made longer with zeros, since its last sync."""
+
+    length_bytes: int
+
+
+Change = Write | Resize
+
+
+def apply_change(content: bytearray, change: Change) -> None:
+    """Do to `content` what the change did to its file."""
+    if isinstance(change, Write):
+        end = change.position + len(change.data)
+        if len(content) < change.position:
+            content.extend(bytes(change.position - len(content)))
+        content[change.position : end] = change.data
+    elif change.length_bytes < len(content):
+        del content[change.length_bytes :]
+    else:
+        content.extend(bytes(change.length_bytes - len(content)))
+
+
+class FileNode:
+    """A file without its names.
+
+    `content` is what reads give (the page cache); `durable` is what the device holds for sure; `changes` are what
+    lies between, oldest first: a power loss keeps any part of them.
+    """
+
+    __slots__ = ("changes", "content", "durable")
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.content = bytearray(content)
+        self.durable = bytearray(content)
+        self.changes: list[Change] = []
+
+    def change(self, change: Change) -> None:
+        apply_change(self.content, change)
+        self.changes.append(change)
+
+    def sync(self) -> None:
+        for change in self.changes:
+            apply_change(self.durable, change)
+        self.changes.clear()
+
+    def forget_changes(self) -> None:
+        """What the kernel does when a sync fails: the pages count as clean, and no later sync writes them."""
+        self.changes.clear()
+
+
+class DirectoryNode:
+    """A directory: its entries as programs see them, and those that are durable."""
+
+    __slots__ = ("durable", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+
+
+Node = FileNode | DirectoryNode
+
+
+class EntryChange(NamedTuple):
+    """In `directory`, `name` now means `node`, or nothing (None)."""
+
+    directory: DirectoryNode
+    name: str
+    node: Node | None
+
+    def apply_to(self, entries: dict[str, Node]) -> None:
+        if self.node is None:
+            entries.pop(self.name, None)
+        else:
+            entries[self.name] = self.node
+
+
+# One create, remove or rename: it survives a power loss as a whole or not at all.
+DirectoryChange = tuple[EntryChange, ...]
+
+
+def sync_directory_changes(changes: list[DirectoryChange], directory: DirectoryNode) -> list[DirectoryChange]:
+    """Make the entries of one directory durable; the changes that remain undecided are returned.
+
+    A rename out of the directory is durable in the other directory too, and then so is what happened there before.
+    """
+    reached: set[int] = {id(directory)}
+    remaining: list[DirectoryChange] = []
+    durable: list[DirectoryChange] = []
+    for change in reversed(changes):
+        if any(id(entry.directory) in reached for entry in change):
+            reached.update(id(entry.directory) for entry in change)
+            durable.append(change)
+        else:
+            remaining.append(change)
+    for change in reversed(durable):
+        for entry in change:
+            entry.apply_to(entry.directory.durable)
+    remaining.reverse()
+    return remaining

@@ -1,0 +1,371 @@
+"""A disk in memory that knows what was synced: for tests of what is left after a crash, and of failing disks.
+
+    disk = MemoryDisk()
+    ...                                    # use it as the real one
+    after = disk.crash(random.Random(7))   # a power loss: a state that POSIX allows, chosen by the seed
+    after = disk.kill()                    # only the process died: the page cache is whole
+    disk.faults.fail("sync", error=errno.EIO, nth=3)
+    disk.room_bytes = 1_000_000            # a full disk: short writes, then ENOSPC
+
+`crash` and `kill` give a new disk and leave this one as it is, so a test can look at every moment of one run:
+`on_operation` is called before each operation that changes or syncs something.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from typing_extensions import Buffer
+
+from ottla.testing.disk_crash import Survival, surviving_tree
+from ottla.testing.disk_faults import DiskFaults, Operation, OperationKind
+from ottla.testing.disk_nodes import (
+    DirectoryChange,
+    DirectoryNode,
+    EntryChange,
+    FileNode,
+    Node,
+    Resize,
+    Write,
+    sync_directory_changes,
+)
+
+__all__ = ["MemoryDisk", "MemoryFile", "Operation", "Survival"]
+
+# What `free_bytes` says of a disk without a limit.
+_ENDLESS_BYTES: Final = 2**50
+_SEND_BYTES_MAX: Final = 256 * 1024
+
+
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)
+
+
+class MemoryFile:
+    """An open file of a `MemoryDisk`; it outlives its name, as on POSIX."""
+
+    __slots__ = ("_disk", "_is_open", "_is_read_only", "_node", "_path")
+
+    def __init__(self, disk: MemoryDisk, node: FileNode, path: str, is_read_only: bool) -> None:
+        self._disk = disk
+        self._node = node
+        self._path = path
+        self._is_read_only = is_read_only
+        self._is_open = True
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size_bytes(self) -> int:
+        return len(self._opened().content)
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        taken = bytes(data)
+        with self._disk.lock:
+            node = self._writable()
+            taken_bytes_max = self._disk.begin("write", self._path, position, len(taken))
+            if taken_bytes_max is not None:
+                taken = taken[:taken_bytes_max]
+            taken = taken[: self._disk.writable_bytes(node, self._path, position, len(taken))]
+            if taken:
+                node.change(Write(position, taken))
+            return len(taken)
+
+    def read_at(self, position: int, length_bytes: int) -> bytes:
+        with self._disk.lock:
+            node = self._opened()
+            self._disk.begin("read", self._path, position, length_bytes)
+            return bytes(node.content[position : position + length_bytes])
+
+    def truncate(self, length_bytes: int) -> None:
+        with self._disk.lock:
+            node = self._writable()
+            self._disk.begin("truncate", self._path, 0, length_bytes)
+            node.change(Resize(length_bytes))
+
+    def allocate(self, length_bytes: int) -> None:
+        with self._disk.lock:
+            node = self._writable()
+            self._disk.begin("allocate", self._path, 0, length_bytes)
+            missing_bytes = length_bytes - len(node.content)
+            if missing_bytes > self._disk.free_bytes(self._path):
+                raise _error(errno.ENOSPC, self._path)
+            if missing_bytes > 0:
+                node.change(Resize(length_bytes))
+
+    def sync_data(self) -> None:
+        with self._disk.lock:
+            node = self._opened()
+            self._disk.sync_nodes("sync", self._path, [node])
+
+    def send_to(self, peer: socket.socket, position: int, length_bytes: int) -> int:
+        data = self.read_at(position, min(length_bytes, _SEND_BYTES_MAX))
+        return peer.send(data) if data else 0
+
+    def close(self) -> None:
+        self._is_open = False
+
+    def _opened(self) -> FileNode:
+        if not self._is_open:
+            raise _error(errno.EBADF, self._path)
+        return self._node
+
+    def _writable(self) -> FileNode:
+        if self._is_read_only:
+            raise _error(errno.EBADF, self._path)
+        return self._opened()
+
+
+class MemoryDisk:
+    """A whole file system.  Paths are absolute or relative to its root; `/`, `.` and the empty path are the root.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self.faults = DiskFaults()
+        # What changed or synced something, in order; reads are not kept.
+        self.operations: list[Operation] = []
+        self.on_operation: Callable[[Operation], None] | None = None
+        # The most bytes that all files together may have; None: no limit.
+        self.room_bytes: int | None = None
+        # A disk that lies: syncs return, and nothing was synced.
+        self.ignores_syncs = False
+        self.lock: Final = threading.RLock()
+        self._root = DirectoryNode()
+        self._directory_changes: list[DirectoryChange] = []
+
+    # --- what is left ---------------------------------------------------------------------------------------
+
+    def crash(self, rng: random.Random, survival: Survival | None = None) -> MemoryDisk:
+        """The disk after a power loss: everything synced, and of the rest what `survival` says.
+
+        Without `survival` each file, and the directories, get one drawn from `rng`.
+        """
+        with self.lock:
+            after = MemoryDisk()
+            after._root = surviving_tree(self._root, self._directory_changes, rng, survival)
+            return after
+
+    def kill(self) -> MemoryDisk:
+        """The disk as the next process finds it after this one died: nothing is lost, what was unsynced still is."""
+        with self.lock:
+            after = MemoryDisk()
+            after._root, after._directory_changes = copy.deepcopy((self._root, self._directory_changes))
+            return after
+
+    def files(self) -> dict[str, bytes]:
+        """The content of every file by its path, as programs see it now."""
+        with self.lock:
+            return dict(_files_below(self._root, ""))
+
+    # --- for open files -------------------------------------------------------------------------------------
+
+    def begin(self, kind: OperationKind, path: str, position: int = 0, length_bytes: int = 0) -> int | None:
+        """Every operation passes here first; raises what is planned, gives the bytes that a write may take."""
+        operation = Operation(kind, path, position, length_bytes)
+        if kind not in {"read", "open"}:
+            if self.on_operation is not None:
+                self.on_operation(operation)
+            self.operations.append(operation)
+        if position < 0 or length_bytes < 0:
+            raise _error(errno.EINVAL, path)
+        return self.faults.strike(operation)
+
+    def writable_bytes(self, node: FileNode, path: str, position: int, length_bytes: int) -> int:
+        """How much of a write there is room for; raises ENOSPC when there is none."""
+        growth = position + length_bytes - len(node.content)
+        lacking = growth - self.free_bytes(path)
+        if lacking <= 0 or growth <= 0:
+            return length_bytes
+        if lacking >= length_bytes:
+            raise _error(errno.ENOSPC, path)
+        return length_bytes - lacking
+
+    def sync_nodes(self, kind: OperationKind, path: str, nodes: Sequence[FileNode]) -> None:
+        """Make files durable; when the sync fails, what they had unsynced is never written by a later one."""
+        try:
+            self.begin(kind, path)
+        except OSError:
+            for node in nodes:
+                node.forget_changes()
+            raise
+        if not self.ignores_syncs:
+            for node in nodes:
+                node.sync()
+
+    # --- Disk -----------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        with self.lock:
+            directory, name = self._parent(path)
+            node = directory.entries.get(name)
+            if isinstance(node, DirectoryNode):
+                raise _error(errno.EISDIR, path)
+            if node is None:
+                if not create:
+                    raise _error(errno.ENOENT, path)
+                self.begin("create", path)
+                node = FileNode()
+                self._change(EntryChange(directory, name, node))
+            else:
+                self.begin("open", path)
+            return MemoryFile(self, node, path, read_only)
+
+    def exists(self, path: str) -> bool:
+        with self.lock:
+            return self._find(path) is not None
+
+    def file_size_bytes(self, path: str) -> int:
+        with self.lock:
+            node = self._existing(path)
+            return len(node.content) if isinstance(node, FileNode) else 0
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        with self.lock:
+            return sorted(self._directory(path).entries)
+
+    def is_directory(self, path: str) -> bool:
+        with self.lock:
+            return isinstance(self._find(path), DirectoryNode)
+
+    def make_directory(self, path: str) -> None:
+        with self.lock:
+            if self._find(path) is not None:
+                return
+            directory, name = self._parent(path)
+            self.begin("make_directory", path)
+            self._change(EntryChange(directory, name, DirectoryNode()))
+
+    def rename(self, source: str, target: str) -> None:
+        with self.lock:
+            node = self._existing(source)
+            source_directory, source_name = self._parent(source)
+            target_directory, target_name = self._parent(target)
+            replaced = target_directory.entries.get(target_name)
+            if replaced is node:
+                return
+            if isinstance(replaced, DirectoryNode):
+                if isinstance(node, FileNode):
+                    raise _error(errno.EISDIR, target)
+                if replaced.entries:
+                    raise _error(errno.ENOTEMPTY, target)
+            elif replaced is not None and isinstance(node, DirectoryNode):
+                raise _error(errno.ENOTDIR, target)
+            self.begin("rename", f"{source} -> {target}")
+            self._change(
+                EntryChange(source_directory, source_name, None), EntryChange(target_directory, target_name, node)
+            )
+
+    def remove(self, path: str) -> None:
+        with self.lock:
+            if isinstance(self._existing(path), DirectoryNode):
+                raise _error(errno.EISDIR, path)
+            self.begin("remove", path)
+            self._change(EntryChange(*self._parent(path), None))
+
+    def remove_directory(self, path: str) -> None:
+        with self.lock:
+            if self._directory(path).entries:
+                raise _error(errno.ENOTEMPTY, path)
+            self.begin("remove_directory", path)
+            self._change(EntryChange(*self._parent(path), None))
+
+    def link(self, source: str, target: str) -> None:
+        with self.lock:
+            node = self._existing(source)
+            directory, name = self._parent(target)
+            if isinstance(node, DirectoryNode):
+                raise _error(errno.EPERM, source)
+            if name in directory.entries:
+                raise _error(errno.EEXIST, target)
+            self.begin("link", f"{source} -> {target}")
+            self._change(EntryChange(directory, name, node))
+
+    def sync_directory(self, path: str) -> None:
+        with self.lock:
+            directory = self._directory(path)
+            self.begin("sync_directory", path)
+            if not self.ignores_syncs:
+                self._directory_changes = sync_directory_changes(self._directory_changes, directory)
+
+    def sync_file_system(self, path: str) -> None:
+        with self.lock:
+            self._existing(path)
+            self.sync_nodes("sync_file_system", path, list(_file_nodes(self._root)))
+            if self.ignores_syncs:
+                return
+            for change in self._directory_changes:
+                for entry in change:
+                    entry.apply_to(entry.directory.durable)
+            self._directory_changes = []
+
+    def free_bytes(self, path: str) -> int:
+        with self.lock:
+            if self.room_bytes is None:
+                return _ENDLESS_BYTES
+            return max(0, self.room_bytes - sum(len(node.content) for node in _file_nodes(self._root)))
+
+    # --- paths ----------------------------------------------------------------------------------------------
+
+    def _change(self, *entries: EntryChange) -> None:
+        for entry in entries:
+            entry.apply_to(entry.directory.entries)
+        self._directory_changes.append(entries)
+
+    def _find(self, path: str) -> Node | None:
+        node: Node | None = self._root
+        for name in _names_of(path):
+            if not isinstance(node, DirectoryNode):
+                return None
+            node = node.entries.get(name)
+        return node
+
+    def _existing(self, path: str) -> Node:
+        node = self._find(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        return node
+
+    def _directory(self, path: str) -> DirectoryNode:
+        node = self._existing(path)
+        if isinstance(node, FileNode):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def _parent(self, path: str) -> tuple[DirectoryNode, str]:
+        names = _names_of(path)
+        if not names:
+            raise _error(errno.EISDIR, path)
+        return self._directory("/".join(names[:-1])), names[-1]
+
+
+def _names_of(path: str) -> list[str]:
+    names = [name for name in path.split("/") if name not in {"", "."}]
+    assert ".." not in names, "a memory disk has no way up"
+    return names
+
+
+def _files_below(directory: DirectoryNode, path: str) -> Iterator[tuple[str, bytes]]:
+    for name, node in sorted(directory.entries.items()):
+        if isinstance(node, FileNode):
+            yield f"{path}/{name}", bytes(node.content)
+        else:
+            yield from _files_below(node, f"{path}/{name}")
+
+
+def _file_nodes(directory: DirectoryNode) -> Iterator[FileNode]:
+    """Each file once for each of its names."""
+    for node in directory.entries.values():
+        if isinstance(node, FileNode):
+            yield node
+        else:
+            yield from _file_nodes(node)
