@@ -68,8 +68,9 @@ def test_documents_that_the_code_names_exist(directory: str) -> None:
     missing: list[str] = []
     for source in (ROOT / directory).rglob("*.py"):
         for named in re.findall(r"docs/[\w./-]*\w", _read(source)):
-            found = (ROOT / named).exists() or list((ROOT / named).parent.glob((ROOT / named).name + "-*.md"))
-            if not found:
+            # A decision is named by its number, a page without its suffix.
+            path = ROOT / named
+            if not path.exists() and not [*path.parent.glob(f"{path.name}-*.md"), *path.parent.glob(f"{path.name}.md")]:
                 missing.append(f"{source.relative_to(ROOT)}: {named}")
     assert missing == []
 

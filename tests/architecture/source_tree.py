@@ -1,0 +1,62 @@
+"""The source as the architecture tests see it: modules and what they import."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SOURCE: Final = ROOT / "src"
+
+
+class Module(NamedTuple):
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def area(self) -> str:
+        """The folder below `ottla`, empty for the package itself."""
+        parts = self.name.split(".")
+        return parts[1] if len(parts) > 1 else ""
+
+
+class Import(NamedTuple):
+    importer: Module
+    imported: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.importer.path.relative_to(ROOT)}:{self.line}: {self.imported}"
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    """Every module of the package."""
+    return tuple(
+        Module(_name(path), path, ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted((SOURCE / "ottla").rglob("*.py"))
+    )
+
+
+def imports(module: Module) -> Iterator[Import]:
+    """Every import of a module, wherever it stands; `from a import b` counts as `a.b` when that is a module."""
+    known = {each.name for each in modules()}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module.path}:{node.lineno}: relative import"
+            assert node.module is not None
+            for alias in node.names:
+                longer = f"{node.module}.{alias.name}"
+                yield Import(module, longer if longer in known else node.module, node.lineno)
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
