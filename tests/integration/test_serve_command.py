@@ -1,0 +1,215 @@
+"""`ottla serve` as an operator starts, meets and stops it."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+READY_WITHIN_S: Final = 30.0
+_EVENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w.-]+( .*)?")
+
+
+class Served:
+    """A broker started by the command line; `lines` holds its standard error as far as it was read."""
+
+    def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ottla", "serve", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **(environment or {})},
+        )
+        self.lines: list[str] = []
+        self._pending = b""
+
+    def wait_for(self, event: str) -> str:
+        """The line of an event."""
+        deadline_s = time.monotonic() + READY_WITHIN_S
+        while True:
+            for line in self.lines:
+                if f" {event}" in line:
+                    return line
+            assert self._read_more(deadline_s), f"no {event}:\n" + "\n".join(self.lines)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.end()
+
+    def end(self) -> int:
+        """Wait for the end; returns the exit status."""
+        out, err = self.process.communicate(timeout=READY_WITHIN_S)
+        assert out == b"", "standard output is for data"
+        self.lines += (self._pending + err).decode().splitlines()
+        return self.process.returncode
+
+    @property
+    def port(self) -> int:
+        found = re.search(r" port=(\d+)", self.wait_for("broker.ready"))
+        assert found is not None
+        return int(found[1])
+
+    def _read_more(self, deadline_s: float) -> bool:
+        assert self.process.stderr is not None
+        fd = self.process.stderr.fileno()
+        if not select.select([fd], [], [], max(deadline_s - time.monotonic(), 0))[0]:
+            return False
+        data = os.read(fd, 65536)
+        *whole, self._pending = (self._pending + data).split(b"\n")
+        self.lines += [line.decode() for line in whole]
+        return bool(data)
+
+
+@pytest.fixture
+def started() -> Iterator[list[Served]]:
+    """Brokers to end with the test."""
+    found: list[Served] = []
+    yield found
+    for served in found:
+        if served.process.poll() is None:
+            served.process.kill()
+            served.process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_broker_starts_on_a_free_port_and_stops_cleanly(
+    tmp_path: Path, started: list[Served], number: signal.Signals
+) -> None:
+    served = Served("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    started.append(served)
+    socket.create_connection(("127.0.0.1", served.port), timeout=5).close()
+    assert served.stop(number) == 0
+    assert [line for line in served.lines if _EVENT.fullmatch(line) is None] == []
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_data_directory_is_closed_to_others(tmp_path: Path, started: list[Served]) -> None:
+    served = Served("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    started.append(served)
+    served.wait_for("broker.ready")
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [tmp_path / "data", *(tmp_path / "data").rglob("*")]}
+    assert {path for path, mode in modes.items() if mode & 0o077} == set()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_broker_listens_on_loopback_only(tmp_path: Path, started: list[Served]) -> None:
+    served = Served("--data-dir", str(tmp_path / "data"), "--listen", "localhost:0")
+    started.append(served)
+    served.wait_for("broker.ready")
+    addresses = _listening_addresses(served.process.pid)
+    assert addresses
+    assert addresses <= {"0100007F", "0" * 24 + "01000000"}
+
+
+def test_open_address_is_refused_with_the_flag_that_allows_it(tmp_path: Path, started: list[Served]) -> None:
+    served = Served("--data-dir", str(tmp_path / "data"), "--listen", "0.0.0.0:0")
+    started.append(served)
+    assert served.end() == 1
+    error, hint = served.lines
+    assert error.startswith("error: refused to listen on 0.0.0.0")
+    assert "--insecure-listen" in hint
+    assert not (tmp_path / "data").exists(), "nothing is made before the options are right"
+
+
+def test_open_address_is_taken_with_the_flag(tmp_path: Path, started: list[Served]) -> None:
+    served = Served("--data-dir", str(tmp_path / "data"), "--listen", "0.0.0.0:0", "--insecure-listen")
+    started.append(served)
+    socket.create_connection(("127.0.0.1", served.port), timeout=5).close()
+    assert served.stop() == 0
+
+
+def test_file_of_apache_kafka_starts_the_broker_and_it_says_what_it_ignores(
+    tmp_path: Path, started: list[Served]
+) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(
+        "process.roles=broker,controller\n"
+        "node.id=7\n"
+        "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://:9093\n"
+        "controller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+        "num.network.threads=3\n"
+        f"log.dirs={tmp_path / 'data'}\n"
+        "num.partitons=3\n"
+    )
+    served = Served(str(config))
+    started.append(served)
+    assert " node_id=7 " in served.wait_for("broker.ready")
+    assert "INFO setting.ignored" in served.wait_for("setting.ignored name=num.network.threads")
+    assert 'origin="server.properties line 8" nearest=num.partitions' in served.wait_for("setting.unknown")
+    assert (tmp_path / "data" / "meta.properties").exists()
+    assert served.stop() == 0
+
+
+def test_value_that_cannot_be_used_stops_the_start(tmp_path: Path, started: list[Served]) -> None:
+    served = Served(
+        "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", environment={"OTTLA_LOG_SEGMENT_BYTES": "1GB"}
+    )
+    started.append(served)
+    assert served.end() == 1
+    assert served.lines == [
+        "error: log.segment.bytes: '1GB' is not a whole number (environment OTTLA_LOG_SEGMENT_BYTES)",
+        "hint: log.segment.bytes takes a whole number from 14 to 2147483647; the default is 1073741824",
+    ]
+
+
+def test_second_broker_is_kept_out_of_the_data_directory(tmp_path: Path, started: list[Served]) -> None:
+    for _ in range(2):
+        started.append(Served("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"))
+        if len(started) == 1:
+            started[0].wait_for("broker.ready")
+    assert started[1].end() == 1
+    assert started[1].lines[-2].startswith("error: ")
+    assert started[1].lines[-1].startswith("hint: ")
+
+
+def test_taken_port_is_one_clear_line(tmp_path: Path, started: list[Served]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        served = Served("--data-dir", str(tmp_path / "data"), "--listen", f"127.0.0.1:{other.getsockname()[1]}")
+        started.append(served)
+        assert served.end() == 1
+    assert any(line.startswith("error: cannot listen on 127.0.0.1:") for line in served.lines)
+    assert served.lines[-1].startswith("hint: ")
+
+
+def test_hostile_client_id_stays_inside_its_line(tmp_path: Path, started: list[Served]) -> None:
+    served = Served("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--log-level", "debug")
+    started.append(served)
+    client_id = b"evil\n2026-01-01T00:00:00.000Z INFO broker.stopped\x1b[2J"
+    # Metadata v1 (header v1) whose count of topics is larger than what follows.
+    body = b"\x00\x03\x00\x01" + b"\x00\x00\x00\x07" + len(client_id).to_bytes(2, "big") + client_id + b"\x7f" * 4
+    with socket.create_connection(("127.0.0.1", served.port), timeout=5) as peer:
+        peer.sendall(len(body).to_bytes(4, "big") + body)
+        assert peer.recv(1) == b"", "the connection is closed"
+    refused = served.wait_for("request.refused")
+    assert 'client_id="evil\\n2026-01-01T00:00:00.000Z INFO broker.stopped\\x1b[2J"' in refused
+    assert served.stop() == 0
+    assert [line for line in served.lines if _EVENT.fullmatch(line) is None] == []
+
+
+def _listening_addresses(pid: int) -> set[str]:
+    """Hexadecimal local addresses of the process's listening TCP sockets."""
+    inodes = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        target = os.readlink(fd)
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[9] in inodes and columns[3] == "0A":
+                found.add(columns[1].split(":")[0])
+    return found
