@@ -40,9 +40,10 @@ class LogFlush(NamedTuple):
 class FlushPlan:
     """What one flush syncs.  `execute` runs in the flusher's thread."""
 
-    __slots__ = ("flushes", "root_path", "syncs_file_system")
+    __slots__ = ("flushes", "number", "root_path", "syncs_file_system")
 
-    def __init__(self, flushes: Sequence[LogFlush], root_path: str) -> None:
+    def __init__(self, number: int, flushes: Sequence[LogFlush], root_path: str) -> None:
+        self.number = number
         self.flushes = flushes
         self.root_path = root_path
         count = sum(len(flush.files) + (flush.directory is not None) for flush in flushes)
@@ -74,7 +75,7 @@ class RecordsFlushedEnds(Protocol):
 class FlushScheduler:
     """Which logs are due: by policy, by count, by age, or because a segment rolled."""
 
-    __slots__ = ("_aging", "_due", "_plan", "_root_path", "_sequence", "on_failed", "on_flushed")
+    __slots__ = ("_aging", "_due", "_plan", "_root_path", "_sequence", "on_failed", "on_flushed", "plans_count")
 
     def __init__(self, root_path: str) -> None:
         self._root_path = root_path
@@ -83,6 +84,7 @@ class FlushScheduler:
         self._aging: list[tuple[int, int, Log]] = []
         self._sequence = 0
         self._plan: FlushPlan | None = None
+        self.plans_count = 0
         self.on_flushed: Callable[[FlushPlan], None] | None = None
         self.on_failed: Callable[[OSError], None] | None = None
 
@@ -128,7 +130,8 @@ class FlushScheduler:
         flushes = [log.begin_flush() for log in due if not log.is_deleted]
         if not flushes:
             return None
-        self._plan = FlushPlan(flushes, self._root_path)
+        self.plans_count += 1
+        self._plan = FlushPlan(self.plans_count, flushes, self._root_path)
         return self._plan
 
     def _take_aged(self, now_ms: int) -> None:

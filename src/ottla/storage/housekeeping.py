@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
+from ottla.storage.flush import FlushScheduler
 from ottla.storage.log import Log
 
 RETENTION_CHECK_INTERVAL_MS: Final = 300_000
@@ -23,17 +24,20 @@ class Removal(NamedTuple):
 
     due_ms: int
     sequence: int
+    # A flush with this number, if it is still under way, may hold the files.
+    plans_count: int
     paths: tuple[str, ...]
     close: Callable[[], None] | None
-    # Removed when it is empty, after its files.
+    # Removed with whatever is in it, after its files.
     directory: str | None
 
 
 class Removals:
-    """Files waiting to be removed, ordered by when they are due."""
+    """Files waiting to be closed and removed, ordered by when they are due."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, scheduler: FlushScheduler) -> None:
         self._disk = disk
+        self._scheduler = scheduler
         self._waiting: list[Removal] = []
         self._sequence = 0
 
@@ -44,13 +48,17 @@ class Removals:
         self, due_ms: int, paths: tuple[str, ...], close: Callable[[], None] | None = None, directory: str | None = None
     ) -> None:
         self._sequence += 1
-        heapq.heappush(self._waiting, Removal(due_ms, self._sequence, paths, close, directory))
+        removal = Removal(due_ms, self._sequence, self._scheduler.plans_count, paths, close, directory)
+        heapq.heappush(self._waiting, removal)
 
     def remove_due(self, now_ms: int, count_max: int = REMOVALS_PER_SLICE) -> bool:
         """Remove what is due, at most so many; whether more is due at once."""
+        in_flight = self._scheduler.in_flight
         while self._waiting and self._waiting[0].due_ms <= now_ms:
             if count_max == 0:
                 return True
+            if in_flight is not None and in_flight.number <= self._waiting[0].plans_count:
+                return False
             count_max -= 1
             self._remove(heapq.heappop(self._waiting))
         return False
@@ -62,9 +70,7 @@ class Removals:
             if self._disk.exists(path):
                 self._disk.remove(path)
         if removal.directory is not None and self._disk.exists(removal.directory):
-            for name in self._disk.list_directory(removal.directory):
-                self._disk.remove(f"{removal.directory}/{name}")
-            self._disk.remove_directory(removal.directory)
+            remove_tree(self._disk, removal.directory)
 
     def close_all(self) -> None:
         """Close the files; what was not removed yet is left for the next start."""
@@ -72,6 +78,13 @@ class Removals:
             if removal.close is not None:
                 removal.close()
         self._waiting = []
+
+
+def remove_tree(disk: Disk, directory: str) -> None:
+    """Remove a partition's directory with its files."""
+    for name in disk.list_directory(directory):
+        disk.remove(f"{directory}/{name}")
+    disk.remove_directory(directory)
 
 
 class RetentionPass:
@@ -97,4 +110,5 @@ class RetentionPass:
                 return False
             if not log.is_deleted:
                 log.delete_old_segments(now_ms)
+                log.expire_producers(now_ms)
         return True

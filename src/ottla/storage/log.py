@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 from uuid import UUID
 
 from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition
@@ -19,11 +19,10 @@ from ottla.storage import log_reader, retention
 from ottla.storage.errors import BatchTooLarge, DirectoryOffline, DiskFull, LogOffline, OffsetOutOfRange, StorageError
 from ottla.storage.flush import LogFlush
 from ottla.storage.index_cache import IndexCache
-from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import FOREVER, LogConfig
+from ottla.storage.log_parts import LogHost, LogParts
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import write_snapshot
-from ottla.storage.producer_state import ProducerStates
 from ottla.storage.replay import producers_at
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
@@ -33,37 +32,6 @@ from ottla.storage.time_index import TimeIndex, TimestampOffset
 KNOWN_PLACES_MAX: Final = 16
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-
-
-class LogHost(Protocol):
-    """What a log needs from its directory."""
-
-    def now_ms(self) -> int: ...
-
-    def mark_dirty(self, log: Log) -> None: ...
-
-    def mark_due(self, log: Log) -> None: ...
-
-    def log_start_moved(self, log: Log) -> None:
-        """`log_start_offset` moved and is to be checkpointed; then the removed segments' files may go."""
-        ...
-
-    def before_truncation(self, log: Log, end_offset: int) -> None:
-        """The log will end at `end_offset`: the recorded flushed end must be no higher, durably, before it does."""
-        ...
-
-    def directory_failed(self, error: OSError) -> None: ...
-
-
-class LogParts(NamedTuple):
-    """What recovery found in a partition's directory."""
-
-    segments: list[Segment]
-    log_start_offset: int
-    log_end_offset: int
-    flushed_end: int
-    producers: ProducerStates
-    epochs: LeaderEpochs
 
 
 class Log:
@@ -81,6 +49,7 @@ class Log:
         "_is_os_policy",
         "_producers",
         "_rolled_files",
+        "_truncated_segments",
         "config",
         "dirty_since_ms",
         "epochs",
@@ -143,6 +112,7 @@ class Log:
         self._rolled_files: list[File] = []
         self._files_to_close: list[File] = []
         self._has_new_entries = False
+        self._truncated_segments: list[Segment] = []
         self.removed_segments: list[Segment] = []
         # What a reader at the tail asks for: the last batch, and the last places where the stable end stood.
         self.last_base_offset = -1
@@ -254,7 +224,11 @@ class Log:
 
     def _write_epoch(self, base_offset: int) -> None:
         try:
-            self.epochs.assign(self.leader_epoch, base_offset)
+            if self.epochs.latest_epoch == self.leader_epoch:
+                # An earlier attempt failed behind the change in memory.
+                self.epochs.save()
+            else:
+                self.epochs.assign(self.leader_epoch, base_offset)
         except OSError as error:
             raise self._write_failed(error) from error
         self._epoch_is_new = False
@@ -286,6 +260,7 @@ class Log:
             new.open(create=True)
         except OSError as error:
             raise self._write_failed(error) from error
+        self.last_base_offset = -1
         new.become_active(OffsetIndex(), TimeIndex())
         old.become_closed()
         assert old.file is not None
@@ -411,50 +386,62 @@ class Log:
         """
         return retention.delete_old_segments(self, now_ms, self._limit(limit_offset))
 
-    def log_start_moved(self) -> None:
-        self._host.log_start_moved(self)
-
-    def forget_places(self) -> None:
-        """Segments went: remembered places may point into them."""
+    def take_out_first_segments(self, count: int) -> None:
+        """Retention: the log now starts behind its first `count` segments, whose files are removed later."""
+        removed = self.segments.remove_first(count)
+        self.removed_segments += removed
+        self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
+        # They may have been rolled and not flushed yet, and remembered places may point into them.
+        files = [segment.file for segment in removed]
+        self._rolled_files = [file for file in self._rolled_files if file not in files]
         self.known_places.clear()
         self.last_base_offset = -1
         self.stable_segment, self.stable_position = log_reader.place_of(self, self.stable_end)
+        self._host.log_start_moved(self)
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget idempotent producers that were silent for too long."""
+        return self._producers.expire(now_ms)
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log so that it ends at `offset`, or below where that lies inside a batch (followers only)."""
         if offset >= self.log_end_offset:
             return
-        offset = max(offset, self.segments.first.base_offset)
-        self._host.before_truncation(self, offset)
-        slot = self.segments.slot_for(offset)
+        segment = self.segments[self.segments.slot_for(max(offset, self.segments.first.base_offset))]
+        found = segment.find(offset)
+        end_offset = segment.base_offset if found is None else found[1][0]
+        # From here to the end the recorded flushed end is no higher than what is left.
+        self._host.before_truncation(self, end_offset)
         try:
-            for segment in reversed(self.segments.remove_from(slot + 1)) if slot + 1 < len(self.segments) else ():
-                # A flush in flight may still hold the file, so it is closed later.
-                self.removed_segments.append(segment)
-                for path in segment.existing_paths():
-                    self._disk.remove(path)
-            active = self.segments.active
-            end_offset = active.truncate_to(offset)
+            self._cut_files(end_offset)
+            self._end_at(end_offset)
         except OSError as error:
             raise self._write_failed(error) from error
-        self._active = active
-        self._after_truncation(end_offset)
 
-    def _after_truncation(self, end_offset: int) -> None:
+    def _cut_files(self, end_offset: int) -> None:
+        slot = self.segments.slot_for(end_offset)
+        if slot + 1 < len(self.segments):
+            # Newest first: a crash in between leaves a log that is only longer.
+            for segment in reversed(self.segments.remove_from(slot + 1)):
+                # A flush in flight may still hold the file, so it is closed with the log.
+                self._truncated_segments.append(segment)
+                for path in segment.existing_paths():
+                    self._disk.remove(path)
+        self._active = self.segments.active
+        left = self._active.truncate_to(end_offset)
+        assert left == end_offset
+
+    def _end_at(self, end_offset: int) -> None:
+        """The files end at `end_offset`: so does everything that is known of them."""
         self.truncations_count += 1
         self._rolled_files = []
         self.log_end_offset = end_offset
         self.flushed_end = min(self.flushed_end, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)
-        self._producers = producers_at(
-            self._disk,
-            self.path,
-            list(self.segments),
-            end_offset,
-            self._host.now_ms(),
-            self._producers.expiration_ms,
-        )
+        expiration_ms = self._producers.expiration_ms
+        segments = list(self.segments)
+        self._producers = producers_at(self._disk, self.path, segments, end_offset, self._host.now_ms(), expiration_ms)
         latest = self.epochs.latest_epoch
         self._epoch_is_new = self.leader_epoch >= 0 and (latest is None or self.leader_epoch > latest)
         self.known_places.clear()
@@ -490,5 +477,5 @@ class Log:
             file.close()
         self._files_to_close = []
         self._rolled_files = []
-        for segment in [*self.segments, *self.removed_segments]:
+        for segment in [*self.segments, *self.removed_segments, *self._truncated_segments]:
             segment.close()

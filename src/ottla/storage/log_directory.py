@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -17,11 +18,12 @@ from ottla.storage.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.errors import CorruptLog, DirectoryOffline, LogExists, StorageError
 from ottla.storage.flush import FlushPlan, FlushScheduler
 from ottla.storage.flushed_ends import FlushedEnds
-from ottla.storage.housekeeping import Removals, RetentionPass
+from ottla.storage.housekeeping import Removals, RetentionPass, remove_tree
 from ottla.storage.index_cache import IndexCache
-from ottla.storage.log import Log, LogParts
+from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, topic_partition_of
+from ottla.storage.log_parts import LogParts
 from ottla.storage.log_starts import LogStarts
 from ottla.storage.producer_snapshot import remove_snapshots
 from ottla.storage.recovery import LogRecovery, Recorded
@@ -55,7 +57,7 @@ class LogDirectory:
         self._config_of = config_of
         self._lock = lock
         self._cache = IndexCache()
-        self._removals = Removals(disk)
+        self._removals = Removals(disk, self.scheduler)
         self._retention = RetentionPass(self.logs)
         self._moved_starts: dict[Log, None] = {}
         self._next_checkpoint_ms = 0
@@ -84,14 +86,16 @@ class LogDirectory:
         if lock is None:
             lock = FileLock() if isinstance(disk, PosixDisk) else NoLock()
         directory = cls(disk, path, clock, config_of, lock)
-        disk.make_directory(path)
-        lock.acquire(path)
         try:
+            _make_directories(disk, path)
+            lock.acquire(path)
             directory_identity.check_or_write(disk, path, node_id, cluster_id)
             directory._open_logs()
+        except OSError as error:
+            directory.abandon()
+            raise StorageError(f"the log directory {path} cannot be used: {error}") from error
         except BaseException:
-            directory._close_files()
-            lock.release()
+            directory.abandon()
             raise
         return directory
 
@@ -107,7 +111,8 @@ class LogDirectory:
             try:
                 topic_id = self._read_topic_id(path)
                 if topic_id is None:
-                    self._remove_half_created(path)
+                    _log.warning("log.half_created_removed", extra=fields(path=path))
+                    remove_tree(disk, path)
                     continue
                 recovery = self._recovery(topic_partition, topic_id, path)
                 found.append((topic_partition, topic_id, recovery.run()))
@@ -164,12 +169,6 @@ class LogDirectory:
         if topic_id is None and holds_batches:
             raise CorruptLog(metadata_path, -1, 0, "the file with the topic's id is missing")
         return topic_id
-
-    def _remove_half_created(self, path: str) -> None:
-        _log.warning("log.half_created_removed", extra=fields(path=path))
-        for name in self._disk.list_directory(path):
-            self._disk.remove(f"{path}/{name}")
-        self._disk.remove_directory(path)
 
     def _add(self, topic_partition: TopicPartition, topic_id: UUID, parts: LogParts) -> Log:
         path = f"{self.path}/{topic_partition}"
@@ -239,6 +238,9 @@ class LogDirectory:
                 self._make_files(f"{self.path}/{topic_partition}", topic_id)
             self._disk.sync_file_system(self.path)
         except OSError as error:
+            for topic_partition, _ in wanted:
+                with contextlib.suppress(OSError):
+                    remove_tree(self._disk, f"{self.path}/{topic_partition}")
             raise StorageError(f"creating logs in {self.path} failed: {error}") from error
         created = []
         for topic_partition, topic_id in wanted:
@@ -366,6 +368,17 @@ class LogDirectory:
         self._removals.close_all()
         if hasattr(self, "_flushed_ends"):
             self._flushed_ends.close()
+
+
+def _make_directories(disk: Disk, path: str) -> None:
+    """Make a directory and those above it, durably."""
+    if disk.exists(path):
+        return
+    parent = path.rpartition("/")[0]
+    if parent:
+        _make_directories(disk, parent)
+    disk.make_directory(path)
+    disk.sync_directory(parent or ".")
 
 
 def _deleted_path(root_path: str, topic_partition: TopicPartition, unique: str) -> str:

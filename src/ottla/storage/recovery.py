@@ -21,9 +21,9 @@ from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
-from ottla.storage.log import LogParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import base_offsets_in, leftovers_in
+from ottla.storage.log_parts import LogParts
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import snapshot_file_name, snapshot_offsets_in
 from ottla.storage.producer_state import ProducerStates

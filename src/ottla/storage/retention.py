@@ -24,11 +24,7 @@ def delete_old_segments(log: Log, now_ms: int, limit_offset: int) -> int:
         count = min(count, len(log.segments) - 1)
     if count == 0:
         return 0
-    removed = log.segments.remove_first(count)
-    log.removed_segments += removed
-    log.log_start_offset = max(log.log_start_offset, log.segments.first.base_offset)
-    log.forget_places()
-    log.log_start_moved()
+    log.take_out_first_segments(count)
     return count
 
 

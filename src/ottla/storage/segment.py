@@ -144,12 +144,20 @@ class Segment:
         offset_index, time_index = self.indexes()
         if self.size_bytes and self.max_timestamp_ms is not None:
             time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
-        files = []
-        for suffix, content in ((INDEX_SUFFIX, offset_index.to_bytes()), (TIME_INDEX_SUFFIX, time_index.to_bytes())):
-            file = self._disk.open(self.path + suffix, create=True)
-            files.append(file)
-            file.truncate(0)
-            write_fully(file, 0, content)
+        files: list[File] = []
+        try:
+            for suffix, content in (
+                (INDEX_SUFFIX, offset_index.to_bytes()),
+                (TIME_INDEX_SUFFIX, time_index.to_bytes()),
+            ):
+                file = self._disk.open(self.path + suffix, create=True)
+                files.append(file)
+                file.truncate(0)
+                write_fully(file, 0, content)
+        except OSError:
+            for file in files:
+                file.close()
+            raise
         return files
 
     def become_closed(self) -> None:
