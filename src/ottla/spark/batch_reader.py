@@ -37,9 +37,8 @@ class BatchReader(DataSourceReader):
         self._check_order(first, end)
         return task_partitions(self._options, self._columns, ranges_between(first, end))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, TaskPartition)
-        return read_task(partition.task)
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        return read_partition(partition)
 
     def _settled(self, view: ClusterView, places: list[TopicPartition], *, is_start: bool) -> Offsets:
         spec = self._options.starting if is_start else self._options.ending
@@ -79,3 +78,11 @@ def task_partitions(
         )
         for task_ranges in plan_tasks(ranges, options.input_partitions_min)
     ]
+
+
+def read_partition(partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    """Where `partitions` gives none, Spark still runs one task, with None inside a plain partition."""
+    if partition is None or (type(partition) is InputPartition and partition.value is None):
+        return iter(())
+    assert isinstance(partition, TaskPartition)
+    return read_task(partition.task)

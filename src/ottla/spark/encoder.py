@@ -100,20 +100,12 @@ def split_rows(sizes: Ints, size_bytes_max: int) -> Iterator[slice]:
         start = max(end, start + 1)
 
 
-def encode_batch(
-    columns: RecordColumns,
-    codec: Codec = Codec.NONE,
-    *,
-    level: int | None = None,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-) -> bytearray:
-    """One record batch of all rows, base offset 0, ready to be produced."""
+def encode_batch(columns: RecordColumns, codec: Codec = Codec.NONE) -> bytearray:
+    """One record batch of all rows, base offset 0; the producer stamps its id and sequence."""
     assert len(columns), "a batch holds at least one record"
     base_timestamp_ms = int(columns.timestamps_ms[0])
     records = _encode_records(columns, columns.timestamps_ms - base_timestamp_ms)
-    body = records if codec is Codec.NONE else compress(codec, records, level)
+    body = records if codec is Codec.NONE else compress(codec, records)
     batch = bytearray(BATCH_OVERHEAD_BYTES + len(body))
     HEADER.pack_into(
         batch,
@@ -127,9 +119,9 @@ def encode_batch(
         len(columns) - 1,
         base_timestamp_ms,
         int(columns.timestamps_ms.max()),
-        producer_id,
-        producer_epoch,
-        base_sequence,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
         len(columns),
     )
     batch[BATCH_OVERHEAD_BYTES:] = body

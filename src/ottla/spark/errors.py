@@ -56,3 +56,7 @@ class DataLoss(SparkUserError):
 
 class UnencodableColumn(SparkUserError):
     """A column handed to the sink has a type or a value that no Kafka record can carry."""
+
+
+class NotWritten(SparkUserError):
+    """The cluster refused a batch of the sink, or its fate is unknown; the task fails and may be run again."""

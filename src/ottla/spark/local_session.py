@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from ottla.spark.java import ensure_java
-from ottla.spark.registration import register
+from ottla.spark.registration import register_source
 
 LOCAL_SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -27,8 +28,8 @@ LOCAL_SETTINGS: Final = {
 }
 
 
-def session(app_name: str = "ottla", *, master: str = "local[*]", **settings: str) -> SparkSession:
-    """A session with the source `ottla`; `settings` are Spark's own, as in `session("x", **{"spark.foo": "1"})`.
+def start_session(app_name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session with the source `ottla`; `settings` are Spark's own and win over those above.
 
     Brings a Java from PyPI where none is installed.  A running session is reused, as Spark does.
     Raises `ottla.spark.java.NoJava`.
@@ -41,7 +42,7 @@ def session(app_name: str = "ottla", *, master: str = "local[*]", **settings: st
     for name, value in {**LOCAL_SETTINGS, **_log_settings(), **_directories(), **settings}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    register(spark)
+    register_source(spark)
     return spark
 
 

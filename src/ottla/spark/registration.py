@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 
-def register(spark: SparkSession) -> None:
+def register_source(spark: SparkSession) -> None:
     """After this, `spark.read.format("ottla")`, `readStream`, `write` and `writeStream` work in this session."""
     from ottla.spark.source import OttlaDataSource
 

@@ -15,8 +15,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla.client.raw_producer import RawProducer
+from ottla.client.delivery import BatchResult, Delivery
+from ottla.client.producer import RawProducer
 from ottla.spark.cluster_view import open_cluster
+from ottla.spark.errors import NotWritten
 from ottla.spark.sink_rows import RowEncoder
 from ottla.spark.write_options import WriteOptions
 
@@ -32,7 +34,10 @@ class RowsWritten(WriterCommitMessage):
 
 
 def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWritten:
-    """In an executor: produce all rows of a task and wait for the last acknowledgement."""
+    """In an executor: produce all rows of a task and wait for the last acknowledgement.
+
+    Raises `NotWritten` for the first batch that the cluster did not acknowledge.
+    """
     task = TaskContext.get()
     rows_count = batches_count = 0
     with open_cluster(options.connection) as cluster, RawProducer(cluster) as producer:
@@ -43,10 +48,21 @@ def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWri
         encoder = RowEncoder(options, partitions_count, task.partitionId() if task is not None else 0, cluster.clock)
         for encoded in encoder.encode(rows):
             producer.send(encoded.partition, encoded.batch)
+            check_acknowledged(producer.poll())
             rows_count += encoded.records_count
             batches_count += 1
-        producer.flush()
+        check_acknowledged(producer.flush())
+        if producer.pending_count:
+            raise NotWritten(f"{producer.pending_count} batches were not acknowledged in time")
     return RowsWritten(rows_count, batches_count)
+
+
+def check_acknowledged(results: Sequence[BatchResult]) -> None:
+    for result in results:
+        if result.delivery is not Delivery.ACKNOWLEDGED:
+            reason = result.error if result.error is not None else result.delivery.value
+            hint = result.error.hint if result.error is not None else None
+            raise NotWritten(f"{result.records_count} records for {result.partition}: {reason}", hint=hint)
 
 
 class BatchSink(DataSourceArrowWriter):

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from ottla.spark.batch_reader import BatchReader
 from ottla.spark.columns import columns_wanted, spark_ddl
 from ottla.spark.read_options import includes_headers, parse_read_options
+from ottla.spark.sink import BatchSink, StreamSink
 from ottla.spark.source_schema import wanted_columns
 from ottla.spark.stream_reader import StreamReader
 from ottla.spark.write_options import WriteOptions, parse_write_options
@@ -39,12 +40,10 @@ class OttlaDataSource(DataSource):
         return StreamReader(parse_read_options(self.options, is_stream=True), wanted_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from ottla.spark.sink import BatchSink
 
         return BatchSink(self._write_options(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from ottla.spark.sink import StreamSink
 
         return StreamSink(self._write_options(schema, overwrite))
 

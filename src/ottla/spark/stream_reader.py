@@ -13,12 +13,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.batch_reader import TaskPartition, task_partitions
+from ottla.spark.batch_reader import read_partition, task_partitions
 from ottla.spark.cluster_view import ClusterView
 from ottla.spark.errors import DataLoss
 from ottla.spark.offset_ranges import limit_offsets, ranges_between
 from ottla.spark.offset_spec import AtOffsets, OffsetDict, Offsets, from_dict, to_dict
-from ottla.spark.range_reading import read_task
 from ottla.spark.read_options import ReadOptions
 
 
@@ -79,9 +78,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first |= self._cluster().earliest(unknown)
         return task_partitions(self._options, self._columns, ranges_between(first, ends))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, TaskPartition)
-        return read_task(partition.task)
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        return read_partition(partition)
 
     def commit(self, end: OffsetDict) -> None:
         """Nothing to do: the offsets are in Spark's checkpoint."""

@@ -1,0 +1,60 @@
+"""One Spark session and one broker for all Spark tests; data is produced and read back by another client library."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+import ottla.spark
+from tests.integration.spark.peer import Peer
+from tests.peers.apache_kafka import ApacheKafka, KafkaUnavailable
+
+Read = Callable[..., DataFrame]
+ReadStream = Callable[..., DataStreamReader]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = ottla.spark.session("ottla tests", master="local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def peer() -> Iterator[Peer]:
+    try:
+        with ApacheKafka() as kafka:
+            yield Peer(kafka.bootstrap)
+    except KafkaUnavailable as error:
+        pytest.skip(f"Apache Kafka cannot be had: {error}")
+
+
+@pytest.fixture
+def topic(peer: Peer) -> str:
+    """A fresh topic of two partitions."""
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    peer.create_topic(name, 2)
+    return name
+
+
+@pytest.fixture
+def read(spark: SparkSession, peer: Peer) -> Read:
+    def load(schema: str | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("ottla").option("kafka.bootstrap.servers", peer.bootstrap)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.options(**options).load()
+
+    return load
+
+
+@pytest.fixture
+def read_stream(spark: SparkSession, peer: Peer) -> ReadStream:
+    def reader(**options: str) -> DataStreamReader:
+        return spark.readStream.format("ottla").option("kafka.bootstrap.servers", peer.bootstrap).options(**options)
+
+    return reader
