@@ -1,0 +1,98 @@
+"""Flags that the verbs which talk to a broker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+F = TypeVar("F", bound=Callable[..., object])
+
+DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+# At a terminal nobody waits a minute for a broker that is not there.
+CALL_TIMEOUT_MS: Final = 15_000
+UNKNOWN_TOPIC_WAIT_MS: Final = 1_000
+
+_TRUE: Final = frozenset({"true", "yes", "on", "1"})
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
+
+
+def bootstrap_flag(function: F) -> F:
+    option = click.option(
+        "--bootstrap-server",
+        "-b",
+        "bootstrap",
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        metavar="HOST:PORT,...",
+        help="Brokers to begin with.",
+    )
+    return option(function)
+
+
+def property_flag(function: F) -> F:
+    option = click.option(
+        "--property",
+        "properties",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="As in Kafka's console tools; may be repeated.",
+    )
+    return option(function)
+
+
+def open_cluster(bootstrap: str, client_id: str) -> Cluster:
+    """A cluster that answers: a wrong address is told at once, and only later trouble is waited out."""
+    from ottla.client.cluster import Cluster
+    from ottla.client.options import ClientOptions
+
+    options = ClientOptions(
+        client_id=client_id, call_timeout_ms=CALL_TIMEOUT_MS, unknown_topic_wait_ms=UNKNOWN_TOPIC_WAIT_MS
+    )
+    cluster = Cluster(bootstrap, options)
+    cluster.connect_any(cluster.retrying.deadline())
+    return cluster
+
+
+def one_topic(argument: str | None, option: str | None) -> str:
+    """The topic, given as an argument or, by habit, with --topic."""
+    if argument is not None and option is not None and argument != option:
+        raise click.UsageError(f"Two topics are named: {argument} and {option}.")
+    topic = argument if argument is not None else option
+    if not topic:
+        raise click.UsageError("Name a topic.")
+    return topic
+
+
+def assignments(texts: Iterable[str], flag: str) -> dict[str, str]:
+    """`KEY=VALUE` texts as a mapping; a value may hold further equal signs."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equal_sign, value = text.partition("=")
+        if not equal_sign or not name:
+            raise click.UsageError(f"{flag} wants KEY=VALUE, not {text!r}.")
+        found[name] = value
+    return found
+
+
+def check_names(found: Mapping[str, str], known: Iterable[str], flag: str) -> None:
+    from ottla.model.nearest import nearest_name
+
+    known = list(known)
+    for name in found:
+        if name not in known:
+            nearest = nearest_name(name, known)
+            ending = f"  Did you mean {nearest}?" if nearest is not None else f"  It knows {', '.join(known)}."
+            raise click.UsageError(f"{flag} does not know {name!r}.{ending}")
+
+
+def truth(name: str, text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise click.UsageError(f"{name} is true or false, not {text!r}.")

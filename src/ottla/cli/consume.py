@@ -1,0 +1,227 @@
+"""`ottla consume`: a topic's records to standard output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import click
+
+from ottla.cli.client_flags import (
+    assignments,
+    bootstrap_flag,
+    check_names,
+    one_topic,
+    open_cluster,
+    property_flag,
+    truth,
+)
+from ottla.cli.record_text import LineFormat, format_json, format_line
+from ottla.model.identifiers import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.client.fetch import FetchedPartition
+    from ottla.client.fetcher import Fetcher
+
+_POLL_MS: Final = 1_000
+_PARTS: Final = {
+    "print.timestamp": "timestamp",
+    "print.partition": "partition",
+    "print.offset": "offset",
+    "print.headers": "headers",
+    "print.key": "key",
+    "print.value": "value",
+}
+_PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separator", "null.literal")
+
+
+@click.command(name="consume")
+@click.argument("topic_argument", metavar="TOPIC", required=False)
+@click.option("--topic", "topic_option", metavar="TOPIC", help="The same as TOPIC.")
+@bootstrap_flag
+@click.option("--from-beginning", is_flag=True, help="Begin with the oldest record.  [default: with the next new one]")
+@click.option(
+    "--offset", "offset", metavar="N|earliest|latest", help="Where to begin, in every partition that is read."
+)
+@click.option(
+    "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Read only this; repeatable."
+)
+@click.option("--max-messages", type=click.IntRange(min=0), help="End after so many records.")
+@click.option("--timeout-ms", type=click.IntRange(min=0), help="End when nothing has come for so long.")
+@click.option("--until-end", "-e", is_flag=True, help="End where the topic ended when it was started.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
+@click.option("--show", metavar="PART,...", help="Parts of a line: timestamp, partition, offset, headers, key, value.")
+@click.option("--key-separator", metavar="TEXT", help="Show the key, and this between the parts of a line.")
+@property_flag
+def command(
+    topic_argument: str | None,
+    topic_option: str | None,
+    bootstrap: str,
+    from_beginning: bool,
+    offset: str | None,
+    partitions: tuple[int, ...],
+    max_messages: int | None,
+    timeout_ms: int | None,
+    until_end: bool,
+    as_json: bool,
+    show: str | None,
+    key_separator: str | None,
+    properties: tuple[str, ...],
+) -> None:
+    """Write a topic's records to standard output, and go on with new ones until Ctrl-C.
+
+    \b
+    ottla consume clicks --from-beginning --show key,value --key-separator :
+    ottla consume clicks --from-beginning --until-end --json | jq .value
+    """
+    topic = one_topic(topic_argument, topic_option)
+    if from_beginning and offset is not None:
+        raise click.UsageError("--from-beginning and --offset exclude each other.")
+    begin = _begin("earliest" if from_beginning else offset or "latest")
+    writer = _Writer(sys.stdout.buffer, None if as_json else _line_format(show, key_separator, properties))
+    writer.limit = max_messages
+    try:
+        with open_cluster(bootstrap, "ottla-consume") as cluster:
+            chosen = _choose_partitions(cluster, topic, partitions)
+            _copy(cluster, chosen, begin, until_end, timeout_ms, writer)
+    except KeyboardInterrupt:
+        pass  # the usual way to end it
+    writer.out.flush()
+
+
+class _Writer:
+    """Records of fetched batches to a stream, up to a limit."""
+
+    def __init__(self, out: BinaryIO, how: LineFormat | None) -> None:
+        self.out = out
+        self.limit: int | None = None
+        self._how = how
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit is not None and self.limit <= 0
+
+    def write(self, fetched: FetchedPartition, end: int | None) -> None:
+        """The records from the offset that was asked for up to `end`."""
+        from ottla.records.header import read_header
+        from ottla.records.record import decode_batch
+
+        for batch in fetched.batches():
+            header = read_header(batch)
+            if header.is_control:
+                continue
+            for record in decode_batch(batch):
+                if record.offset < fetched.fetch_offset or (end is not None and record.offset >= end):
+                    continue
+                if self.is_full:
+                    return
+                if self._how is None:
+                    self.out.write(format_json(fetched.partition, record))
+                else:
+                    where = fetched.partition.partition
+                    self.out.write(format_line(where, record, header.is_log_append_time, self._how))
+                if self.limit is not None:
+                    self.limit -= 1
+
+
+def _copy(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    begin: int,
+    until_end: bool,
+    timeout_ms: int | None,
+    writer: _Writer,
+) -> None:
+    from ottla.client.fetcher import Fetcher
+    from ottla.client.offsets import LATEST, list_offsets
+
+    positions = _positions(cluster, partitions, begin)
+    ends: dict[TopicPartition, int] = {}
+    if until_end:
+        ends = {each: answer.offset for each, answer in list_offsets(cluster, dict.fromkeys(positions, LATEST)).items()}
+    with Fetcher(cluster, positions, ends) as fetcher:
+        quiet_until = cluster.retrying.deadline(timeout_ms or 0)
+        while not (writer.is_full or fetcher.is_finished):
+            wait_ms = _POLL_MS if timeout_ms is None else min(_POLL_MS, quiet_until.remaining_ms)
+            fetched = _poll(cluster, fetcher, begin, wait_ms)
+            for each in fetched:
+                writer.write(each, ends.get(each.partition))
+            writer.out.flush()
+            if fetched:
+                quiet_until = cluster.retrying.deadline(timeout_ms or 0)
+            elif timeout_ms is not None and quiet_until.has_passed:
+                return
+
+
+def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float) -> list[FetchedPartition]:
+    """Where retention has overtaken the reader, it goes on with what there is."""
+    from ottla.client.errors import OffsetOutOfRange
+    from ottla.client.offsets import EARLIEST, LATEST, list_offsets
+
+    try:
+        return fetcher.poll(wait_ms)
+    except OffsetOutOfRange as error:
+        if begin >= 0 and error.offset == begin:
+            raise
+        where = LATEST if begin == LATEST else EARLIEST
+        offset = list_offsets(cluster, {error.partition: where})[error.partition].offset
+        click.echo(f"note: {error}; going on at offset {offset}", err=True)
+        fetcher.seek(error.partition, offset)
+        return []
+
+
+def _positions(cluster: Cluster, partitions: Iterable[TopicPartition], begin: int) -> dict[TopicPartition, int]:
+    from ottla.client.offsets import list_offsets
+
+    if begin >= 0:
+        return dict.fromkeys(partitions, begin)
+    answers = list_offsets(cluster, dict.fromkeys(partitions, begin))
+    return {partition: answer.offset for partition, answer in answers.items()}
+
+
+def _choose_partitions(cluster: Cluster, topic: str, wanted: tuple[int, ...]) -> list[TopicPartition]:
+    for partition in wanted:
+        cluster.leader(TopicPartition(topic, partition))
+    return [TopicPartition(topic, partition) for partition in wanted or cluster.partitions(topic)]
+
+
+def _begin(text: str) -> int:
+    """An offset, or the negative number that ListOffsets has for the name."""
+    from ottla.client.offsets import EARLIEST, LATEST
+
+    named = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
+    if named is not None:
+        return named
+    if text.isascii() and text.isdigit() and int(text) < 1 << 63:
+        return int(text)
+    raise click.UsageError(f"--offset is earliest, latest or a number from 0 on, not {text!r}.")
+
+
+def _line_format(show: str | None, key_separator: str | None, properties: Iterable[str]) -> LineFormat:
+    found = assignments(properties, "--property")
+    check_names(found, _PROPERTIES, "--property")
+    shown = {part for name, part in _PARTS.items() if truth(name, found.get(name, str(part == "value")))}
+    if key_separator is not None:
+        shown.add("key")
+    if show is not None:
+        shown = {part.strip() for part in show.split(",")}
+        check_names(dict.fromkeys(shown, ""), _PARTS.values(), "--show")
+    default = LineFormat()
+    return LineFormat(
+        has_key="key" in shown,
+        has_headers="headers" in shown,
+        has_value="value" in shown,
+        has_timestamp="timestamp" in shown,
+        has_partition="partition" in shown,
+        has_offset="offset" in shown,
+        key_separator=(key_separator or found.get("key.separator", "\t")).encode(),
+        headers_separator=_bytes(found, "headers.separator", default.headers_separator),
+        line_separator=_bytes(found, "line.separator", default.line_separator),
+        null_literal=_bytes(found, "null.literal", b"null"),
+    )
+
+
+def _bytes(found: Mapping[str, str], name: str, default: bytes) -> bytes:
+    return found[name].encode() if name in found else default

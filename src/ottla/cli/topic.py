@@ -1,0 +1,243 @@
+"""`ottla topic`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.client_flags import assignments, bootstrap_flag, open_cluster
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+
+if TYPE_CHECKING:
+    from ottla.client.admin import Admin
+    from ottla.client.errors import BrokerRefused
+    from ottla.client.metadata import TopicInfo
+
+_NAMES = click.argument("names", nargs=-1, metavar="TOPIC...")
+_TOPIC_FLAG = click.option("--topic", "more_names", multiple=True, metavar="TOPIC", help="The same as TOPIC.")
+_CONFIG_FLAG = click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
+)
+_JSON_FLAG = click.option("--json", "as_json", is_flag=True, help="One JSON object for each topic.")
+
+
+@click.group(name="topic")
+def command() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+@command.command()
+@_NAMES
+@_TOPIC_FLAG
+@bootstrap_flag
+@click.option("--partitions", type=click.IntRange(min=1), help="How many.  [default: the broker's num.partitions]")
+@click.option("--replication-factor", type=click.IntRange(1, 32767), help="Copies of each.  [default: the broker's]")
+@_CONFIG_FLAG
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists already is no error.")
+def create(
+    names: tuple[str, ...],
+    more_names: tuple[str, ...],
+    bootstrap: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+) -> None:
+    """Make topics."""
+    wanted = _wanted(names, more_names)
+    settings = assignments(configs, "--config")
+
+    from ottla.client.admin import BROKER_DEFAULT, Admin, CreatedTopic, NewTopic
+
+    topics = [
+        NewTopic(name, partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT, settings) for name in wanted
+    ]
+    with open_cluster(bootstrap, "ottla-topic") as cluster:
+        outcomes = Admin(cluster).create_topics(topics)
+    refused = []
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, CreatedTopic):
+            click.echo(f"created topic {name}{_shape(outcome.partitions_count, outcome.replication_factor)}")
+        elif if_not_exists and outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            click.echo(f"topic {name} exists already")
+        else:
+            refused.append(outcome)
+    _raise_together(refused)
+
+
+@command.command(name="list")
+@bootstrap_flag
+@click.option("--exclude-internal", is_flag=True, help="Leave topics out that Kafka keeps for itself.")
+@_JSON_FLAG
+def list_topics(bootstrap: str, exclude_internal: bool, as_json: bool) -> None:
+    """Show the names of all topics."""
+    from ottla.client.admin import Admin
+
+    with open_cluster(bootstrap, "ottla-topic") as cluster:
+        topics = Admin(cluster).list_topics()
+    for topic in topics:
+        if not (exclude_internal and topic.is_internal):
+            click.echo(json.dumps(_topic_object(topic, {})) if as_json else topic.name)
+
+
+@command.command()
+@_NAMES
+@_TOPIC_FLAG
+@bootstrap_flag
+@_JSON_FLAG
+def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
+    """Show partitions, leaders, replicas and settings of topics; of all when none is named."""
+    from ottla.client.admin import Admin
+    from ottla.client.errors import BrokerRefused, UnknownTopic
+
+    wanted = list(dict.fromkeys([*names, *more_names]))
+    missing: list[BrokerRefused] = []
+    with open_cluster(bootstrap, "ottla-topic") as cluster:
+        admin = Admin(cluster)
+        for topic in admin.describe_topics(wanted) if wanted else admin.list_topics():
+            if topic.error_code:
+                detail = f"topic {topic.name} does not exist" if topic.error_code in _UNKNOWN else None
+                missing.append(BrokerRefused(topic.error_code, f"topic {topic.name}", detail))
+                continue
+            settings = _settings_of(admin, topic.name)
+            click.echo(json.dumps(_topic_object(topic, settings)) if as_json else _description(topic, settings))
+    if missing and all(refusal.code in _UNKNOWN for refusal in missing):
+        raise UnknownTopic(", ".join(f"{refusal.subject} does not exist" for refusal in missing))
+    _raise_together(missing)
+
+
+@command.command()
+@_NAMES
+@_TOPIC_FLAG
+@bootstrap_flag
+@_CONFIG_FLAG
+@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Let the broker's default hold again.")
+def alter(
+    names: tuple[str, ...],
+    more_names: tuple[str, ...],
+    bootstrap: str,
+    configs: tuple[str, ...],
+    deleted: tuple[str, ...],
+) -> None:
+    """Change settings of topics; settings that are not named stay as they are."""
+    wanted = _wanted(names, more_names)
+    settings = assignments(configs, "--config")
+    if not settings and not deleted:
+        raise click.UsageError("Say what to change, with --config KEY=VALUE or --delete-config KEY.")
+
+    from ottla.client.admin import Admin
+    from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
+
+    changes = [ConfigChange(name, ConfigOperation.SET, value) for name, value in settings.items()]
+    changes += [ConfigChange(name, ConfigOperation.DELETE) for name in deleted]
+    with open_cluster(bootstrap, "ottla-topic") as cluster:
+        for name in wanted:
+            Admin(cluster).alter_configs(ConfigResource(ResourceType.TOPIC, name), changes)
+            click.echo(f"altered topic {name}")
+
+
+@command.command()
+@_NAMES
+@_TOPIC_FLAG
+@bootstrap_flag
+@click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
+def delete(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, if_exists: bool) -> None:
+    """Delete topics and all their records."""
+    wanted = _wanted(names, more_names)
+
+    from ottla.client.admin import Admin
+
+    with open_cluster(bootstrap, "ottla-topic") as cluster:
+        outcomes = Admin(cluster).delete_topics(wanted)
+    refused = []
+    for name, refusal in outcomes.items():
+        if refusal is None:
+            click.echo(f"deleted topic {name}")
+        elif if_exists and refusal.code in _UNKNOWN:
+            click.echo(f"topic {name} does not exist")
+        else:
+            refused.append(refusal)
+    _raise_together(refused)
+
+
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+def _wanted(names: Sequence[str], more_names: Sequence[str]) -> list[str]:
+    wanted = list(dict.fromkeys([*names, *more_names]))
+    if not wanted:
+        raise click.UsageError("Name at least one topic.")
+    return wanted
+
+
+def _shape(partitions_count: int, replication_factor: int) -> str:
+    return (
+        "" if partitions_count < 0 else f" with partitions={partitions_count} replication-factor={replication_factor}"
+    )
+
+
+def _raise_together(refused: Sequence[BrokerRefused]) -> None:
+    """One error for all that was refused; what was done is on the screen already."""
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise OttlaError("; ".join(str(refusal) for refusal in refused), hint=refused[0].hint)
+
+
+def _settings_of(admin: Admin, name: str) -> dict[str, str]:
+    """Those that were set for this topic."""
+    from ottla.client.configs import ConfigResource, ConfigSource, ResourceType
+
+    entries = admin.describe_configs(ConfigResource(ResourceType.TOPIC, name))
+    return {
+        entry.name: entry.value or ""
+        for entry in sorted(entries.values())
+        if entry.source is ConfigSource.DYNAMIC_TOPIC
+    }
+
+
+def _topic_object(topic: TopicInfo, settings: dict[str, str]) -> dict[str, object]:
+    from ottla.model.uuid_text import uuid_to_text
+
+    return {
+        "topic": topic.name,
+        "topic_id": uuid_to_text(topic.topic_id),
+        "is_internal": topic.is_internal,
+        "configs": settings,
+        "partitions": [
+            {
+                "partition": info.partition,
+                "leader": info.leader_id,
+                "leader_epoch": info.leader_epoch,
+                "replicas": list(info.replicas),
+                "in_sync_replicas": list(info.in_sync_replicas),
+            }
+            for info in topic.partitions.values()
+        ],
+    }
+
+
+def _description(topic: TopicInfo, settings: dict[str, str]) -> str:
+    """The lines of Kafka's own tool, which scripts read."""
+    from ottla.model.uuid_text import uuid_to_text
+
+    partitions = list(topic.partitions.values())
+    factor = len(partitions[0].replicas) if partitions else 0
+    configs = ",".join(f"{name}={value}" for name, value in settings.items())
+    lines = [
+        f"Topic: {topic.name}\tTopicId: {uuid_to_text(topic.topic_id)}\tPartitionCount: {len(partitions)}"
+        f"\tReplicationFactor: {factor}\tConfigs: {configs}"
+    ]
+    for info in partitions:
+        leader = "none" if info.leader_id < 0 else str(info.leader_id)
+        replicas = ",".join(map(str, info.replicas))
+        in_sync = ",".join(map(str, info.in_sync_replicas))
+        lines.append(
+            f"\tTopic: {topic.name}\tPartition: {info.partition}\tLeader: {leader}"
+            f"\tReplicas: {replicas}\tIsr: {in_sync}"
+        )
+    return "\n".join(lines)

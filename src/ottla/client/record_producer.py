@@ -1,0 +1,104 @@
+"""Single records into batches: what stands before the raw producer for callers that have records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+
+from ottla.client.cluster import Cluster
+from ottla.client.delivery import BatchResult, ProducerOptions
+from ottla.client.partitioner import partition_of_key
+from ottla.client.producer import RawProducer
+from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import KIB
+from ottla.records.builder import BatchBuilder, record_size_bytes_max
+from ottla.records.compression import Codec
+from ottla.records.record import Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """A batch is sent when its records take `batch_bytes` before compression; one record may take more."""
+
+    batch_bytes: int = 64 * KIB
+    codec: Codec = Codec.NONE
+    level: int | None = None
+
+
+class RecordProducer:
+    """Collects records by partition.  Full batches leave by themselves, `push` sends what has been collected.
+
+    Records with a key go where Java's clients put that key; those without change the partition with each batch.
+    """
+
+    def __init__(
+        self, cluster: Cluster, options: ProducerOptions | None = None, batching: Batching | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._options = options or ProducerOptions()
+        self._raw = RawProducer(cluster, self._options)
+        self._batching = batching or Batching()
+        self._builders: dict[TopicPartition, BatchBuilder] = {}
+        self._keyless: dict[str, int] = {}
+
+    def __enter__(self) -> RecordProducer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._raw.close()
+
+    def add(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        timestamp_ms: int,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> TopicPartition:
+        """Add a record; gives its partition.  May wait when too much is on its way."""
+        target = TopicPartition(topic, partition if partition is not None else self._choose(topic, key))
+        builder = self._builders.get(target)
+        size_bytes = record_size_bytes_max(key, value, headers)
+        if builder is not None and builder.size_bytes + size_bytes > self._batching.batch_bytes:
+            self._send(target)
+            builder = None
+        if builder is None:
+            builder = self._builders[target] = BatchBuilder()
+        builder.append(timestamp_ms, key, value, headers)
+        return target
+
+    def push(self) -> None:
+        """Send what has been collected, full or not."""
+        for partition in list(self._builders):
+            self._send(partition)
+
+    def poll(self, timeout_ms: float = 0) -> list[BatchResult]:
+        """The fates of batches that are known by now."""
+        return self._raw.poll(timeout_ms)
+
+    def flush(self, timeout_ms: float | None = None) -> list[BatchResult]:
+        """Send everything and wait for the fate of each batch."""
+        self.push()
+        return self._raw.flush(timeout_ms)
+
+    def _send(self, partition: TopicPartition) -> None:
+        builder = self._builders.pop(partition)
+        self._raw.send(partition, builder.build(codec=self._batching.codec, level=self._batching.level))
+        if self._keyless.get(partition.topic) == partition.partition:
+            count = len(self._topic_partitions(partition.topic))
+            self._keyless[partition.topic] = (partition.partition + 1) % count
+
+    def _choose(self, topic: str, key: bytes | None) -> int:
+        if key is not None:
+            return partition_of_key(key, len(self._topic_partitions(topic)))
+        if topic not in self._keyless:
+            self._topic_partitions(topic)
+        return self._keyless.setdefault(topic, 0)
+
+    def _topic_partitions(self, topic: str) -> list[int]:
+        create = self._options.allow_auto_topic_creation
+        return list(self._cluster.topic(topic, allow_auto_topic_creation=create).partitions)
