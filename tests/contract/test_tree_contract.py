@@ -256,6 +256,21 @@ async def test_multi_does_nothing_when_one_operation_fails(
         assert await tree.exists("/a/b") is not None
 
 
+async def test_writer_that_is_told_of_a_conflict_finds_it_when_it_reads(home: TreeHome) -> None:
+    async with home.running() as running:
+        trees = [await running.connect() for _ in range(4)]
+
+        async def make(tree: Tree) -> bool:
+            try:
+                await tree.create("/once")
+            except NodeExists:
+                return await tree.exists("/once") is not None
+            return True
+
+        outcomes = await asyncio.gather(*(make(tree) for tree in trees))
+        assert all(outcomes)
+
+
 async def test_multi_with_a_delete_and_a_new_node_of_the_same_path_makes_it_anew(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"1")

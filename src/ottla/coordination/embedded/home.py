@@ -43,6 +43,7 @@ class _Batch(NamedTuple):
     change: TreeChange
     entry: JournalEntry
     done: list[tuple[_Write, _Outcome]]
+    failed: list[tuple[_Write, TreeError | ValueError]]
 
 
 class EmbeddedHome:
@@ -152,6 +153,7 @@ class EmbeddedHome:
 
     def _stage_waiting(self) -> _Batch:
         done: list[tuple[_Write, _Outcome]] = []
+        failed: list[tuple[_Write, TreeError | ValueError]] = []
         now_ms = self._clock.now_ms()
         ended: set[int] = set()
         while self._waiting:
@@ -164,14 +166,15 @@ class EmbeddedHome:
                     raise SessionLost(write.operations[0].path if write.operations else "/")
                 results = self._staging.apply(self._operations_of(write), Origin(write.session_id, self._zxid, now_ms))
             except (TreeError, ValueError) as error:
-                _fail(write.future, error)
+                # Told only with the batch: it may be what an earlier write in it did that made this one fail.
+                failed.append((write, error))
                 continue
             done.append((write, _Outcome(self._zxid, results)))
             if write.ends_session:
                 ended.add(write.session_id)
         change = self._staging.summary()
         ceiling = self._zxid + ZXID_BLOCK if self._zxid > self._zxid_ceiling else None
-        return _Batch(change, entry_of(change, self.committed, ceiling), done)
+        return _Batch(change, entry_of(change, self.committed, ceiling), done, failed)
 
     def _operations_of(self, write: _Write) -> Sequence[Operation]:
         if not write.ends_session:
@@ -201,6 +204,8 @@ class EmbeddedHome:
                 self._sessions.pop(write.session_id).end()
             if not write.future.done():
                 write.future.set_result(outcome)
+        for write, error in batch.failed:
+            _fail(write.future, error)
 
     def _undo(self, batch: _Batch, error: TreeStoreFull) -> None:
         """Nothing of the batch reached the file.  Only the end of a session goes on: it needs no room."""
@@ -210,12 +215,14 @@ class EmbeddedHome:
                 self._waiting.appendleft(write)
             else:
                 _fail(write.future, error)
+        for write, _ in batch.failed:
+            _fail(write.future, error)
 
     def _fail_for_ever(self, batch: _Batch, error: BaseException) -> None:
         """The outcome is unknown: whatever is acknowledged from now on could contradict the file, so nothing is."""
         self._staging.take_back()
         self._failure = error if isinstance(error, TreeStoreError) else TreeStoreFailed(self._journal.path, repr(error))
-        for write in (*(write for write, _ in batch.done), *self._waiting):
+        for write in (*(write for write, _ in batch.done), *(write for write, _ in batch.failed), *self._waiting):
             _fail(write.future, self._failure)
         self._waiting.clear()
         for session in self._sessions.values():

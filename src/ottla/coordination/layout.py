@@ -1,0 +1,85 @@
+"""Where things stand in the tree: the 2011 paper's and early Kafka's paths."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from ottla.coordination.tree import CreateNode, NodeExists, Tree
+from ottla.model.identifiers import NodeId
+from ottla.model.uuid_text import uuid_to_text
+
+CHANGES: Final = "/changes"
+CLUSTER_ID: Final = "/cluster/id"
+BROKER_IDS: Final = "/brokers/ids"
+TOPICS: Final = "/brokers/topics"
+TOPIC_CONFIGS: Final = "/config/topics"
+BROKER_CONFIGS: Final = "/config/brokers"
+DELETED_TOPICS: Final = "/admin/delete_topics"
+PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+
+# Parents before children.  Made once; nothing below makes a parent on the way.
+_STANDING: Final = (
+    CHANGES,
+    "/cluster",
+    "/brokers",
+    BROKER_IDS,
+    TOPICS,
+    "/config",
+    TOPIC_CONFIGS,
+    BROKER_CONFIGS,
+    "/config/users",
+    "/config/clients",
+    "/acls",
+    "/admin",
+    DELETED_TOPICS,
+    "/admin/reassign",
+    "/consumers",
+)
+
+
+def broker_path(node_id: NodeId) -> str:
+    return f"{BROKER_IDS}/{node_id}"
+
+
+def topic_path(name: str) -> str:
+    """The pointer: which topic id the name has now, and where its partitions are."""
+    return f"{TOPICS}/{name}"
+
+
+def topic_id_path(name: str, topic_id: UUID) -> str:
+    """The topic itself: one that is made anew under the same name has other nodes altogether."""
+    return f"{TOPICS}/{name}/{uuid_to_text(topic_id)}"
+
+
+def partitions_path(name: str, topic_id: UUID) -> str:
+    return f"{topic_id_path(name, topic_id)}/partitions"
+
+
+def partition_path(name: str, topic_id: UUID, partition: int) -> str:
+    return f"{partitions_path(name, topic_id)}/{partition}"
+
+
+def state_path(name: str, topic_id: UUID, partition: int) -> str:
+    return f"{partition_path(name, topic_id, partition)}/state"
+
+
+def topic_config_path(name: str) -> str:
+    return f"{TOPIC_CONFIGS}/{name}"
+
+
+def deleted_topic_path(topic_id: UUID) -> str:
+    return f"{DELETED_TOPICS}/{uuid_to_text(topic_id)}"
+
+
+async def lay_out(tree: Tree) -> None:
+    """Make the nodes that everything else stands on; whoever comes first does it, the others find them there."""
+    while True:
+        nodes = await tree.get_many(_STANDING)
+        missing = [path for path, node in zip(_STANDING, nodes, strict=True) if node is None]
+        if not missing:
+            return
+        try:
+            await tree.multi([CreateNode(path) for path in missing])
+        except NodeExists:
+            continue  # another broker was faster: look again

@@ -1,0 +1,184 @@
+"""Who lives: the cluster's id, and the broker registry (2011 paper, section 3.2)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+from uuid import UUID, uuid4
+
+from ottla.coordination import layout
+from ottla.coordination.node_json import Fields, NodeDamaged, encode
+from ottla.coordination.tree import ANY_VERSION, CreateNode, DeleteNode, Node, NodeExists, NoNode, Operation, Tree
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import NodeId
+from ottla.model.uuid_text import uuid_to_text
+from ottla.runtime.mutex import Mutex
+
+_SEPARATOR: Final = "://"
+
+
+class BrokerIdTaken(OttlaError):
+    """Another session holds this broker's registration: another broker with its id, or its own former life.
+
+    The latter goes away with its session, so trying again after the session time-out tells them apart.
+    """
+
+    error_code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    hint = "give each broker its own node id; after a crash the former registration ends with its session"
+
+
+class BrokerListener(NamedTuple):
+    """A named address that clients or brokers reach; `security_protocol` is one of Kafka's, like `PLAINTEXT`."""
+
+    name: str
+    security_protocol: str
+    host: str
+    port: int
+
+
+class BrokerRegistration(NamedTuple):
+    """What a broker says of itself.  The first listener is also shown as its plain host and port."""
+
+    node_id: NodeId
+    listeners: tuple[BrokerListener, ...]
+    rack: str | None = None
+    disk_ids: tuple[UUID, ...] = ()
+
+
+class LiveBroker(NamedTuple):
+    """A registration that stands; `broker_epoch` is the change id of its creation (KIP-380): a restart has another."""
+
+    registration: BrokerRegistration
+    broker_epoch: int
+
+
+class BrokersView(NamedTuple):
+    """The live brokers at one moment.  A higher `version` is newer."""
+
+    version: int
+    by_id: Mapping[NodeId, LiveBroker]
+
+    def epochs(self) -> dict[NodeId, int]:
+        return {node_id: broker.broker_epoch for node_id, broker in self.by_id.items()}
+
+
+async def cluster_id(tree: Tree, new_id: Callable[[], UUID] = uuid4) -> str:
+    """The cluster's id, in Kafka's 22 characters; made by whoever asks first, and never changed."""
+    while True:
+        try:
+            node = await tree.get(layout.CLUSTER_ID)
+        except NoNode:
+            with contextlib.suppress(NodeExists):  # somebody else was first: theirs is the id
+                await tree.create(layout.CLUSTER_ID, encode({"version": 1, "id": uuid_to_text(new_id())}))
+            continue
+        return Fields.parse(layout.CLUSTER_ID, node.data).text("id")
+
+
+class BrokerRegistry:
+    """The ephemeral nodes below `/brokers/ids`: one watch on their names, because they come and go but never change."""
+
+    def __init__(self, tree: Tree, *, on_stale: Callable[[], None] | None = None) -> None:
+        self.view = BrokersView(0, MappingProxyType({}))
+        self._tree = tree
+        self._on_stale = on_stale
+        self._is_watching = False
+        self._refreshing = Mutex()
+
+    async def register(self, registration: BrokerRegistration, now_ms: int) -> int:
+        """Announce a broker for as long as this session lasts; returns its broker epoch.
+
+        Announcing again in the same session replaces the former node and gives a new epoch.  Raises `BrokerIdTaken`.
+        """
+        path = layout.broker_path(registration.node_id)
+        create = CreateNode(path, encode_registration(registration, now_ms), ephemeral=True)
+        operations: list[Operation] = [create]
+        former = await self._tree.exists(path)
+        if former is not None:
+            if former.ephemeral_owner != self._tree.session_id:
+                raise BrokerIdTaken(f"broker id {registration.node_id} is registered by another session")
+            operations.insert(0, DeleteNode(path, ANY_VERSION))
+        try:
+            await self._tree.multi(operations)
+        except (NodeExists, NoNode) as error:
+            raise BrokerIdTaken(f"broker id {registration.node_id} was registered by another session") from error
+        stat = (await self._tree.get(path)).stat
+        if stat.ephemeral_owner != self._tree.session_id:
+            raise BrokerIdTaken(f"broker id {registration.node_id} is registered by another session")
+        return stat.czxid
+
+    async def refresh(self) -> BrokersView:
+        """Read who lives now; the same view again when nobody came or went."""
+        async with self._refreshing:
+            node_ids = [_node_id_of(name) for name in await self._names()]
+            paths = [layout.broker_path(node_id) for node_id in node_ids]
+            live: dict[NodeId, LiveBroker] = {}
+            for node_id, path, node in zip(node_ids, paths, await self._tree.get_many(paths), strict=True):
+                if node is not None:
+                    live[node_id] = self._live(node_id, path, node)
+            if live != self.view.by_id:
+                self.view = BrokersView(self.view.version + 1, MappingProxyType(live))
+            return self.view
+
+    async def _names(self) -> list[str]:
+        if self._is_watching or self._on_stale is None:
+            return await self._tree.children(layout.BROKER_IDS)
+        self._is_watching = True
+        try:
+            return await self._tree.children(layout.BROKER_IDS, watch=self._on_change)
+        except BaseException:
+            self._is_watching = False
+            raise
+
+    def _on_change(self) -> None:
+        self._is_watching = False
+        if self._on_stale is not None:
+            self._on_stale()
+
+    def _live(self, node_id: NodeId, path: str, node: Node) -> LiveBroker:
+        known = self.view.by_id.get(node_id)
+        if known is not None and known.broker_epoch == node.stat.czxid:
+            return known
+        return LiveBroker(decode_registration(node_id, path, node.data), node.stat.czxid)
+
+
+def encode_registration(registration: BrokerRegistration, now_ms: int) -> bytes:
+    """Early Kafka's fields, and ours: `disk_ids`."""
+    listeners = registration.listeners
+    return encode(
+        {
+            "version": 1,
+            "host": listeners[0].host,
+            "port": listeners[0].port,
+            "endpoints": [f"{entry.name}{_SEPARATOR}{entry.host}:{entry.port}" for entry in listeners],
+            "listener_security_protocol_map": {entry.name: entry.security_protocol for entry in listeners},
+            "rack": registration.rack,
+            "disk_ids": [uuid_to_text(disk_id) for disk_id in registration.disk_ids],
+            "jmx_port": -1,
+            "timestamp": str(now_ms),
+        }
+    )
+
+
+def decode_registration(node_id: NodeId, path: str, data: bytes) -> BrokerRegistration:
+    fields = Fields.parse(path, data)
+    protocols = fields.text_map("listener_security_protocol_map")
+    listeners = tuple(_listener(path, endpoint, protocols) for endpoint in fields.texts("endpoints"))
+    disk_ids = tuple(fields.uuid_of(text) for text in fields.texts("disk_ids"))
+    return BrokerRegistration(node_id, listeners, fields.text_or_none("rack"), disk_ids)
+
+
+def _listener(path: str, endpoint: str, protocols: Mapping[str, str]) -> BrokerListener:
+    name, separator, address = endpoint.partition(_SEPARATOR)
+    host, colon, port = address.rpartition(":")
+    if not separator or not colon or not port.isascii() or not port.isdigit() or name not in protocols:
+        raise NodeDamaged(path, f"{endpoint!r} is not an endpoint of a listener that the node describes")
+    return BrokerListener(name, protocols[name], host, int(port))
+
+
+def _node_id_of(name: str) -> NodeId:
+    if not (name.isascii() and name.isdigit()):
+        raise NodeDamaged(f"{layout.BROKER_IDS}/{name}", "is not named by a broker's id")
+    return NodeId(int(name))

@@ -1,0 +1,121 @@
+"""What the nodes of a topic hold, and the operations that make and remove them.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.coordination import layout
+from ottla.coordination.node_json import Fields, NodeDamaged, encode
+from ottla.coordination.tree import CreateNode, DeleteNode, Operation
+from ottla.model.identifiers import LeaderEpoch, NodeId
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.model.uuid_text import uuid_to_text
+
+Assignment = Sequence[Sequence[NodeId]]
+"""For each partition its replicas, the preferred leader first."""
+
+
+class TopicPointer(NamedTuple):
+    """What a topic's name points to."""
+
+    topic_id: UUID
+    assignment: tuple[tuple[NodeId, ...], ...]
+
+
+def encode_pointer(pointer: TopicPointer) -> bytes:
+    partitions = {str(index): list(replicas) for index, replicas in enumerate(pointer.assignment)}
+    return encode({"version": 1, "topic_id": uuid_to_text(pointer.topic_id), "partitions": partitions})
+
+
+def decode_pointer(path: str, data: bytes) -> TopicPointer:
+    fields = Fields.parse(path, data)
+    topic_id = fields.uuid_of(fields.text("topic_id"))
+    partitions = fields.nested("partitions")
+    assignment = tuple(
+        tuple(NodeId(node) for node in partitions.integers(str(index))) for index in range(len(partitions.content))
+    )
+    return TopicPointer(topic_id, assignment)
+
+
+def encode_state(state: PartitionState) -> bytes:
+    return encode(
+        {
+            "version": 1,
+            "leader": state.leader,
+            "leader_epoch": state.leader_epoch,
+            "isr": [list(member) for member in state.in_sync],
+            "eligible": [list(member) for member in state.eligible],
+        }
+    )
+
+
+def decode_state(path: str, data: bytes) -> PartitionState:
+    fields = Fields.parse(path, data)
+    return PartitionState(
+        NodeId(fields.integer("leader")),
+        LeaderEpoch(fields.integer("leader_epoch")),
+        _members(fields, "isr"),
+        _members(fields, "eligible"),
+    )
+
+
+def creation(name: str, pointer: TopicPointer, states: Sequence[PartitionState], config: bytes) -> list[Operation]:
+    """Everything that a new topic is, in one go: no reader ever meets half of it."""
+    assert len(states) == len(pointer.assignment)
+    operations: list[Operation] = [
+        CreateNode(layout.topic_path(name), encode_pointer(pointer)),
+        CreateNode(layout.topic_config_path(name), config),
+        CreateNode(layout.topic_id_path(name, pointer.topic_id)),
+        CreateNode(layout.partitions_path(name, pointer.topic_id)),
+    ]
+    for index, state in enumerate(states):
+        operations.append(CreateNode(layout.partition_path(name, pointer.topic_id, index)))
+        operations.append(CreateNode(layout.state_path(name, pointer.topic_id, index), encode_state(state)))
+    return operations
+
+
+class TopicDeletion(NamedTuple):
+    """A topic that is gone from the tree while its directories may still be there."""
+
+    name: str
+    topic_id: UUID
+    partitions_count: int
+
+
+def removal(deletion: TopicDeletion) -> list[Operation]:
+    """Take a topic away; its id stays in a note until every broker has removed what it keeps of it."""
+    name, topic_id, partitions_count = deletion
+    note = encode({"version": 1, "topic": name, "partitions": partitions_count})
+    operations: list[Operation] = [CreateNode(layout.deleted_topic_path(topic_id), note)]
+    for index in range(partitions_count):
+        operations.append(DeleteNode(layout.state_path(name, topic_id, index)))
+        operations.append(DeleteNode(layout.partition_path(name, topic_id, index)))
+    operations.append(DeleteNode(layout.partitions_path(name, topic_id)))
+    operations.append(DeleteNode(layout.topic_id_path(name, topic_id)))
+    operations.append(DeleteNode(layout.topic_config_path(name)))
+    operations.append(DeleteNode(layout.topic_path(name)))
+    return operations
+
+
+def decode_deletion(path: str, topic_id: UUID, data: bytes) -> TopicDeletion:
+    fields = Fields.parse(path, data)
+    return TopicDeletion(fields.text("topic"), topic_id, fields.integer("partitions"))
+
+
+def first_state(replicas: Sequence[NodeId], broker_epochs: Mapping[NodeId, int]) -> PartitionState | None:
+    """A new partition's state: every live replica is in sync with nothing.  None when no replica lives."""
+    live = tuple(ReplicaIncarnation(node, broker_epochs[node]) for node in replicas if node in broker_epochs)
+    return PartitionState(live[0].node_id, LeaderEpoch(0), live) if live else None
+
+
+def _members(fields: Fields, name: str) -> tuple[ReplicaIncarnation, ...]:
+    # [node id, broker epoch] pairs: there are many of them, and each start reads them all.
+    members = fields.content.get(name)
+    if not isinstance(members, list):
+        raise NodeDamaged(fields.path, f"{name!r} should be an array, not {members!r}")
+    for member in members:
+        if not isinstance(member, list) or len(member) != 2 or any(type(number) is not int for number in member):
+            raise NodeDamaged(fields.path, f"{name!r} should hold [node id, broker epoch] pairs, not {member!r}")
+    return tuple(ReplicaIncarnation(NodeId(node_id), epoch) for node_id, epoch in members)

@@ -1,0 +1,270 @@
+"""The topic registry: which topics there are, where their partitions live, who leads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID, uuid4
+
+from ottla.coordination import layout, topic_nodes
+from ottla.coordination.changes import ChangeFollower, Changes
+from ottla.coordination.configs import encode_config
+from ottla.coordination.node_json import NodeDamaged
+from ottla.coordination.topic_nodes import Assignment, TopicDeletion, TopicPointer
+from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.tree import ConnectionLoss, DeleteNode, Node, NodeExists, NoNode, NotEmpty, SetNode, Tree
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+from ottla.model.identifiers import NodeId, topic_name_problem
+from ottla.model.partition_state import PartitionState
+from ottla.model.uuid_text import RESERVED_UUIDS, uuid_from_text, uuid_to_text
+from ottla.runtime.mutex import Mutex
+
+_SUBJECT: Final = "topics/"
+DELETE_ATTEMPTS_MAX: Final = 10  # each but the last lost a race against another writer of the same topic
+
+
+class StateChange(NamedTuple):
+    """A partition's next state, to be written only over the version it was made from."""
+
+    topic: Topic
+    partition: Partition
+    state: PartitionState
+
+
+class TopicRegistry:
+    """Topics in the tree.
+
+    `view` is what the last `refresh` saw; `on_stale` is called when there is more to see.  Writes go to the tree and
+    return when they are durable there; call `refresh` to see them.
+    """
+
+    def __init__(
+        self, tree: Tree, *, on_stale: Callable[[], None] | None = None, new_id: Callable[[], UUID] = uuid4
+    ) -> None:
+        self.view: TopicsView = NO_TOPICS
+        self._tree = tree
+        self._changes = Changes(tree)
+        self._follower = ChangeFollower(tree, on_stale)
+        self._new_id = new_id
+        self._refreshing = Mutex()
+
+    async def refresh(self) -> TopicsView:
+        """Read what changed since the last call; the same view again when nothing did."""
+        async with self._refreshing:
+            mark = await self._follower.look()
+            missed = self._follower.missed(mark)
+            if missed is None:
+                await self._read(await self._tree.children(layout.TOPICS), keep_others=False)
+            else:
+                names = [subject.removeprefix(_SUBJECT) for subject in missed if subject.startswith(_SUBJECT)]
+                if names:
+                    await self._read(names, keep_others=True)
+            self._follower.settle(mark)
+            return self.view
+
+    async def create(
+        self,
+        name: str,
+        assignment: Assignment,
+        broker_epochs: Mapping[NodeId, int],
+        config: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Make a topic: pointer, configuration and the state of every partition, or nothing.
+
+        `assignment` has the replicas of each partition; `broker_epochs` the live brokers, which begin in sync.
+        Raises `RequestError` with the code that CreateTopics answers.
+        """
+        await self.check_new(name, assignment)
+        pointer = TopicPointer(self._fresh_id(), tuple(tuple(replicas) for replicas in assignment))
+        states = _first_states(pointer, broker_epochs)
+        operations = topic_nodes.creation(name, pointer, states, encode_config(config or {}))
+        try:
+            await self._changes.commit(operations, _subjects_of(name))
+        except NodeExists as error:
+            raise _topic_exists(name) from error
+        except ConnectionLoss:
+            if not await self._points_to(name, pointer.topic_id):
+                raise
+        partitions = zip(pointer.assignment, states, strict=True)
+        return Topic(
+            name,
+            pointer.topic_id,
+            tuple(Partition(index, replicas, state, 0) for index, (replicas, state) in enumerate(partitions)),
+        )
+
+    async def delete(self, name: str, topic_id: UUID | None = None) -> TopicDeletion:
+        """Take a topic out of the tree and leave a note of it for `pending_deletions`.
+
+        Raises `RequestError` when there is no such topic, or when `topic_id` is given and the name has another now.
+        """
+        path = layout.topic_path(name)
+        for _ in range(DELETE_ATTEMPTS_MAX):
+            try:
+                pointer = topic_nodes.decode_pointer(path, (await self._tree.get(path)).data)
+            except NoNode as error:
+                raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}") from error
+            if topic_id is not None and pointer.topic_id != topic_id:
+                problem = f"topic {name!r} has the id {uuid_to_text(pointer.topic_id)} now"
+                raise RequestError(ErrorCode.INCONSISTENT_TOPIC_ID, problem)
+            deletion = TopicDeletion(name, pointer.topic_id, len(pointer.assignment))
+            try:
+                await self._changes.commit(topic_nodes.removal(deletion), _subjects_of(name))
+            except (NoNode, NotEmpty):
+                continue  # deleted, made anew or grown since it was read: look again
+            except ConnectionLoss:
+                if await self._points_to(name, pointer.topic_id):
+                    raise
+            return deletion
+        raise NodeDamaged(path, "has other nodes below it than its assignment says")
+
+    async def pending_deletions(self) -> list[TopicDeletion]:
+        """Topics whose directories may still be there although they are gone: only these may be removed."""
+        names = await self._tree.children(layout.DELETED_TOPICS)
+        ids = [_id_of_node(f"{layout.DELETED_TOPICS}/{name}", name) for name in names]
+        paths = [layout.deleted_topic_path(topic_id) for topic_id in ids]
+        nodes = await self._tree.get_many(paths)
+        return [
+            topic_nodes.decode_deletion(path, topic_id, node.data)
+            for path, topic_id, node in zip(paths, ids, nodes, strict=True)
+            if node is not None
+        ]
+
+    async def finish_deletions(self, topic_ids: Sequence[UUID]) -> None:
+        """Nothing of these topics is left on any disk."""
+        paths = [layout.deleted_topic_path(topic_id) for topic_id in topic_ids]
+        notes = [path for path, node in zip(paths, await self._tree.get_many(paths), strict=True) if node is not None]
+        if notes:
+            await self._tree.multi([DeleteNode(path) for path in notes])
+
+    async def change_states(self, changes: Sequence[StateChange]) -> None:
+        """Write the states of many partitions in one transaction, each only over the version it was made from.
+
+        Raises `BadVersion` or `NoNode` when one of them has moved on: nothing was written, refresh and decide anew.
+        """
+        if not changes:
+            return
+        operations = [
+            SetNode(
+                layout.state_path(change.topic.name, change.topic.topic_id, change.partition.partition_index),
+                topic_nodes.encode_state(change.state),
+                change.partition.state_version,
+            )
+            for change in changes
+        ]
+        subjects = dict.fromkeys(_SUBJECT + change.topic.name for change in changes)
+        await self._changes.commit(operations, list(subjects))
+
+    async def check_new(self, name: str, assignment: Assignment) -> None:
+        """Raise the `RequestError` that `create` would raise for this name and assignment; changes nothing."""
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if not assignment:
+            raise RequestError(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
+        for index, replicas in enumerate(assignment):
+            if not replicas or len(set(replicas)) != len(replicas):
+                problem = f"partition {index} needs at least one replica, each only once (given: {list(replicas)})"
+                raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        names = await self._tree.children(layout.TOPICS)
+        if name in names:
+            raise _topic_exists(name)
+        twin = next((other for other in names if _metric_name(other) == _metric_name(name)), None)
+        if twin is not None:
+            problem = f"topic {name!r} collides with {twin!r}: metrics write both '.' and '_' as '_'"
+            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+
+    def _fresh_id(self) -> UUID:
+        """A random id, as Kafka makes them: none of the reserved ones, and no '-' in front (it looks like a flag)."""
+        while True:
+            topic_id = self._new_id()
+            if topic_id not in RESERVED_UUIDS and not uuid_to_text(topic_id).startswith("-"):
+                return topic_id
+
+    async def _points_to(self, name: str, topic_id: UUID) -> bool:
+        path = layout.topic_path(name)
+        try:
+            node = await self._tree.get(path)
+        except NoNode:
+            return False
+        return topic_nodes.decode_pointer(path, node.data).topic_id == topic_id
+
+    async def _read(self, names: Sequence[str], *, keep_others: bool) -> None:
+        """Bring the named topics up to date; the others stay as they are or are gone."""
+        pointers = await self._read_pointers(names)
+        paths = [
+            layout.state_path(name, pointer.topic_id, index)
+            for name, pointer in pointers.items()
+            for index in range(len(pointer.assignment))
+        ]
+        states = iter(await self._tree.get_many(paths))
+        read: dict[str, Topic] = {}
+        for name, pointer in pointers.items():
+            known = self.view.by_name.get(name)
+            nodes = [next(states) for _ in pointer.assignment]
+            topic = _topic(name, pointer, nodes, known)
+            if topic is not None:
+                read[name] = topic
+            elif await self._points_to(name, pointer.topic_id):
+                raise NodeDamaged(layout.topic_path(name), "has partitions without a state node")
+        topics = dict(self.view.by_name) if keep_others else {}
+        for name in names:
+            topics.pop(name, None)
+        topics |= read
+        if topics != self.view.by_name:
+            self.view = TopicsView.of(self.view.version + 1, topics)
+
+    async def _read_pointers(self, names: Sequence[str]) -> dict[str, TopicPointer]:
+        paths = [layout.topic_path(name) for name in names]
+        pointers: dict[str, TopicPointer] = {}
+        for name, path, node in zip(names, paths, await self._tree.get_many(paths), strict=True):
+            if node is not None:
+                pointers[name] = topic_nodes.decode_pointer(path, node.data)
+        return pointers
+
+
+def _topic(name: str, pointer: TopicPointer, states: Sequence[Node | None], known: Topic | None) -> Topic | None:
+    """A topic from its nodes, or None when one is missing.  States that did not change are not parsed again."""
+    partitions: list[Partition] = []
+    # The id is part of the path, so an equal version there means the same content.
+    same = known.partitions if known is not None and known.topic_id == pointer.topic_id else ()
+    for index, (replicas, node) in enumerate(zip(pointer.assignment, states, strict=True)):
+        if node is None:
+            return None
+        if index < len(same) and same[index].state_version == node.stat.version and same[index].replicas == replicas:
+            partitions.append(same[index])
+        else:
+            state = topic_nodes.decode_state(layout.state_path(name, pointer.topic_id, index), node.data)
+            partitions.append(Partition(index, replicas, state, node.stat.version))
+    return Topic(name, pointer.topic_id, tuple(partitions))
+
+
+def _first_states(pointer: TopicPointer, broker_epochs: Mapping[NodeId, int]) -> list[PartitionState]:
+    states: list[PartitionState] = []
+    for index, replicas in enumerate(pointer.assignment):
+        state = topic_nodes.first_state(replicas, broker_epochs)
+        if state is None:
+            problem = f"no replica of partition {index} is alive (assigned: {list(replicas)})"
+            raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        states.append(state)
+    return states
+
+
+def _subjects_of(name: str) -> list[str]:
+    """What a change of the topic as a whole is about: its nodes and its configuration."""
+    return [_SUBJECT + name, f"config/topics/{name}"]
+
+
+def _topic_exists(name: str) -> RequestError:
+    return RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+
+
+def _metric_name(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _id_of_node(path: str, name: str) -> UUID:
+    try:
+        return uuid_from_text(name)
+    except ValueError as error:
+        raise NodeDamaged(path, str(error)) from error

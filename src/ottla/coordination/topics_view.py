@@ -1,0 +1,57 @@
+"""All topics as they were at one moment: immutable, shared freely, replaced as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.partition_state import PartitionState
+
+
+class Partition(NamedTuple):
+    """A partition of a topic: where its replicas are assigned, and its state with the version a change must expect."""
+
+    partition_index: int
+    replicas: tuple[NodeId, ...]
+    state: PartitionState
+    state_version: int
+
+
+class Topic(NamedTuple):
+    """A topic; `partitions[i].partition_index == i`."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsView:
+    """Topics by name and by id.  A view with a higher `version` is newer; equal versions are the same view."""
+
+    version: int
+    by_name: Mapping[str, Topic]
+    by_id: Mapping[UUID, Topic]
+
+    @classmethod
+    def of(cls, version: int, topics: Mapping[str, Topic]) -> TopicsView:
+        by_id = {topic.topic_id: topic for topic in topics.values()}
+        return cls(version, MappingProxyType(dict(topics)), MappingProxyType(by_id))
+
+    def partition(self, topic_partition: TopicPartition) -> Partition | None:
+        topic = self.by_name.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    def partitions(self) -> Iterator[tuple[Topic, Partition]]:
+        for topic in self.by_name.values():
+            for partition in topic.partitions:
+                yield topic, partition
+
+
+NO_TOPICS = TopicsView.of(0, {})

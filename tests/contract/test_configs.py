@@ -1,0 +1,127 @@
+"""The config registry over every home."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ottla.coordination import layout
+from ottla.coordination.configs import ConfigEntity, ConfigRegistry
+from ottla.coordination.node_json import NodeDamaged
+from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.tree import ANY_VERSION, Tree
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+from ottla.model.identifiers import NodeId
+from tests.contract.tree_homes import TreeHome, until
+
+ORDERS = ConfigEntity.topic("orders")
+BROKER = ConfigEntity.broker(NodeId(1))
+
+
+@asynccontextmanager
+async def with_topic(home: TreeHome, config: Mapping[str, str] | None = None) -> AsyncIterator[Tree]:
+    async with home.running() as running:
+        tree = await running.connect()
+        await layout.lay_out(tree)
+        await TopicRegistry(tree).create("orders", [[NodeId(1)]], {NodeId(1): 1}, config)
+        yield tree
+
+
+async def test_settings_given_at_creation_are_the_topics_settings(home: TreeHome) -> None:
+    async with with_topic(home, {"retention.ms": "60000"}) as tree:
+        registry = ConfigRegistry(tree)
+        assert await registry.get(ORDERS) == {"retention.ms": "60000"}
+        view = await registry.refresh()
+        assert view.topic("orders") == {"retention.ms": "60000"}
+        assert view.topic("unknown") == {}
+
+
+async def test_update_replaces_what_the_change_says_and_is_seen(home: TreeHome) -> None:
+    async with with_topic(home, {"a": "1", "b": "2"}) as tree:
+        registry = ConfigRegistry(tree)
+        await registry.refresh()
+        after = await registry.update(ORDERS, lambda before: {"a": before["a"] + "0", "c": "3"})
+        assert after == {"a": "10", "c": "3"}
+        assert (await registry.refresh()).topic("orders") == after
+
+
+async def test_broker_settings_need_no_node_before_and_the_default_is_apart(home: TreeHome) -> None:
+    async with with_topic(home) as tree:
+        registry = ConfigRegistry(tree)
+        assert await registry.get(BROKER) == {}
+        await registry.update(BROKER, lambda _: {"x": "1"})
+        await registry.update(ConfigEntity.broker(None), lambda _: {"x": "2"})
+        view = await registry.refresh()
+        assert view.of(BROKER) == {"x": "1"}
+        assert view.of(ConfigEntity.broker(None)) == {"x": "2"}
+        assert view.of(ConfigEntity.broker(NodeId(2))) == {}
+
+
+async def test_settings_of_an_unknown_topic_cannot_be_read_or_set(home: TreeHome) -> None:
+    async with with_topic(home) as tree:
+        registry = ConfigRegistry(tree)
+        unknown = ConfigEntity.topic("unknown")
+        for operation in (registry.get(unknown), registry.update(unknown, lambda _: {"a": "1"})):
+            with pytest.raises(RequestError) as refusal:
+                await operation
+            assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_concurrent_updates_are_all_kept(home: TreeHome) -> None:
+    async with with_topic(home) as tree:
+
+        async def add(entity: ConfigEntity, number: int) -> None:
+            await ConfigRegistry(tree).update(entity, lambda before: {**before, f"k{number}": "v"})
+
+        await asyncio.gather(*(add(entity, number) for number in range(10) for entity in (ORDERS, BROKER)))
+        expected = {f"k{number}": "v" for number in range(10)}
+        assert await ConfigRegistry(tree).get(ORDERS) == expected
+        assert await ConfigRegistry(tree).get(BROKER) == expected
+
+
+async def test_update_that_changes_nothing_writes_nothing(home: TreeHome) -> None:
+    async with with_topic(home, {"a": "1"}) as tree:
+        before = (await tree.get(ORDERS.path)).stat
+        await ConfigRegistry(tree).update(ORDERS, lambda settings: settings)
+        assert (await tree.get(ORDERS.path)).stat == before
+
+
+async def test_refusal_of_the_change_comes_through_and_changes_nothing(home: TreeHome) -> None:
+    def refuse(_: Mapping[str, str]) -> Mapping[str, str]:
+        raise RequestError(ErrorCode.INVALID_CONFIG, "no")
+
+    async with with_topic(home, {"a": "1"}) as tree:
+        registry = ConfigRegistry(tree)
+        with pytest.raises(RequestError, match="no"):
+            await registry.update(ORDERS, refuse)
+        assert await registry.get(ORDERS) == {"a": "1"}
+
+
+async def test_settings_go_with_their_topic(home: TreeHome) -> None:
+    async with with_topic(home, {"a": "1"}) as tree:
+        registry = ConfigRegistry(tree)
+        await registry.refresh()
+        await TopicRegistry(tree).delete("orders")
+        assert (await registry.refresh()).settings == {}
+
+
+async def test_view_is_the_same_while_only_topics_change_and_reader_is_told_of_changes(home: TreeHome) -> None:
+    async with with_topic(home) as tree:
+        told: list[None] = []
+        registry = ConfigRegistry(tree, on_stale=lambda: told.append(None))
+        view = await registry.refresh()
+        assert await registry.refresh() is view
+        await registry.update(ORDERS, lambda _: {"a": "1"})
+        await until(lambda: len(told) == 1)
+        assert (await registry.refresh()).version > view.version
+
+
+async def test_settings_that_are_not_text_are_damage(home: TreeHome) -> None:
+    async with with_topic(home) as tree:
+        await tree.set(ORDERS.path, b'{"version":1,"config":{"a":1}}', ANY_VERSION)
+        with pytest.raises(NodeDamaged, match="/config/topics/orders"):
+            await ConfigRegistry(tree).refresh()

@@ -1,0 +1,183 @@
+"""Cluster id, broker registry and producer ids over every home."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+
+from ottla.coordination import layout
+from ottla.coordination.node_json import NodeDamaged
+from ottla.coordination.producer_ids import BLOCK_IDS_COUNT, PRODUCER_ID_MAX, ProducerIdBlocks, ProducerIdsExhausted
+from ottla.coordination.registries import BrokerIdTaken, BrokerListener, BrokerRegistration, BrokerRegistry, cluster_id
+from ottla.coordination.tree import ANY_VERSION, ConnectionLoss, Node, Tree, Watch
+from ottla.model.identifiers import NodeId
+from tests.contract.tree_homes import TreeHome, until
+from tests.contract.unsure_tree import UnsureTree
+
+ONE, TWO = NodeId(1), NodeId(2)
+FIRST = BrokerRegistration(
+    ONE,
+    (BrokerListener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092), BrokerListener("INTERNAL", "SSL", "::1", 9093)),
+    "rack-a",
+    (UUID(int=2**120),),
+)
+SECOND = BrokerRegistration(TWO, (BrokerListener("PLAINTEXT", "PLAINTEXT", "host", 9092),))
+
+
+@asynccontextmanager
+async def laid_out(home: TreeHome) -> AsyncIterator[Tree]:
+    async with home.running() as running:
+        tree = await running.connect()
+        await layout.lay_out(tree)
+        yield tree
+
+
+async def test_layout_is_made_once_by_whoever_comes_first(home: TreeHome) -> None:
+    async with home.running() as running:
+        trees = [await running.connect() for _ in range(3)]
+        await asyncio.gather(*(layout.lay_out(tree) for tree in trees))
+        before = (await trees[0].get(layout.TOPICS)).stat
+        await layout.lay_out(trees[0])
+        assert (await trees[0].get(layout.TOPICS)).stat == before
+
+
+async def test_cluster_id_is_made_once_in_kafkas_form_and_stays(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        made = await asyncio.gather(*(cluster_id(tree) for _ in range(5)))
+        assert len(set(made)) == 1
+        assert len(made[0]) == 22
+    async with laid_out(home) as tree:
+        assert await cluster_id(tree) == made[0]
+
+
+async def test_registered_brokers_are_seen_with_all_they_say_and_their_epoch(home: TreeHome) -> None:
+    async with home.running() as running:
+        one, two = await running.connect(), await running.connect()
+        await layout.lay_out(one)
+        first_epoch = await BrokerRegistry(one).register(FIRST, 1)
+        second_epoch = await BrokerRegistry(two).register(SECOND, 2)
+        view = await BrokerRegistry(one).refresh()
+        assert {node_id: broker.registration for node_id, broker in view.by_id.items()} == {ONE: FIRST, TWO: SECOND}
+        assert view.epochs() == {ONE: first_epoch, TWO: second_epoch}
+        assert (await one.get("/brokers/ids/2")).stat.czxid == second_epoch
+
+
+async def test_broker_that_goes_is_noticed_and_gone_from_the_view(home: TreeHome) -> None:
+    async with home.running() as running:
+        one, two = await running.connect(), await running.connect()
+        await layout.lay_out(one)
+        told: list[None] = []
+        registry = BrokerRegistry(one, on_stale=lambda: told.append(None))
+        await registry.register(FIRST, 1)
+        before = await registry.refresh()
+        assert await registry.refresh() is before
+        await BrokerRegistry(two).register(SECOND, 1)
+        await until(lambda: len(told) == 1)
+        assert set((await registry.refresh()).by_id) == {ONE, TWO}
+        await two.close()
+        await until(lambda: len(told) == 2)
+        assert set((await registry.refresh()).by_id) == {ONE}
+
+
+async def test_broker_id_of_another_session_is_refused_until_that_session_ends(home: TreeHome) -> None:
+    async with home.running() as running:
+        one, two = await running.connect(), await running.connect()
+        await layout.lay_out(one)
+        first_epoch = await BrokerRegistry(one).register(FIRST, 1)
+        with pytest.raises(BrokerIdTaken, match="another session"):
+            await BrokerRegistry(two).register(FIRST, 1)
+        await one.close()
+        gone: list[None] = []
+        if await two.exists("/brokers/ids/1", watch=lambda: gone.append(None)) is not None:
+            await until(lambda: bool(gone))
+        assert await BrokerRegistry(two).register(FIRST, 1) > first_epoch
+
+
+async def test_registering_again_in_the_same_session_gives_a_higher_epoch(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = BrokerRegistry(tree)
+        first = await registry.register(FIRST, 1)
+        assert await registry.register(FIRST._replace(rack="rack-b"), 1) > first
+        assert (await registry.refresh()).by_id[ONE].registration.rack == "rack-b"
+
+
+async def test_broker_epochs_rise_over_restarts(home: TreeHome) -> None:
+    epochs: list[int] = []
+    for _ in range(3):
+        async with laid_out(home) as tree:
+            epochs.append(await BrokerRegistry(tree).register(FIRST, 1))
+    assert epochs == sorted(set(epochs))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("7", b"not json"),
+        ("7", b"[]"),
+        ("7", b'{"version":99}'),
+        (
+            "7",
+            b'{"version":1,"endpoints":["PLAINTEXT://h"],"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"}}',
+        ),
+        ("7", b'{"version":1,"endpoints":["PLAINTEXT://h:1"],"listener_security_protocol_map":{}}'),
+        ("x", b"{}"),
+    ],
+)
+async def test_registration_that_is_not_one_is_named(home: TreeHome, name: str, data: bytes) -> None:
+    async with laid_out(home) as tree:
+        await tree.create(f"/brokers/ids/{name}", data)
+        with pytest.raises(NodeDamaged, match=f"/brokers/ids/{name}"):
+            await BrokerRegistry(tree).refresh()
+
+
+async def test_producer_ids_are_unique_among_brokers_tasks_and_restarts(home: TreeHome) -> None:
+    given: list[int] = []
+    for _ in range(2):
+        async with laid_out(home) as tree:
+            suppliers = [ProducerIdBlocks(tree, ONE), ProducerIdBlocks(tree, TWO)]
+            given += await asyncio.gather(
+                *(supplier.next() for supplier in suppliers for _ in range(BLOCK_IDS_COUNT + 5))
+            )
+    assert len(set(given)) == len(given) == 4 * (BLOCK_IDS_COUNT + 5)
+    assert min(given) == 0
+
+
+async def test_producer_ids_come_in_order_from_one_block(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        supplier = ProducerIdBlocks(tree, ONE)
+        assert [await supplier.next() for _ in range(3)] == [0, 1, 2]
+        node = await tree.get(layout.PRODUCER_ID_BLOCK)
+        assert node.data == b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}'
+
+
+async def test_producer_id_block_of_unknown_outcome_is_left_unused(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        unsure = UnsureTree(tree)
+        unsure.lose_answers = 2
+        assert await ProducerIdBlocks(unsure, ONE).next() == 2 * BLOCK_IDS_COUNT
+
+
+async def test_producer_ids_end_with_a_clear_error(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        await ProducerIdBlocks(tree, ONE).next()
+        last = b'{"version":1,"block_end":"%d"}' % (PRODUCER_ID_MAX - 10)
+        await tree.set(layout.PRODUCER_ID_BLOCK, last, ANY_VERSION)
+        with pytest.raises(ProducerIdsExhausted):
+            await ProducerIdBlocks(tree, ONE).next()
+        await tree.set(layout.PRODUCER_ID_BLOCK, b'{"version":1,"block_end":"x"}', ANY_VERSION)
+        with pytest.raises(NodeDamaged):
+            await ProducerIdBlocks(tree, ONE).next()
+
+
+async def test_broken_connection_while_reading_is_told_and_not_tried_for_ever(home: TreeHome) -> None:
+    class Cut(UnsureTree):
+        async def get(self, path: str, *, watch: Watch | None = None) -> Node:
+            raise ConnectionLoss(path)
+
+    async with laid_out(home) as tree:
+        with pytest.raises(ConnectionLoss):
+            await ProducerIdBlocks(Cut(tree), ONE).next()

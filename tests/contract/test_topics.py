@@ -1,0 +1,295 @@
+"""The topic registry over every home."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+
+from ottla.coordination import layout
+from ottla.coordination.node_json import NodeDamaged
+from ottla.coordination.topics import StateChange, TopicRegistry
+from ottla.coordination.tree import ANY_VERSION, BadVersion, ConnectionLoss, NoNode, Tree
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.model.uuid_text import uuid_to_text
+from tests.contract.tree_homes import TreeHome, until
+from tests.contract.unsure_tree import UnsureTree
+
+ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+EPOCHS = {ONE: 101, TWO: 102}
+SINGLE = [[ONE]]
+
+
+@asynccontextmanager
+async def laid_out(home: TreeHome) -> AsyncIterator[Tree]:
+    async with home.running() as running:
+        tree = await running.connect()
+        await layout.lay_out(tree)
+        yield tree
+
+
+async def test_created_topic_is_seen_with_its_partitions_and_their_first_state(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        created = await registry.create("orders", [[ONE, TWO], [TWO, ONE]], EPOCHS)
+        view = await TopicRegistry(tree).refresh()
+        assert view.by_name == {"orders": created}
+        assert view.by_id == {created.topic_id: created}
+        first, second = created.partitions
+        assert first.replicas == (ONE, TWO)
+        assert first.state == PartitionState(
+            ONE, LeaderEpoch(0), (ReplicaIncarnation(ONE, 101), ReplicaIncarnation(TWO, 102))
+        )
+        assert second.state.leader == TWO
+        assert view.partition(TopicPartition("orders", 1)) == second
+        assert view.partition(TopicPartition("orders", 2)) is None
+        assert view.partition(TopicPartition("orders", -1)) is None
+        assert view.partition(TopicPartition("other", 0)) is None
+
+
+async def test_dead_replicas_of_a_new_topic_are_not_in_sync(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        topic = await TopicRegistry(tree).create("orders", [[THREE, TWO]], EPOCHS)
+        assert topic.partitions[0].state == PartitionState(TWO, LeaderEpoch(0), (ReplicaIncarnation(TWO, 102),))
+
+
+@pytest.mark.parametrize(
+    ("name", "assignment", "code"),
+    [
+        ("or/ders", SINGLE, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("..", SINGLE, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("taken", SINGLE, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("ta.ken_twin", SINGLE, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("orders", [], ErrorCode.INVALID_PARTITIONS),
+        ("orders", [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", [[ONE, ONE]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", [[ONE], [THREE]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+async def test_topic_that_cannot_be_is_refused_with_the_protocols_code(
+    home: TreeHome, name: str, assignment: list[list[NodeId]], code: ErrorCode
+) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        await registry.create("taken", SINGLE, EPOCHS)
+        await registry.create("ta_ken.twin", SINGLE, EPOCHS)
+        with pytest.raises(RequestError) as refusal:
+            await registry.create(name, assignment, EPOCHS)
+        assert refusal.value.code is code
+        assert set((await registry.refresh()).by_name) == {"taken", "ta_ken.twin"}
+
+
+async def test_only_one_of_two_creators_of_a_name_wins(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        attempts = (TopicRegistry(tree).create("orders", SINGLE, EPOCHS) for _ in range(5))
+        results = await asyncio.gather(*attempts, return_exceptions=True)
+        refused = [result for result in results if isinstance(result, RequestError)]
+        assert len(refused) == 4
+        assert {refusal.code for refusal in refused} == {ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+async def test_topic_ids_are_fresh_and_never_the_reserved_ones_or_begin_with_a_dash(home: TreeHome) -> None:
+    drawn = [UUID(int=0), UUID(int=1), UUID(bytes=b"\xfb" + b"\xef" * 15), UUID(int=2**127 + 7)]
+    assert uuid_to_text(drawn[2]).startswith("-")
+    async with laid_out(home) as tree:
+        topic = await TopicRegistry(tree, new_id=lambda: drawn.pop(0)).create("orders", SINGLE, EPOCHS)
+        assert topic.topic_id == UUID(int=2**127 + 7)
+
+
+async def test_topic_made_anew_under_its_name_has_another_id(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        first = await registry.create("orders", [[ONE], [ONE]], EPOCHS)
+        await registry.refresh()
+        await registry.delete("orders")
+        second = await registry.create("orders", SINGLE, EPOCHS)
+        assert first.topic_id != second.topic_id
+        assert (await registry.refresh()).by_name == {"orders": second}
+
+
+async def test_deleted_topic_leaves_nothing_but_a_note_until_its_directories_are_gone(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        topic = await registry.create("orders", [[ONE]] * 3, EPOCHS, {"retention.ms": "1"})
+        deletion = await registry.delete("orders", topic.topic_id)
+        assert deletion == ("orders", topic.topic_id, 3)
+        assert await tree.children(layout.TOPICS) == []
+        assert await tree.children(layout.TOPIC_CONFIGS) == []
+        assert await registry.pending_deletions() == [deletion]
+        await registry.finish_deletions([topic.topic_id])
+        await registry.finish_deletions([topic.topic_id])  # once more is no error
+        assert await registry.pending_deletions() == []
+
+
+async def test_delete_refuses_a_topic_that_is_not_there_or_has_another_id(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        with pytest.raises(RequestError) as missing:
+            await registry.delete("orders")
+        assert missing.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await registry.create("orders", SINGLE, EPOCHS)
+        with pytest.raises(RequestError) as other:
+            await registry.delete("orders", UUID(int=2**100))
+        assert other.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+        assert "orders" in (await registry.refresh()).by_name
+
+
+async def test_delete_says_so_when_nodes_do_not_fit_the_assignment(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        topic = await registry.create("orders", SINGLE, EPOCHS)
+        await tree.create(layout.partition_path("orders", topic.topic_id, 7))
+        with pytest.raises(NodeDamaged):
+            await registry.delete("orders")
+
+
+async def test_view_stays_the_same_object_while_nothing_changes(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        await registry.create("orders", SINGLE, EPOCHS)
+        view = await registry.refresh()
+        assert await registry.refresh() is view
+        await registry.create("clicks", SINGLE, EPOCHS)
+        newer = await registry.refresh()
+        assert newer.version > view.version
+        assert set(view.by_name) == {"orders"}
+        assert newer.by_name["orders"] is view.by_name["orders"]
+
+
+async def test_reader_that_missed_one_change_reads_only_what_it_was_about(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        counting = UnsureTree(tree)
+        writer, reader = TopicRegistry(tree), TopicRegistry(counting)
+        for number in range(20):
+            await writer.create(f"topic-{number}", [[ONE]] * 5, EPOCHS)
+        await reader.refresh()
+        counting.reads_count = 0
+        await reader.refresh()
+        assert counting.reads_count == 1
+        await writer.create("one-more", SINGLE, EPOCHS)
+        counting.reads_count = 0
+        assert "one-more" in (await reader.refresh()).by_name
+        assert counting.reads_count == 3  # /changes, the pointer, one state
+
+
+async def test_reader_that_missed_many_changes_reads_all_and_comes_to_the_same_view(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        writer, follower = TopicRegistry(tree), TopicRegistry(tree)
+        rng = random.Random(7)
+        alive: list[str] = []
+        for number in range(60):
+            if alive and rng.random() < 0.4:
+                await writer.delete(alive.pop(rng.randrange(len(alive))))
+            else:
+                alive.append(f"topic-{number}")
+                await writer.create(alive[-1], [[ONE]] * rng.randrange(1, 4), EPOCHS)
+            if rng.random() < 0.5:
+                await follower.refresh()
+        assert dict((await follower.refresh()).by_name) == dict((await TopicRegistry(tree).refresh()).by_name)
+        assert set(follower.view.by_name) == set(alive)
+
+
+async def test_reader_is_told_once_when_there_is_more_to_see(home: TreeHome) -> None:
+    async with home.running() as running:
+        ours, theirs = await running.connect(), await running.connect()
+        await layout.lay_out(ours)
+        told: list[None] = []
+        reader, writer = TopicRegistry(ours, on_stale=lambda: told.append(None)), TopicRegistry(theirs)
+        await reader.refresh()
+        await reader.refresh()
+        await writer.create("a", SINGLE, EPOCHS)
+        await writer.create("b", SINGLE, EPOCHS)
+        await until(lambda: len(told) == 1)
+        assert set((await reader.refresh()).by_name) == {"a", "b"}
+        await writer.create("c", SINGLE, EPOCHS)
+        await until(lambda: len(told) == 2)
+
+
+async def test_states_change_together_or_not_at_all(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        topic = await registry.create("orders", [[ONE]] * 3, EPOCHS)
+        next_state = PartitionState(ONE, LeaderEpoch(1), (ReplicaIncarnation(ONE, 200),), (ReplicaIncarnation(TWO, 5),))
+        changes = [StateChange(topic, partition, next_state) for partition in topic.partitions]
+        await registry.change_states(changes[:1])
+        with pytest.raises(BadVersion):
+            await registry.change_states(list(reversed(changes)))  # the last of them was written before
+        view = await registry.refresh()
+        states = [partition.state for partition in view.by_name["orders"].partitions]
+        assert states == [next_state, topic.partitions[1].state, topic.partitions[2].state]
+        await registry.change_states([])
+
+
+async def test_state_of_a_topic_that_was_made_anew_is_not_touched(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        old = await registry.create("orders", SINGLE, EPOCHS)
+        await registry.delete("orders")
+        new = await registry.create("orders", SINGLE, EPOCHS)
+        stale = StateChange(old, old.partitions[0], old.partitions[0].state._replace(leader_epoch=LeaderEpoch(9)))
+        with pytest.raises(NoNode):
+            await registry.change_states([stale])
+        assert (await registry.refresh()).by_name["orders"] == new
+
+
+async def test_lost_answer_of_a_create_or_delete_that_was_done_is_no_failure(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        unsure = UnsureTree(tree)
+        registry = TopicRegistry(unsure)
+        unsure.lose_answers = 1
+        topic = await registry.create("orders", SINGLE, EPOCHS)
+        assert (await registry.refresh()).by_name == {"orders": topic}
+        unsure.lose_answers = 1
+        assert (await registry.delete("orders")).topic_id == topic.topic_id
+        assert (await registry.refresh()).by_name == {}
+
+
+async def test_lost_answer_of_a_write_that_was_not_done_is_told(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        unsure = UnsureTree(tree)
+        registry = TopicRegistry(unsure)
+        unsure.drop_writes = True
+        unsure.lose_answers = 1
+        with pytest.raises(ConnectionLoss):
+            await registry.create("orders", SINGLE, EPOCHS)
+        await registry.create("orders", SINGLE, EPOCHS)
+        unsure.lose_answers = 1
+        with pytest.raises(ConnectionLoss):
+            await registry.delete("orders")
+        assert "orders" in (await registry.refresh()).by_name
+
+
+async def test_partition_without_state_is_damage_and_not_a_topic_that_silently_goes(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        topic = await registry.create("orders", SINGLE, EPOCHS)
+        await tree.delete(layout.state_path("orders", topic.topic_id, 0))
+        with pytest.raises(NodeDamaged, match="/brokers/topics/orders"):
+            await registry.refresh()
+
+
+async def test_damaged_node_is_named_and_read_again_when_it_was_set_right(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        topic = await registry.create("orders", SINGLE, EPOCHS)
+        path = layout.state_path("orders", topic.topic_id, 0)
+        good = (await tree.get(path)).data
+        await tree.set(path, b'{"version":1,"leader":"one"}', ANY_VERSION)
+        with pytest.raises(NodeDamaged, match=f"{path}.*'leader'"):
+            await registry.refresh()
+        await tree.set(path, good, ANY_VERSION)
+        assert "orders" in (await registry.refresh()).by_name
+
+
+async def test_topics_are_the_same_after_a_restart(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        topic = await TopicRegistry(tree).create("orders", [[ONE, TWO]] * 2, EPOCHS)
+    async with laid_out(home) as tree:
+        assert (await TopicRegistry(tree).refresh()).by_name == {"orders": topic}

@@ -1,0 +1,78 @@
+"""A tree whose connection breaks when a test says so: the write happened or not, the caller sees `ConnectionLoss`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ottla.coordination.tree import (
+    ANY_VERSION,
+    ConnectionLoss,
+    CreateNode,
+    DeleteNode,
+    Node,
+    Operation,
+    SessionState,
+    SetNode,
+    Stat,
+    Tree,
+    Watch,
+)
+
+
+class UnsureTree:
+    """`Tree` over another: the next `lose_answers` writes are done (or with `drop_writes` not) and never answered."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.lose_answers = 0
+        self.drop_writes = False
+        self.reads_count = 0
+
+    @property
+    def session_id(self) -> int:
+        return self._tree.session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._tree.state
+
+    def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
+        self._tree.add_session_listener(listener)
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        await self.multi([CreateNode(path, data, ephemeral)])
+
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
+        (stat,) = await self.multi([SetNode(path, data, version)])
+        assert stat is not None
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi([DeleteNode(path, version)])
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
+        if self.lose_answers == 0:
+            return await self._tree.multi(operations)
+        self.lose_answers -= 1
+        if not self.drop_writes:
+            await self._tree.multi(operations)
+        raise ConnectionLoss(operations[0].path)
+
+    async def get(self, path: str, *, watch: Watch | None = None) -> Node:
+        self.reads_count += 1
+        return await self._tree.get(path, watch=watch)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        self.reads_count += len(paths)
+        return await self._tree.get_many(paths)
+
+    async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
+        self.reads_count += 1
+        return await self._tree.children(path, watch=watch)
+
+    async def exists(self, path: str, *, watch: Watch | None = None) -> Stat | None:
+        self.reads_count += 1
+        return await self._tree.exists(path, watch=watch)
+
+    async def close(self) -> None:
+        await self._tree.close()
