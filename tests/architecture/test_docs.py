@@ -86,3 +86,11 @@ def test_every_dependency_has_a_line_that_says_why() -> None:
 def test_readme_names_every_verb() -> None:
     readme = _read(ROOT / "README.md")
     assert [name for name in VERBS if f"ottla {name}" not in readme] == []
+
+
+def test_events_that_operators_are_told_of_exist() -> None:
+    rows = re.findall(r"^\| ((?:`\w+\.\w+`(?:, )?)+) \|", _read(DOCS / "operating.md"), re.MULTILINE)
+    documented = {name for row in rows for name in re.findall(r"`(\w+\.\w+)`", row)}
+    sources = "\n".join(_read(path) for path in (ROOT / "src").rglob("*.py"))
+    assert len(documented) > 5
+    assert {name for name in documented if f'"{name}"' not in sources} == set()
