@@ -72,6 +72,9 @@ class FlushedEnds:
         slots_count = len(content) // SLOT_BYTES
         self._slots = bytearray(content[: slots_count * SLOT_BYTES])
         for slot in range(slots_count):
+            if self._slots[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] == _ZERO_SLOT:
+                self._free.append(slot)
+                continue
             end, key = self._read(slot)
             other = self._slot_of.get(key) if end is not None else None
             if end is None:
