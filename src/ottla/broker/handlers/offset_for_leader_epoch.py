@@ -44,4 +44,9 @@ def _end_of(partition: Partition, leader_epoch: int) -> tuple[int, int]:
     log = partition.log
     if leader_epoch == partition.leader_epoch:
         return leader_epoch, log.log_end_offset
+    latest_written = log.epochs.latest_epoch
+    if latest_written is None or latest_written < leader_epoch < partition.leader_epoch:
+        # The epoch that follows it is the current one, which starts at the log end.
+        is_past = 0 <= leader_epoch < partition.leader_epoch
+        return (leader_epoch if latest_written is None else latest_written, log.log_end_offset) if is_past else (-1, -1)
     return log.epoch_end_offset(leader_epoch)

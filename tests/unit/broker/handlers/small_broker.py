@@ -1,0 +1,154 @@
+"""What handlers see of a broker, in memory: real logs on a memory disk, topics in a dictionary, no tree, no server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import TypeVar
+from uuid import UUID
+
+from ottla.broker.context import BrokerAddress, Call, NewTopic
+from ottla.broker.handlers import HANDLERS
+from ottla.broker.partition import Partition
+from ottla.broker.partition_table import PartitionTable
+from ottla.coordination import topics_view
+from ottla.coordination.configs import ConfigEntity, ConfigsView
+from ottla.coordination.topics_view import Topic, TopicsView
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+from ottla.model.identifiers import LeaderEpoch, NodeId, ProducerId, TopicPartition
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.model.settings import BrokerSettings
+from ottla.protocol.api import ApiKey
+from ottla.protocol.messages import decode_request, decode_response, encode_request, encode_response
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+from ottla.records.header import HEADER
+from ottla.records.record import Record
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_directory import LogDirectory
+from ottla.testing.fake_clock import FakeClock
+from ottla.testing.memory_disk import MemoryDisk
+
+R = TypeVar("R")
+
+NODE_ID = NodeId(5)
+HOST, PORT = "reached.example", 19_092
+
+
+class SmallBroker:
+    """A `BrokerContext` whose state the test reads and writes."""
+
+    def __init__(self, **settings: str) -> None:
+        self.node_id = self.controller_id = NODE_ID
+        self.cluster_id = "cluster-of-the-test-xx"
+        self.settings = BrokerSettings.of({name.replace("_", "."): value for name, value in settings.items()})
+        self.clock = FakeClock()
+        self.partitions = PartitionTable()
+        self.topics = TopicsView.of(0, {})
+        self.overrides: dict[ConfigEntity, Mapping[str, str]] = {}
+        self.refusal: RequestError | None = None
+        self.created: list[tuple[NewTopic, bool]] = []
+        self.deleted: list[tuple[str, UUID | None]] = []
+        self.altered: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
+        self._directory = LogDirectory.open(
+            MemoryDisk(), "/data", clock=self.clock, config_of=lambda _: LogConfig(flush_policy="os")
+        )
+        self._producer_id = 1000
+
+    # --- what handlers call -----------------------------------------------------------------------------------
+
+    @property
+    def configs(self) -> ConfigsView:
+        return ConfigsView(1, self.overrides)
+
+    def brokers(self, call: Call) -> list[BrokerAddress]:
+        return [BrokerAddress(self.node_id, *call.local_address, "rack-1")]
+
+    async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        self._refuse()
+        if new.name in self.topics.by_name:
+            raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {new.name!r} exists already")
+        self.created.append((new, validate_only))
+        if validate_only:
+            return _topic(new.name, 1, UUID(int=0), 0)
+        return self.add_topic(new.name, max(new.partitions_count, 1))
+
+    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
+        self._refuse()
+        self.deleted.append((name, topic_id))
+
+    async def alter_config(self, entity: ConfigEntity, changed: Mapping[str, str | None]) -> None:
+        self._refuse()
+        self.altered.append((entity, changed))
+
+    async def delete_records(self, topic: str, index: int, before_offset: int) -> int:
+        self._refuse()
+        partition = self.partition(topic, index)
+        end = partition.high_watermark if before_offset == -1 else before_offset
+        if end > partition.high_watermark:
+            raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
+        partition.log.delete_records_before(end)
+        return partition.log.log_start_offset
+
+    async def next_producer_id(self) -> ProducerId:
+        self._producer_id += 1
+        return ProducerId(self._producer_id)
+
+    def _refuse(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    # --- what tests call --------------------------------------------------------------------------------------
+
+    def add_topic(self, name: str, partitions_count: int = 1, *, leader_epoch: int = 0) -> Topic:
+        topic_id = UUID(int=0xABC0000 + len(self.topics.by_name))
+        topic = _topic(name, partitions_count, topic_id, leader_epoch)
+        self.topics = TopicsView.of(self.topics.version + 1, {**self.topics.by_name, name: topic})
+        names = [TopicPartition(name, index) for index in range(partitions_count)]
+        for log in self._directory.create([(each, topic_id) for each in names]):
+            log.start_epoch(leader_epoch)
+            self.partitions.add(Partition(log, leader_epoch))
+        return topic
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        found = self.partitions.find(topic, index)
+        assert found is not None
+        return found
+
+    def append(self, topic: str, *timestamps_ms: int, codec: Codec = Codec.NONE) -> None:
+        """One batch with a record for each timestamp."""
+        batch = build_batch([Record(0, each, b"key", b"value") for each in timestamps_ms], codec)
+        partition = self.partition(topic)
+        partition.log.append(memoryview(batch), HEADER.unpack_from(batch), self.clock.now_ms())
+        partition.advance()
+
+    async def ask(self, api: ApiKey, version: int, request: object, response_class: type[R]) -> R:
+        """The answer as a client of this version reads it: over the wire's bytes in both directions."""
+        read = decode_request(api, version, encode_request(api, version, request))
+        response = await HANDLERS[api](read, self, Call(version, "a-client", (HOST, PORT)))
+        found = decode_response(api, version, encode_response(api, version, response))
+        assert isinstance(found, response_class)
+        return found
+
+
+def _topic(name: str, partitions_count: int, topic_id: UUID, leader_epoch: int) -> Topic:
+    state = PartitionState(NODE_ID, LeaderEpoch(leader_epoch), (ReplicaIncarnation(NODE_ID, 1),))
+    nodes = (topics_view.Partition(index, (NODE_ID,), state, 0) for index in range(partitions_count))
+    return Topic(name, topic_id, tuple(nodes))
+
+
+def codes(message: object) -> list[int]:
+    """Every error code in a response, depth first."""
+    found: list[int] = []
+    if isinstance(message, list):
+        for element in message:
+            found += codes(element)
+    elif is_dataclass(message):
+        for declared in fields(message):
+            value = getattr(message, declared.name)
+            if declared.name == "error_code":
+                found.append(value)
+            else:
+                found += codes(value)
+    return found

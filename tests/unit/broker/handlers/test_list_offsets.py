@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.handlers.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.records.compression import Codec
+from tests.unit.broker.handlers.small_broker import SmallBroker
+
+VERSIONS = range(1, 10)
+
+
+async def ask(
+    broker: SmallBroker, version: int, timestamp: int, *, topic: str = "t", index: int = 0, epoch: int = -1
+) -> ListOffsetsPartitionResponse:
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(index, epoch, timestamp)])])
+    response = await broker.ask(ApiKey.LIST_OFFSETS, version, request, ListOffsetsResponse)
+    return response.topics[0].partitions[0]
+
+
+def with_records() -> SmallBroker:
+    """Offsets 0-2 at 100, 300, 200 ms in one batch, 3 and 4 at 250 and 400 in the next, both in leader epoch 2."""
+    broker = SmallBroker()
+    broker.add_topic("t", leader_epoch=2)
+    broker.append("t", 100, 300, 200, codec=Codec.ZSTD)
+    broker.append("t", 250, 400)
+    return broker
+
+
+def answer(version: int, offset: int, timestamp: int, epoch: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(0, 0, timestamp, offset, epoch if version >= 4 else -1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_latest_is_the_high_watermark(version: int) -> None:
+    assert await ask(with_records(), version, LATEST) == answer(version, 5, -1, 2)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_earliest_is_the_log_start(version: int) -> None:
+    broker = with_records()
+    broker.partition("t").log.delete_records_before(2)
+    assert await ask(broker, version, EARLIEST) == answer(version, 2, -1, 2)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("timestamp", "offset", "found_ms"), [(0, 0, 100), (100, 0, 100), (101, 1, 300), (250, 1, 300), (301, 4, 400)]
+)
+async def test_time_finds_the_first_record_at_or_after_it(
+    version: int, timestamp: int, offset: int, found_ms: int
+) -> None:
+    assert await ask(with_records(), version, timestamp) == answer(version, offset, found_ms, 2)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_time_after_the_last_record_finds_nothing(version: int) -> None:
+    assert await ask(with_records(), version, 401) == answer(version, -1, -1, -1)
+
+
+async def test_time_finds_nothing_above_the_high_watermark() -> None:
+    broker = with_records()
+    broker.partition("t").high_watermark = 3
+    assert await ask(broker, 9, 301) == answer(9, -1, -1, -1)
+    assert await ask(broker, 9, MAX_TIMESTAMP) == answer(9, 1, 300, 2)
+
+
+@pytest.mark.parametrize(
+    ("special", "first_version", "found"),
+    [(MAX_TIMESTAMP, 7, (4, 400, 2)), (EARLIEST_LOCAL, 8, (0, -1, 2)), (LATEST_TIERED, 9, (-1, -1, -1))],
+)
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_special_time_is_known_from_its_version_on(
+    special: int, first_version: int, found: tuple[int, int, int], version: int
+) -> None:
+    result = await ask(with_records(), version, special)
+    if version >= first_version:
+        assert result == answer(version, *found)
+    else:
+        assert result == ListOffsetsPartitionResponse(0, ErrorCode.UNSUPPORTED_VERSION)
+
+
+async def test_unknown_special_time_is_unsupported() -> None:
+    assert await ask(with_records(), 9, -6) == ListOffsetsPartitionResponse(0, ErrorCode.UNSUPPORTED_VERSION)
+
+
+async def test_empty_log_has_no_greatest_timestamp() -> None:
+    broker = SmallBroker()
+    broker.add_topic("t")
+    assert await ask(broker, 9, MAX_TIMESTAMP) == answer(9, -1, -1, -1)
+    assert await ask(broker, 9, LATEST) == answer(9, 0, -1, 0)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [(-1, 0), (2, 0), (1, ErrorCode.FENCED_LEADER_EPOCH), (3, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+async def test_other_leader_epoch_than_the_current_one_is_refused(epoch: int, code: int) -> None:
+    assert (await ask(with_records(), 9, LATEST, epoch=epoch)).error_code == code
+
+
+@pytest.mark.parametrize(("topic", "index"), [("t", 1), ("t", -1), ("unknown", 0), ("", 0)])
+async def test_unknown_partition_is_told(topic: str, index: int) -> None:
+    result = await ask(with_records(), 9, LATEST, topic=topic, index=index)
+    assert result == ListOffsetsPartitionResponse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+async def test_partition_that_could_not_be_opened_tells_its_error() -> None:
+    broker = with_records()
+    broker.partitions.remove(TopicPartition("t", 0))
+    broker.partitions.add_failed(TopicPartition("t", 0), ErrorCode.KAFKA_STORAGE_ERROR)
+    assert (await ask(broker, 9, LATEST)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_partition_that_is_named_twice_is_refused() -> None:
+    twice = ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, LATEST), ListOffsetsPartition(0, -1, EARLIEST)])
+    response = await with_records().ask(ApiKey.LIST_OFFSETS, 9, ListOffsetsRequest(topics=[twice]), ListOffsetsResponse)
+    assert [each.error_code for each in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
