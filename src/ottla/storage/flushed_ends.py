@@ -28,17 +28,22 @@ from ottla.runtime.disk import Disk, File, read_file, write_fully
 FLUSHED_ENDS_FILE: Final = "flushed-ends"
 SLOT_BYTES: Final = 32
 SLOTS_COUNT_MIN: Final = 4096
-# More than this many slots of one page are written as the page.
+# More slots than this are written as whole pages.
 _PAGE_BYTES: Final = 4096
 _SLOTS_WRITTEN_SINGLY_MAX: Final = 8
 
 _SLOT: Final = struct.Struct(">16siqI")
+_KEY: Final = struct.Struct(">16si")
+_END: Final = struct.Struct(">q")
+_END_AND_CRC: Final = struct.Struct(">qI")
 _CRC_SEED: Final = crc32c(b"ottla flushed end, version 1")
 _ZERO_SLOT: Final = bytes(SLOT_BYTES)
 
-assert _SLOT.size == SLOT_BYTES
+assert _SLOT.size == _KEY.size + _END_AND_CRC.size == SLOT_BYTES
 
 LogKey = tuple[UUID, int]
+# (topic id as a number, partition): a UUID's own hash is slow, and every flush looks its logs up.
+_FastKey = tuple[int, int]
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +55,8 @@ class FlushedEnds:
         """`content` is what the file holds; torn and foreign slots in it count as absent."""
         self._file = file
         self._slots = bytearray()
-        self._slot_of: dict[LogKey, int] = {}
+        # (slot, CRC of the slot's key) of each log.
+        self._slot_of: dict[_FastKey, tuple[int, int]] = {}
         self._free: list[int] = []
         self._is_failing = False
         self._load(content)
@@ -75,29 +81,31 @@ class FlushedEnds:
             if self._slots[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] == _ZERO_SLOT:
                 self._free.append(slot)
                 continue
-            end, key = self._read(slot)
-            other = self._slot_of.get(key) if end is not None else None
-            if end is None:
-                self._free.append(slot)
-            elif other is None:
-                self._slot_of[key] = slot
-            else:
-                # Two claims cannot both be right; the lower one is certainly not ahead.
-                other_end = self._read(other)[0]
-                assert other_end is not None
-                loser = other if end < other_end else slot
-                self._slot_of[key] = slot if end < other_end else other
-                self._free.append(loser)
-                self._put(loser, _ZERO_SLOT)
+            self._load_slot(slot)
         self._free.sort(reverse=True)
 
-    def _read(self, slot: int) -> tuple[int | None, LogKey]:
+    def _load_slot(self, slot: int) -> None:
         at = slot * SLOT_BYTES
         topic_id, partition, end, crc = _SLOT.unpack_from(self._slots, at)
-        key = (UUID(bytes=topic_id), partition)
-        if crc32c(memoryview(self._slots)[at : at + SLOT_BYTES - 4], _CRC_SEED) != crc or end < 0:
-            return None, key
-        return end, key
+        key_crc = crc32c(self._slots[at : at + _KEY.size], _CRC_SEED)
+        if crc32c(_END.pack(end), key_crc) != crc or end < 0:
+            self._free.append(slot)
+            return
+        key = (int.from_bytes(topic_id, "big"), partition)
+        other = self._slot_of.get(key)
+        if other is not None and self._end_in(other[0]) <= end:
+            # Two claims cannot both be right; the lower one is certainly not ahead.
+            self._clear(slot)
+            self._free.append(slot)
+            return
+        if other is not None:
+            self._clear(other[0])
+            self._free.append(other[0])
+        self._slot_of[key] = (slot, key_crc)
+
+    def _end_in(self, slot: int) -> int:
+        end: int = _END.unpack_from(self._slots, slot * SLOT_BYTES + _KEY.size)[0]
+        return end
 
     def _grow(self, slots_count: int) -> None:
         self._file.allocate(slots_count * SLOT_BYTES)
@@ -111,12 +119,8 @@ class FlushedEnds:
 
     def end_of(self, topic_id: UUID, partition: int) -> int:
         """The recorded flushed end (exclusive), 0 when there is none: nothing is known to be flushed then."""
-        slot = self._slot_of.get((topic_id, partition))
-        if slot is None:
-            return 0
-        end, _ = self._read(slot)
-        assert end is not None
-        return end
+        found = self._slot_of.get((topic_id.int, partition))
+        return 0 if found is None else self._end_in(found[0])
 
     def record(self, ends: Iterable[tuple[UUID, int, int]]) -> None:
         """Write (topic id, partition, flushed end) of each, without a sync.  Only after the logs' files were synced.
@@ -124,8 +128,7 @@ class FlushedEnds:
         A disk that takes no bytes is reported and no error: the records stay older than the truth.
         """
         try:
-            slots = [self._set((topic_id, partition), end) for topic_id, partition, end in ends]
-            self._write(slots)
+            self._write([self._set(topic_id, partition, end) for topic_id, partition, end in ends])
             self._is_failing = False
         except OSError as error:
             if not self._is_failing:
@@ -135,38 +138,46 @@ class FlushedEnds:
     def lower(self, topic_id: UUID, partition: int, flushed_end: int) -> None:
         """A log will be cut so that it ends at `flushed_end`: the record is no higher, durably, when this returns."""
         if self.end_of(topic_id, partition) > flushed_end:
-            self._write([self._set((topic_id, partition), flushed_end)])
+            self._write([self._set(topic_id, partition, flushed_end)])
             self._file.sync_data()
 
     def forget(self, keys: Iterable[LogKey]) -> None:
         """Logs are going to be deleted: they have no record, durably, when this returns."""
-        slots = [self._slot_of.pop(key) for key in keys if key in self._slot_of]
+        self._forget([(topic_id.int, partition) for topic_id, partition in keys])
+
+    def _forget(self, keys: list[_FastKey]) -> None:
+        slots = [self._slot_of.pop(key)[0] for key in keys if key in self._slot_of]
         if not slots:
             return
         for slot in slots:
-            self._put(slot, _ZERO_SLOT)
+            self._clear(slot)
         self._write(slots)
         self._file.sync_data()
         self._free += sorted(slots, reverse=True)
 
     def retain(self, keys: Iterable[LogKey]) -> None:
         """Forget all logs but these: after loading, the slots of topics that are gone become free."""
-        kept = set(keys)
-        self.forget([key for key in self._slot_of if key not in kept])
+        kept = {(topic_id.int, partition) for topic_id, partition in keys}
+        self._forget([key for key in self._slot_of if key not in kept])
 
-    def _set(self, key: LogKey, flushed_end: int) -> int:
-        slot = self._slot_of.get(key)
-        if slot is None:
-            if not self._free:
-                self._grow(2 * len(self._slots) // SLOT_BYTES)
-            slot = self._slot_of[key] = self._free.pop()
-        covered = _SLOT.pack(key[0].bytes, key[1], flushed_end, 0)[:-4]
-        self._put(slot, covered + crc32c(covered, _CRC_SEED).to_bytes(4, "big"))
+    def _set(self, topic_id: UUID, partition: int, flushed_end: int) -> int:
+        found = self._slot_of.get((topic_id.int, partition))
+        slot, key_crc = self._take_slot(topic_id, partition) if found is None else found
+        crc = crc32c(_END.pack(flushed_end), key_crc)
+        _END_AND_CRC.pack_into(self._slots, slot * SLOT_BYTES + _KEY.size, flushed_end, crc)
         return slot
 
-    def _put(self, slot: int, content: bytes) -> None:
-        assert len(content) == SLOT_BYTES
-        self._slots[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = content
+    def _take_slot(self, topic_id: UUID, partition: int) -> tuple[int, int]:
+        if not self._free:
+            self._grow(2 * len(self._slots) // SLOT_BYTES)
+        slot = self._free.pop()
+        key = _KEY.pack(topic_id.bytes, partition)
+        self._slots[slot * SLOT_BYTES : slot * SLOT_BYTES + _KEY.size] = key
+        taken = self._slot_of[(topic_id.int, partition)] = (slot, crc32c(key, _CRC_SEED))
+        return taken
+
+    def _clear(self, slot: int) -> None:
+        self._slots[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = _ZERO_SLOT
 
     def _write(self, slots: list[int]) -> None:
         if len(slots) <= _SLOTS_WRITTEN_SINGLY_MAX:
