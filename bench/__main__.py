@@ -71,15 +71,19 @@ def run(options: argparse.Namespace) -> int:
         return 2
     peers = tuple(name for name in PEERS if not options.peer or name in options.peer)
     started = datetime.now(UTC).replace(microsecond=0)
+    options.work_dir.mkdir(parents=True, exist_ok=True)
     settings = {"acks": "all", "value_bytes": 200, "seconds": options.seconds, "rounds": options.rounds}
-    about: dict[str, object] = {"started": started.isoformat(), **describe_commit(ROOT), "machine": describe_machine()}
+    about: dict[str, object] = {
+        "started": started.isoformat(),
+        **describe_commit(ROOT),
+        "machine": describe_machine(options.work_dir),
+    }
     about |= {"settings": settings, "not_default": HOUSEKEEPING}
     build_raw_client()
     if APACHE_KAFKA in peers:
         install()
         about["apache_kafka"] = kafka_version()
     results = Results(about)
-    options.work_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="data-", dir=options.work_dir, ignore_cleanup_errors=True) as work_dir:
         warm_s = 10 if options.quick else 25
         plan = Plan(peers, scenarios, has_fresh_start, options.rounds, warm_s, Path(work_dir))

@@ -20,7 +20,7 @@ LOOPBACK_S: Final = 1.0
 SYNC_COUNT: Final = 200
 
 
-def describe_machine() -> dict[str, str | int]:
+def describe_machine(work_dir: Path) -> dict[str, str | int]:
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "cpu": _cpu_model(),
@@ -28,6 +28,7 @@ def describe_machine() -> dict[str, str | int]:
         "memory_bytes": memory_bytes,
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "read_ahead_kb": _read_ahead_kb(work_dir),
     }
 
 
@@ -103,6 +104,18 @@ def _cpu_model() -> str:
     except OSError:
         found = None
     return found[1] if found else platform.processor() or platform.machine()
+
+
+def _read_ahead_kb(work_dir: Path) -> int:
+    """Of the disk below `work_dir`; -1 if unknown.  A fault in a mapped file brings in that much at once."""
+    device = os.stat(work_dir).st_dev
+    path = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
+    for queue in (path / "queue", path.resolve().parent / "queue"):
+        try:
+            return int((queue / "read_ahead_kb").read_text())
+        except OSError:
+            continue  # a partition has no queue of its own: its disk's is one directory up
+    return -1
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -12,6 +12,8 @@ from bench.raw_client.build import build_raw_client
 VALUE_BYTES: Final = 200
 # What a run may take besides its own seconds: connecting, draining, and the client's own limit on silence (60 s).
 OVERTIME_S: Final = 90
+# A load that goes by count takes what it takes; a broker that stalls is found by the client's limit on silence.
+COUNTED_S_MAX: Final = 600
 
 
 class LoadFailed(RuntimeError):
@@ -90,7 +92,8 @@ def put_load(load: ProduceLoad | FetchLoad, port: int, topic: str, host: str = "
     """Run the load to its end.  Raises LoadFailed on any error code or failure."""
     words = [word for argument in load.arguments() for word in argument.split("=", 1)]
     command = [str(build_raw_client()), *words, "--host", host, "--port", str(port), "--topic", topic]
-    timeout_s = load.warmup_s + load.seconds + OVERTIME_S
+    timeout_s = COUNTED_S_MAX if isinstance(load, ProduceLoad) and load.requests > 0 else load.seconds + load.warmup_s
+    timeout_s += OVERTIME_S
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
