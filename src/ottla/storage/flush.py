@@ -75,7 +75,17 @@ class RecordsFlushedEnds(Protocol):
 class FlushScheduler:
     """Which logs are due: by policy, by count, by age, or because a segment rolled."""
 
-    __slots__ = ("_aging", "_due", "_plan", "_root_path", "_sequence", "on_failed", "on_flushed", "plans_count")
+    __slots__ = (
+        "_aging",
+        "_due",
+        "_plan",
+        "_root_path",
+        "_sequence",
+        "has_failed",
+        "on_failed",
+        "on_flushed",
+        "plans_count",
+    )
 
     def __init__(self, root_path: str) -> None:
         self._root_path = root_path
@@ -85,6 +95,8 @@ class FlushScheduler:
         self._sequence = 0
         self._plan: FlushPlan | None = None
         self.plans_count = 0
+        # After a failed sync nothing is planned any more: the next one may succeed although the pages are lost.
+        self.has_failed = False
         self.on_flushed: Callable[[FlushPlan], None] | None = None
         self.on_failed: Callable[[OSError], None] | None = None
 
@@ -112,7 +124,7 @@ class FlushScheduler:
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When `plan` may have something: `now_ms` when it has already, None when nothing waits or a plan is out."""
-        if self._plan is not None:
+        if self._plan is not None or self.has_failed:
             return None
         if self._due:
             return now_ms
@@ -120,7 +132,7 @@ class FlushScheduler:
 
     def plan(self, now_ms: int) -> FlushPlan | None:
         """Everything that is due, as one plan; None while one is in flight or when nothing is."""
-        if self._plan is not None:
+        if self._plan is not None or self.has_failed:
             return None
         if self._aging and self._aging[0][0] <= now_ms:
             self._take_aged(now_ms)
@@ -146,8 +158,10 @@ class FlushScheduler:
         assert plan is self._plan, "only the plan in flight can be completed"
         self._plan = None
         if error is not None:
+            self.has_failed = True
             if self.on_failed is not None:
                 self.on_failed(error)
+        if self.has_failed:
             return
         for flush in plan.flushes:
             flush.log.end_flush(flush)

@@ -32,6 +32,8 @@ from ottla.storage.segment import DELETED_SUFFIX, segment_file_name
 _log = logging.getLogger(__name__)
 
 CHECKPOINT_INTERVAL_MS: Final = 60_000
+# Each costs two syncs; beyond this one sync of the file system is cheaper, see flush.py.
+CREATED_ONE_BY_ONE_MAX: Final = 2
 
 
 class LogDirectory:
@@ -141,7 +143,7 @@ class LogDirectory:
             if name.endswith(DELETED_DIRECTORY_SUFFIX):
                 self._removals.add(self._clock.now_ms(), (), directory=path)
             elif topic_partition is None:
-                _log.warning("directory.ignored", extra=fields(path=path, reason="its name is not topic-partition"))
+                _log.debug("directory.ignored", extra=fields(path=path, reason="its name is not topic-partition"))
             else:
                 yield topic_partition, path
 
@@ -205,6 +207,7 @@ class LogDirectory:
 
     def directory_failed(self, error: OSError) -> None:
         """A sync failed: the whole directory is out of use for this process's life (a retry may lie)."""
+        self.scheduler.has_failed = True
         if self.offline is not None:
             return
         self.offline = DirectoryOffline(f"the log directory {self.path} is offline: {error}")
@@ -233,10 +236,14 @@ class LogDirectory:
         for topic_partition, _ in wanted:
             if topic_partition in self.logs or topic_partition in self.failed:
                 raise LogExists(f"{topic_partition} stands already in {self.path}")
+        syncs_each = len(wanted) <= CREATED_ONE_BY_ONE_MAX
         try:
             for topic_partition, topic_id in wanted:
-                self._make_files(f"{self.path}/{topic_partition}", topic_id)
-            self._disk.sync_file_system(self.path)
+                self._make_files(f"{self.path}/{topic_partition}", topic_id, syncs_each)
+            if syncs_each:
+                self._disk.sync_directory(self.path)
+            else:
+                self._disk.sync_file_system(self.path)
         except OSError as error:
             for topic_partition, _ in wanted:
                 with contextlib.suppress(OSError):
@@ -249,14 +256,18 @@ class LogDirectory:
         self._record_flushed_ends(created)
         return created
 
-    def _make_files(self, path: str, topic_id: UUID) -> None:
+    def _make_files(self, path: str, topic_id: UUID, syncs: bool) -> None:
         self._disk.make_directory(path)
         self._disk.open(f"{path}/{segment_file_name(0)}", create=True).close()
         file = self._disk.open(f"{path}/{checkpoints.PARTITION_METADATA_FILE}", create=True)
         try:
             write_fully(file, 0, checkpoints.partition_metadata(topic_id))
+            if syncs:
+                file.sync_data()
         finally:
             file.close()
+        if syncs:
+            self._disk.sync_directory(path)
 
     def delete(self, *partitions: TopicPartition) -> None:
         """Take logs out of service at once, durably; their files are removed after the delay of their readers."""

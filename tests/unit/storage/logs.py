@@ -78,6 +78,11 @@ class Place:
         )
         return self.directory
 
+    @property
+    def open_directory(self) -> LogDirectory:
+        assert self.directory is not None
+        return self.directory
+
     def log(self) -> Log:
         """The log of `CLICKS`, made on first use."""
         directory = self.open() if self.directory is None else self.directory
