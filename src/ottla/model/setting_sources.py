@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.model.broker_settings import BROKER_SETTINGS
@@ -59,7 +59,16 @@ def resolve(layers: Sequence[Iterable[RawSetting]]) -> tuple[BrokerSettings, lis
     for layer in layers:
         for name, found in _read_layer(layer, notices).items():
             given.setdefault(name, found)
+    notices.extend(_hidden(given))
     return BrokerSettings(given), notices
+
+
+def _hidden(given: Mapping[str, Given]) -> Iterator[Notice]:
+    """Of several units of one thing (ms, minutes, hours) only the first counts, wherever it was given."""
+    for synonyms in SYNONYMS.values():
+        names = [synonym.setting.name for synonym in synonyms if synonym.setting.name in given]
+        for name in names[1:]:
+            yield Notice("setting.hidden", {"name": name, "origin": given[name].origin, "by": names[0]})
 
 
 def from_environment(environment: Mapping[str, str]) -> tuple[list[RawSetting], list[Notice]]:

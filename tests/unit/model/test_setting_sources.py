@@ -6,6 +6,8 @@ from ottla.model.broker_settings import BROKER_SETTINGS, LOG_DIRS, LOG_SEGMENT_B
 from ottla.model.errors import ConfigError
 from ottla.model.kafka_keys import IGNORED_KAFKA_KEYS
 from ottla.model.setting_sources import RawSetting, from_command_line, from_environment, resolve
+from ottla.model.settings import TopicSettings
+from ottla.model.topic_settings import RETENTION_MS
 
 
 def _raw(name: str, text: str, origin: str = "file line 1") -> RawSetting:
@@ -101,3 +103,15 @@ def test_flag_may_hold_further_equal_signs() -> None:
 def test_no_key_is_both_ours_and_ignored() -> None:
     names = {name for setting in BROKER_SETTINGS.values() for name in (setting.name, *setting.aliases)}
     assert not names & IGNORED_KAFKA_KEYS
+
+
+def test_unit_that_another_unit_hides_is_noticed_whatever_layer_gave_it() -> None:
+    settings, notices = resolve([[_raw("log.retention.hours", "1")], [_raw("log.retention.ms", "5")]])
+    (notice,) = notices
+    assert (notice.event, notice.facts["name"], notice.facts["by"]) == (
+        "setting.hidden",
+        "log.retention.hours",
+        "log.retention.ms",
+    )
+    assert notice.is_warning
+    assert TopicSettings({}, settings)[RETENTION_MS] == 5
