@@ -36,7 +36,7 @@ class Fields:
         """Read an object whose `version` this program knows; writers raise it only when old readers would be wrong."""
         try:
             content = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter: nested deeper than any of ours
             raise NodeDamaged(path, f"is not JSON: {error}") from error
         fields = cls._of(path, content)
         version = fields.integer("version")
