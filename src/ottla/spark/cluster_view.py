@@ -40,6 +40,11 @@ class ClusterView:
     def close(self) -> None:
         self._cluster.close()
 
+    @property
+    def cluster_id(self) -> str:
+        """Empty before the first question was asked, and from a broker that has none."""
+        return self._cluster.info.cluster_id or ""
+
     def partitions(self, *, missing_ok: bool = False) -> list[TopicPartition]:
         """All partitions of the subscription, as the cluster has them now.
 

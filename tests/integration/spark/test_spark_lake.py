@@ -1,0 +1,133 @@
+"""Loads into a Delta table; the table is read back without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from ottla.model.identifiers import TopicPartition
+from ottla.spark import lake
+from ottla.spark.errors import DataLoss
+from ottla.spark.lake import LakeError, load_topic_to_lake
+from tests.integration.spark.peer import Message, Peer
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+HOUR_MS = 3_600_000
+# 2011-06-12 00:00 UTC, in the days of the paper.
+DAY_MS = 1_307_836_800_000
+
+
+def events(count: int, hour: int, first: int = 0, partition: int = 0) -> list[Message]:
+    return [
+        Message(b"k", b"%d" % index, partition=partition, timestamp_ms=DAY_MS + hour * HOUR_MS + index)
+        for index in range(first, first + count)
+    ]
+
+
+def rows(target: Path) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = DeltaTable(str(target)).to_pyarrow_table().to_pylist()
+    return found
+
+
+def counts(target: Path) -> dict[tuple[str, str], int]:
+    return dict(Counter((str(row["topic"]), str(row["event_hour"])) for row in rows(target)))
+
+
+def test_records_are_loaded_by_topic_and_hour_and_a_rerun_loads_nothing_twice(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    other = f"{topic}-other"
+    peer.create_topic(other, 1)
+    peer.produce(topic, events(5, hour=9) + events(3, hour=10, partition=1))
+    peer.produce(other, events(2, hour=9))
+    target = tmp_path / "lake"
+
+    first = load_topic_to_lake(spark, peer.bootstrap, [topic, other], target)
+    assert first.rows_count == 10
+    assert first.next_offsets == {
+        TopicPartition(topic, 0): 5,
+        TopicPartition(topic, 1): 3,
+        TopicPartition(other, 0): 2,
+    }
+    expected = {(topic, "2011-06-12-09"): 5, (topic, "2011-06-12-10"): 3, (other, "2011-06-12-09"): 2}
+    assert counts(target) == expected
+
+    again = load_topic_to_lake(spark, peer.bootstrap, [topic, other], target)
+    assert (again.rows_count, again.table_version) == (0, None)
+    assert counts(target) == expected
+
+    peer.produce(topic, events(4, hour=10, first=5))
+    more = load_topic_to_lake(spark, peer.bootstrap, [topic, other], target)
+    assert more.rows_count == 4
+    assert counts(target) == expected | {(topic, "2011-06-12-10"): 7}
+    places = [(row["topic"], row["partition"], row["offset"]) for row in rows(target)]
+    assert len(set(places)) == len(places) == 14
+
+
+def test_the_event_time_may_be_inside_the_value(spark: SparkSession, peer: Peer, topic: str, tmp_path: Path) -> None:
+    late = json.dumps({"at_ms": DAY_MS + 3 * HOUR_MS}).encode()
+    moment = DAY_MS + 9 * HOUR_MS
+    peer.produce(
+        topic,
+        [
+            Message(None, late, partition=0, timestamp_ms=moment),
+            Message(None, b"malformed", partition=0, timestamp_ms=moment),
+        ],
+    )
+    expression = "timestamp_millis(CAST(get_json_object(CAST(value AS STRING), '$.at_ms') AS BIGINT))"
+    load_topic_to_lake(spark, peer.bootstrap, topic, tmp_path / "lake", event_time=expression)
+    assert counts(tmp_path / "lake") == {(topic, "2011-06-12-03"): 1, (topic, "2011-06-12-09"): 1}
+
+
+def test_a_load_that_dies_before_its_commit_leaves_nothing_and_can_run_again(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer.produce(topic, events(5, hour=9))
+    target = tmp_path / "lake"
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lake, "_commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            load_topic_to_lake(spark, peer.bootstrap, topic, target)
+    assert list(target.rglob("*.parquet")), "the files were written"
+    assert rows(target) == []
+    assert load_topic_to_lake(spark, peer.bootstrap, topic, target).rows_count == 5
+    assert counts(target) == {(topic, "2011-06-12-09"): 5}
+
+
+def test_of_two_loads_at_once_one_is_refused(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer.produce(topic, events(5, hour=9))
+    target = tmp_path / "lake"
+    commit = lake._commit
+
+    def commit_after_another(*arguments: object) -> object:
+        monkeypatch.setattr(lake, "_commit", commit)
+        load_topic_to_lake(spark, peer.bootstrap, topic, target)
+        return commit(*arguments)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(lake, "_commit", commit_after_another)
+    with pytest.raises(LakeError, match="another load"):
+        load_topic_to_lake(spark, peer.bootstrap, topic, target)
+    assert counts(target) == {(topic, "2011-06-12-09"): 5}
+
+
+def test_records_deleted_between_two_loads_are_reported(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    peer.produce(topic, events(3, hour=9))
+    load_topic_to_lake(spark, peer.bootstrap, topic, tmp_path / "lake")
+    peer.produce(topic, events(5, hour=9, first=3))
+    peer.delete_records_before(topic, 0, 6)
+    with pytest.raises(DataLoss, match="names offset 3"):
+        load_topic_to_lake(spark, peer.bootstrap, topic, tmp_path / "lake")
