@@ -37,7 +37,9 @@ from ottla.testing.disk_nodes import (
     sync_directory_changes,
 )
 
-__all__ = ["MemoryDisk", "MemoryFile", "Operation", "Survival"]
+SYNC_KINDS: Final[frozenset[OperationKind]] = frozenset({"sync", "sync_directory", "sync_file_system"})
+
+__all__ = ["SYNC_KINDS", "MemoryDisk", "MemoryFile", "Operation", "Survival"]
 
 # What `free_bytes` says of a disk without a limit.
 _ENDLESS_BYTES: Final = 2**50
@@ -137,8 +139,8 @@ class MemoryDisk:
         self.on_operation: Callable[[Operation], None] | None = None
         # The most bytes that all files together may have; None: no limit.
         self.room_bytes: int | None = None
-        # A disk that lies: syncs return, and nothing was synced.
-        self.ignores_syncs = False
+        # A disk that lies: these kinds of syncs return, and nothing was synced.
+        self.ignored_syncs: frozenset[OperationKind] = frozenset()
         self.lock: Final = threading.RLock()
         self._root = DirectoryNode()
         self._directory_changes: list[DirectoryChange] = []
@@ -198,7 +200,7 @@ class MemoryDisk:
             for node in nodes:
                 node.forget_changes()
             raise
-        if not self.ignores_syncs:
+        if kind not in self.ignored_syncs:
             for node in nodes:
                 node.sync()
 
@@ -294,14 +296,14 @@ class MemoryDisk:
         with self.lock:
             directory = self._directory(path)
             self.begin("sync_directory", path)
-            if not self.ignores_syncs:
+            if "sync_directory" not in self.ignored_syncs:
                 self._directory_changes = sync_directory_changes(self._directory_changes, directory)
 
     def sync_file_system(self, path: str) -> None:
         with self.lock:
             self._existing(path)
             self.sync_nodes("sync_file_system", path, list(_file_nodes(self._root)))
-            if self.ignores_syncs:
+            if "sync_file_system" in self.ignored_syncs:
                 return
             for change in self._directory_changes:
                 for entry in change:

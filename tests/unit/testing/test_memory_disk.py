@@ -6,7 +6,7 @@ import random
 import pytest
 
 from ottla.runtime.disk import read_file, replace_file, write_fully
-from ottla.testing.memory_disk import MemoryDisk, MemoryFile, Operation, Survival
+from ottla.testing.memory_disk import SYNC_KINDS, MemoryDisk, MemoryFile, Operation, Survival
 
 SEEDS = range(200)
 
@@ -296,10 +296,20 @@ def test_full_disk_takes_what_fits_then_refuses_and_resumes_with_room() -> None:
 
 def test_lying_disk_returns_from_syncs_and_loses_everything() -> None:
     disk = MemoryDisk()
-    disk.ignores_syncs = True
+    disk.ignored_syncs = SYNC_KINDS
     durable(disk, "/a", b"abc")
     disk.sync_file_system("/")
     assert disk.crash(random.Random(1), Survival.NOTHING).files() == {}
+
+
+def test_disk_that_lies_about_directories_alone_loses_names() -> None:
+    disk = MemoryDisk()
+    durable(disk, "/a", b"abc")
+    disk.ignored_syncs = frozenset({"sync_directory"})
+    durable(disk, "/b", b"xyz")
+    disk.open("/a").truncate(1)
+    disk.open("/a").sync_data()
+    assert disk.crash(random.Random(1), Survival.NOTHING).files() == {"/a": b"a"}
 
 
 # --- watching -------------------------------------------------------------------------------------------------
