@@ -192,7 +192,7 @@ def write_produce_response(
             name_length = len(name)
             if version >= 8:
                 return (
-                    head_pack(56 + name_length, correlation_id, 1, name_length)
+                    head_pack(54 + name_length, correlation_id, 1, name_length)
                     + name
                     + _ONE_RESULT_V8.pack(1, index, error, base_offset, append_time_ms, log_start_offset, 0, -1, 0)
                 )

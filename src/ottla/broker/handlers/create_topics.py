@@ -73,9 +73,7 @@ def _new_topic(wanted: CreatableTopic) -> NewTopic:
     assignment = {each.partition_index: each.broker_ids for each in wanted.assignments}
     if len(assignment) != len(wanted.assignments):
         raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
-    config = {each.name: each.value for each in wanted.configs}
-    if len(config) != len(wanted.configs):
-        raise RequestError(ErrorCode.INVALID_CONFIG, "a setting is given twice")
+    config = {each.name: each.value for each in wanted.configs}  # the last one holds, as in Apache Kafka
     return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignment or None, config)
 
 

@@ -31,9 +31,7 @@ async def handle(request: DescribeClusterRequest, broker: BrokerContext, call: C
             code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller"
         else:
             code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"{request.endpoint_type} is no type of endpoint"
-        return DescribeClusterResponse(
-            error_code=code, error_message=message, endpoint_type=request.endpoint_type, cluster_id=""
-        )
+        return DescribeClusterResponse(error_code=code, error_message=message)
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=broker.controller_id,

@@ -3,7 +3,7 @@
 Topics (type 2): set, delete, append to and subtract from a list; all changes of a topic or none.  They hold when the
 answer leaves.  `validate_only` checks and changes nothing.  INVALID_CONFIG for an unknown setting, a bad value, or an
 append or subtract on what is not a list; INVALID_REQUEST for a setting or a resource that is there twice, a missing
-value, an unknown operation or type.
+value, an unknown operation or type.  Deleting what is not set succeeds, whatever its name.
 Not done: brokers (type 4): their settings are read at start, so any change is INVALID_REQUEST; loggers, client metrics,
 groups (8, 16, 32).
 """
@@ -65,7 +65,9 @@ async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, valid
         raise unknown_type(resource.resource_type)
     require_topic(broker, name)
     before = broker.configs.topic(name)
-    after = changed_overrides(before, changes, broker.settings)
+    # What is not set, known or not, can be deleted: scripts do so to be sure.
+    effective = [each for each in changes if each.operation is not ConfigOperation.DELETE or each.name in before]
+    after = changed_overrides(before, effective, broker.settings)
     if not validate_only:
         changed = {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
         await broker.alter_config(ConfigEntity.topic(name), changed)

@@ -5,7 +5,8 @@ and by opening one batch; offset -1 and timestamp -1 when there is none.  Specia
 (read_committed too, while there are no transactions), -2 the log start, -3 (v7+) the record with the greatest
 timestamp, -4 (v8+) the log start, since all of the log is local, -5 (v9+) nothing, since there is no tiered storage.
 A special time that the version does not have, and any other negative one, is UNSUPPORTED_VERSION.  The leader epoch is
-the current one for -1, else that of the record.  A partition that is named twice is INVALID_REQUEST.
+the current one for -1, else that of the record.  A partition that is named twice is INVALID_REQUEST,
+answered once.
 Departure: a replica id is not looked at, so a follower is answered like a consumer.
 """
 
@@ -46,7 +47,7 @@ async def handle(request: ListOffsetsRequest, broker: BrokerContext, call: Call)
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
         answers: list[ListOffsetsPartitionResponse] = []
-        for wanted in topic.partitions:
+        for wanted in {each.partition_index: each for each in topic.partitions}.values():
             if times_named[topic.name, wanted.partition_index] > 1:
                 answers.append(_refused(wanted, ErrorCode.INVALID_REQUEST))
                 continue
@@ -80,7 +81,7 @@ def _look_up(partition: Partition, timestamp: int) -> tuple[int, int, int]:
     if timestamp == LATEST:
         return partition.high_watermark, NO_TIMESTAMP, partition.leader_epoch
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        return log.log_start_offset, NO_TIMESTAMP, log.epoch_of(log.log_start_offset)
+        return log.log_start_offset, NO_TIMESTAMP, _epoch_at_start(partition)
     if timestamp == LATEST_TIERED:
         return NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH
     if timestamp == MAX_TIMESTAMP:
@@ -90,6 +91,14 @@ def _look_up(partition: Partition, timestamp: int) -> tuple[int, int, int]:
     if found is None:
         return NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH
     return found.offset, found.timestamp_ms, found.leader_epoch
+
+
+def _epoch_at_start(partition: Partition) -> int:
+    """Of the first record, there now or to come: the current epoch has no line in the log until it has a record."""
+    log = partition.log
+    if log.log_start_offset == log.log_end_offset:
+        return partition.leader_epoch
+    return log.epoch_of(log.log_start_offset)
 
 
 def _refused(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -200,6 +200,12 @@ async def test_bad_change_is_refused_with_all_that_came_with_it(
     assert broker.altered == []
 
 
+async def test_what_is_not_set_can_be_deleted_whatever_its_name() -> None:
+    broker = with_topic()
+    result = await alter(broker, 1, AlterableConfig("no.such.key", DELETE), AlterableConfig("segment.ms", DELETE))
+    assert result.error_code == ErrorCode.NONE
+
+
 async def test_setting_that_is_changed_twice_is_refused() -> None:
     result = await alter(
         with_topic(), 1, AlterableConfig("retention.ms", SET, "1"), AlterableConfig("retention.ms", DELETE)

@@ -93,11 +93,12 @@ async def test_unknown_special_time_is_unsupported() -> None:
     assert await ask(with_records(), 9, -6) == ListOffsetsPartitionResponse(0, ErrorCode.UNSUPPORTED_VERSION)
 
 
-async def test_empty_log_has_no_greatest_timestamp() -> None:
+async def test_empty_log_has_no_greatest_timestamp_and_the_current_epoch() -> None:
     broker = SmallBroker()
-    broker.add_topic("t")
+    broker.add_topic("t", leader_epoch=4)
     assert await ask(broker, 9, MAX_TIMESTAMP) == answer(9, -1, -1, -1)
-    assert await ask(broker, 9, LATEST) == answer(9, 0, -1, 0)
+    assert await ask(broker, 9, LATEST) == answer(9, 0, -1, 4)
+    assert await ask(broker, 9, EARLIEST) == answer(9, 0, -1, 4)
 
 
 @pytest.mark.parametrize(
@@ -124,4 +125,4 @@ async def test_partition_that_could_not_be_opened_tells_its_error() -> None:
 async def test_partition_that_is_named_twice_is_refused() -> None:
     twice = ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, LATEST), ListOffsetsPartition(0, -1, EARLIEST)])
     response = await with_records().ask(ApiKey.LIST_OFFSETS, 9, ListOffsetsRequest(topics=[twice]), ListOffsetsResponse)
-    assert [each.error_code for each in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [each.error_code for each in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]

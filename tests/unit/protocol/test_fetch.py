@@ -1,0 +1,64 @@
+"""The hot Fetch codec, shape by shape; the wire tests have the random ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.protocol.api import ApiKey
+from ottla.protocol.fetch import FetchResponseWriter
+from ottla.protocol.frame import response_frame
+from ottla.protocol.messages import encode_response
+from ottla.protocol.schemas.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+
+VERSIONS = range(4, 13)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("records", [b"", b"batches", b"x" * 300])
+@pytest.mark.parametrize("aborted", [None, [], [(7, 3)]])
+@pytest.mark.parametrize("partitions_count", [0, 1, 2])
+@pytest.mark.parametrize("topics_count", [0, 1, 2])
+def test_response_is_what_the_schema_writes(
+    version: int, records: bytes, aborted: list[tuple[int, int]] | None, partitions_count: int, topics_count: int
+) -> None:
+    diverging = (4, 44) if version >= 12 and records == b"" else None
+    writer: FetchResponseWriter[bytes] = FetchResponseWriter(99, version, topics_count=topics_count, session_id=5)
+    for _ in range(topics_count):
+        writer.topic(b"orders", partitions_count)
+        for index in range(partitions_count):
+            writer.partition(
+                index,
+                3,
+                1 << 40,
+                1 << 39,
+                7,
+                aborted=aborted,
+                diverging=diverging,
+                records=records or None,
+                records_length=len(records),
+            )
+    partition = PartitionData(
+        0,
+        3,
+        1 << 40,
+        1 << 39,
+        7,
+        None if aborted is None else [AbortedTransaction(*each) for each in aborted],
+        records=records,
+        diverging_epoch=EpochEndOffset(*diverging) if diverging else EpochEndOffset(),
+    )
+    partitions = [
+        PartitionData(i, *(getattr(partition, name) for name in PartitionData.__slots__[1:]))
+        for i in range(partitions_count)
+    ]
+    response = FetchResponse(0, 0, 5, [FetchableTopicResponse("orders", partitions)] * topics_count)
+    pieces = writer.finish()
+    assert pieces.count(records) == (topics_count * partitions_count if records else 0)
+    body = encode_response(ApiKey.FETCH, version, response)
+    assert b"".join(pieces) == response_frame(ApiKey.FETCH, version, 99, body)

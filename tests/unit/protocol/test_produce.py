@@ -1,0 +1,55 @@
+"""The hot Produce codec, shape by shape; the wire tests have the random ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.protocol.api import ApiKey
+from ottla.protocol.frame import response_frame
+from ottla.protocol.messages import encode_request, encode_response
+from ottla.protocol.produce import ProduceRequest as ReadRequest
+from ottla.protocol.produce import read_produce, write_produce_response
+from ottla.protocol.schemas.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+VERSIONS = range(3, 10)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("message", [None, "", "reason"])
+@pytest.mark.parametrize("partitions_count", [0, 1, 2])
+@pytest.mark.parametrize("topics_count", [0, 1, 2])
+def test_response_is_what_the_schema_writes(
+    version: int, message: str | None, partitions_count: int, topics_count: int
+) -> None:
+    results = [(index, 6, 1 << 40, 1 << 41, 7, message) for index in range(partitions_count)]
+    written = write_produce_response(99, version, [(b"orders", results)] * topics_count)
+    partitions = [PartitionProduceResponse(i, 6, 1 << 40, 1 << 41, 7, [], message) for i in range(partitions_count)]
+    response = ProduceResponse([TopicProduceResponse("orders", partitions)] * topics_count)
+    body = encode_response(ApiKey.PRODUCE, version, response)
+    assert written == response_frame(ApiKey.PRODUCE, version, 99, body)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("transactional_id", [None, "", "tx"])
+@pytest.mark.parametrize("partitions", [[], [(0, b"batch")], [(0, None)], [(0, b"")], [(3, b"batch"), (-1, b"other")]])
+@pytest.mark.parametrize("topics_count", [0, 1, 2])
+def test_request_of_every_shape_is_read(
+    version: int, transactional_id: str | None, partitions: list[tuple[int, bytes | None]], topics_count: int
+) -> None:
+    data = [PartitionProduceData(index, records) for index, records in partitions]
+    request = ProduceRequest(transactional_id, -1, 5000, [TopicProduceData("orders", data)] * topics_count)
+    body = encode_request(ApiKey.PRODUCE, version, request)
+    for buffer in (bytearray(b"xx" + body + b"xxx" * 30), memoryview(b"xx" + body + b"xxx" * 30)):
+        found = read_produce(buffer, 2, 2 + len(body), version)
+        read = [(i, None if first < 0 else bytes(buffer[first:end])) for _, ps in found.topics for i, first, end in ps]
+        assert read == partitions * topics_count
+        assert found._replace(topics=[]) == ReadRequest(
+            None if transactional_id is None else transactional_id.encode(), -1, 5000, []
+        )
