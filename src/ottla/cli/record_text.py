@@ -11,12 +11,13 @@ import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cli.log_lines import JsonObject, record_object
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import TopicPartition
-from ottla.records.record import Headers, Record
+
+if TYPE_CHECKING:
+    from ottla.model.identifiers import TopicPartition
+    from ottla.records.record import Headers, Record
 
 
 class InputRecord(NamedTuple):
@@ -90,7 +91,9 @@ def format_line(partition: int, record: Record, header_is_append_time: bool, how
 
 
 def format_json(partition: TopicPartition, record: Record) -> bytes:
-    found: JsonObject = {"topic": partition.topic, "partition": partition.partition, **record_object(record)}
+    from ottla.cli.log_lines import record_object  # not imported for the help alone
+
+    found: dict[str, object] = {"topic": partition.topic, "partition": partition.partition, **record_object(record)}
     return json.dumps(found, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 

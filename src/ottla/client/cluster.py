@@ -18,7 +18,7 @@ from ottla.client.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, 
 from ottla.client.metadata import ClusterInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla.client.options import ClientOptions
 from ottla.client.retrying import Retrying
-from ottla.client.transport import Dial, dial_tcp
+from ottla.client.transport import Dial, Wait, dial_tcp, wait_readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, topic_name_problem
 from ottla.protocol.api import ApiKey
@@ -37,6 +37,8 @@ class Cluster:
 
     with Cluster("localhost:9092") as cluster:
         cluster.partitions("clicks")
+
+    `dial`, `clock`, `sleep` and `wait` are all that it has of the world: tests put others in their place.
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class Cluster:
         dial: Dial = dial_tcp,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        wait: Wait = wait_readable,
     ) -> None:
         self.options = options or ClientOptions()
+        self.wait = wait
         self.clock: Clock = clock or SystemClock()
         self.retrying = Retrying(self.options, self.clock, sleep)
         self._bootstrap = parse_bootstrap(bootstrap)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from ottla.client.cluster import Cluster
 from ottla.client.deadline import Deadline
-from ottla.client.errors import BrokerRefused, error_code_of
+from ottla.client.errors import BrokerRefused, UnknownBroker, error_code_of
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
@@ -122,8 +122,9 @@ def _ask(cluster: Cluster, resource: ConfigResource, api: ApiKey, request: objec
         return cluster.call_any(api, request, answer)
 
     def attempt(deadline: Deadline) -> T:
+        cluster.refresh([], deadline=deadline)
         if int(resource.name) not in cluster.info.brokers:
-            cluster.refresh([], deadline=deadline)
+            raise UnknownBroker(f"{resource} is not in the cluster now")
         return cluster.connect_broker(int(resource.name), deadline).call(api, request, answer, deadline)
 
     return cluster.retrying.run(api.name, attempt, cluster.retrying.deadline())

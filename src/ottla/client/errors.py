@@ -6,6 +6,7 @@ ClientError                  has `is_retriable`: whether the same call may succe
   CallTimedOut               no answer within the caller's time; the last reason is the cause
   UnsupportedByBroker        the broker has no version of the API that we speak
   BadAddress                 a bootstrap address that is not host:port
+  UnknownBroker              no broker of the cluster has this node id
   UnknownTopic               the topic or the partition does not exist
   BrokerRefused              a broker answered with an error code
     OffsetOutOfRange         nothing can be read at that offset
@@ -49,6 +50,11 @@ class CallTimedOut(ClientError):
 
 class UnsupportedByBroker(ClientError):
     hint = "the broker is too old or does not offer this; use Ottla or Apache Kafka 2.1 or newer"
+
+
+class UnknownBroker(ClientError):
+    error_code = ErrorCode.BROKER_NOT_AVAILABLE
+    hint = "use the node id of a broker of this cluster"
 
 
 class UnknownTopic(ClientError):

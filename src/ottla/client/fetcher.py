@@ -22,7 +22,6 @@ from ottla.client.fetch import (
 )
 from ottla.client.offsets import IsolationLevel
 from ottla.client.postponed import Postponed
-from ottla.client.transport import wait_readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -120,13 +119,11 @@ class Fetcher:
         deadline = self._cluster.retrying.deadline(timeout_ms)
         while True:
             self._send()
-            fetched = self._receive(deadline)
-            if fetched:
-                return fetched
             if self._failures:
                 raise self._failures.pop(0)
-            if deadline.has_passed or not self._positions:
-                return []
+            fetched = self._receive(deadline) if self._positions else []
+            if fetched or deadline.has_passed or self.is_finished:
+                return fetched
 
     def _send(self) -> None:
         """A fetch to each leader that has none under way, for all its partitions."""
@@ -163,7 +160,7 @@ class Fetcher:
         if not self._flights:
             self._cluster.retrying.sleep_ms(remaining_ms)
             return []
-        ready = wait_readable(self._flights.values(), remaining_ms)
+        ready = self._cluster.wait(self._flights.values(), remaining_ms)
         fetched: list[FetchedPartition] = []
         for leader_id, flight in list(self._flights.items()):
             if flight in ready:

@@ -13,7 +13,6 @@ from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerRefused, CallTimedOut, ClientError
 from ottla.client.produce import ACKS_NONE, ProduceAnswer, produce_body, read_answers
 from ottla.client.produce_queue import PendingBatch
-from ottla.client.transport import wait_readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
@@ -91,7 +90,7 @@ class ProduceLanes:
         busy = [lane for lane in self._lanes.values() if lane.flights]
         if busy:
             overdue_ms = min(lane.flights[0].deadline.remaining_ms for lane in busy)
-            for lane in wait_readable(busy, 0 if self._outcomes else min(timeout_ms, overdue_ms)):
+            for lane in self._cluster.wait(busy, 0 if self._outcomes else min(timeout_ms, overdue_ms)):
                 self._receive(lane)
             for lane in busy:
                 if lane.flights and lane.flights[0].deadline.has_passed:

@@ -21,6 +21,9 @@ from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitP
 from ottla.records.builder import stamp_producer
 from ottla.records.record import check_batch
 
+# A call that wants to wait for less still has this long to learn who leads: else it would never learn it.
+LOOK_UP_MS_MIN: Final = 200
+
 # The leader knows nothing, or something else, of this producer: its numbers mean nothing any more.
 _STOPPING: Final = frozenset(
     {
@@ -91,7 +94,7 @@ class RawProducer:
         queue.add(pending)
         self._open[partition] = queue
         self._buffered_bytes += len(batch)
-        self._dispatch()
+        self._dispatch(self._cluster.retrying.deadline(0))
         while self._buffered_bytes > self._options.buffer_bytes_max:
             self._step(self._cluster.retrying.deadline(self._cluster.options.request_timeout_ms))
 
@@ -132,7 +135,7 @@ class RawProducer:
     def _step(self, deadline: Deadline) -> None:
         """Give up what is too old, send what can be sent, take in what was answered."""
         self._give_up_old()
-        self._dispatch()
+        self._dispatch(deadline)
         if self.pending_count:
             for batch, outcome in self._lanes.wait(self._postponed.next_try_ms(deadline.remaining_ms)):
                 if self._stopped is not None:
@@ -141,25 +144,27 @@ class RawProducer:
                     self._answered(batch, outcome)
                 else:
                     self._unanswered(batch, outcome)
-            self._dispatch()
+            self._dispatch(deadline)
 
-    def _dispatch(self) -> None:
+    def _dispatch(self, deadline: Deadline) -> None:
         """Requests to every leader that has room for one more in flight, while there is something to send."""
         while True:
             groups: dict[int, list[ProduceQueue]] = {}
             for partition, queue in list(self._open.items()):
                 if queue.can_take and self._postponed.may_try(partition):
-                    leader_id = self._find_leader(partition, queue)
+                    leader_id = self._find_leader(partition, queue, deadline)
                     if leader_id is not None:
                         groups.setdefault(leader_id, []).append(queue)
             sent_count = sum(self._send_request(leader_id, queues) for leader_id, queues in groups.items())
             if not sent_count:
                 return
 
-    def _find_leader(self, partition: TopicPartition, queue: ProduceQueue) -> int | None:
+    def _find_leader(self, partition: TopicPartition, queue: ProduceQueue, deadline: Deadline) -> int | None:
+        """Who leads now; None when it cannot be told in time, and then the partition is tried again later."""
         create = self._options.allow_auto_topic_creation
+        look_up = self._cluster.retrying.deadline(max(deadline.remaining_ms, LOOK_UP_MS_MIN))
         try:
-            return self._cluster.leader(partition, allow_auto_topic_creation=create).leader_id
+            return self._cluster.leader(partition, allow_auto_topic_creation=create, deadline=look_up).leader_id
         except ClientError as error:
             self._cannot_send(queue, error)
             return None

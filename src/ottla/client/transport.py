@@ -115,6 +115,12 @@ class Readable(Protocol):
 R = TypeVar("R", bound=Readable)
 
 
+class Wait(Protocol):
+    """Waits until one of several streams can be read; see `wait_readable`."""
+
+    def __call__(self, streams: Iterable[R], timeout_ms: float) -> list[R]: ...
+
+
 def wait_readable(streams: Iterable[R], timeout_ms: float) -> list[R]:
     """Those that can be read from, or are broken; empty after `timeout_ms`."""
     by_descriptor = {stream.fileno(): stream for stream in streams}

@@ -1,0 +1,67 @@
+"""Real brokers for the client's tests: everything here must hold against Apache Kafka and Ottla alike."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.testing.broker import RunningBroker
+from tests.peers.apache_kafka import ApacheKafka
+from tests.peers.kafka_jars import KafkaUnavailable
+
+NewTopicName = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def apache_kafka() -> Iterator[ApacheKafka]:
+    try:
+        with ApacheKafka() as kafka:
+            yield kafka
+    except KafkaUnavailable as reason:
+        pytest.skip(f"Apache Kafka is not available: {reason}")
+
+
+@pytest.fixture(scope="session")
+def ottla_broker() -> Iterator[RunningBroker]:
+    with RunningBroker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session", params=[pytest.param("apache_kafka", marks=pytest.mark.interop), "ottla_broker"])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """The address of each broker in turn; a test topic has a name of its own."""
+    broker = request.getfixturevalue(request.param)
+    assert isinstance(broker, ApacheKafka | RunningBroker)
+    return broker.bootstrap
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    with Cluster(bootstrap) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def new_topic(cluster: Cluster) -> NewTopicName:
+    """Makes a topic; gives its name."""
+
+    def make(partitions_count: int = 1, **configs: str) -> str:
+        name = f"client-{uuid.uuid4().hex[:10]}"
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        Admin(cluster).create_topic(name, partitions_count, configs=settings)
+        return name
+
+    return make
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 10) -> None:
+    """Apache Kafka answers before its brokers have heard of a change."""
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come to be in time"
+        time.sleep(0.02)
