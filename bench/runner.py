@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.machine import measure_limits
+from bench.machine import measure_limits, warm_memory
 from bench.outcome import Line, Results
 from bench.peers.names import APACHE_KAFKA, PEERS
 from bench.peers.peer import Peer
@@ -51,6 +51,8 @@ class Runner:
     def run(self) -> None:
         self._check_disk()
         self._measure_limits()
+        self._say("warming the machine's memory")
+        warm_memory(self._plan.work_dir)
         self._show(HEADINGS)
         if self._plan.has_fresh_start:
             self._measure_fresh_starts()

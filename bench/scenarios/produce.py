@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.peers.peer import Peer
-from bench.raw_client.load import ProduceLoad, put_load
+from bench.raw_client.load import LoadFailed, ProduceLoad, put_load
 from bench.scenarios.scenario import BROKER_CPU, RECORDS_PER_S, REQUESTS_PER_S, Figures
-from bench.scenarios.topics import create_topic, delete_topic, settle_disk
+from bench.scenarios.topics import count_records, create_topic, delete_topic, settle_disk
 
 # (records per batch, requests in flight) of the list.
 SHAPES: Final = ((1, 1), (1, 5), (1, 100), (50, 5), (50, 20), (4000, 5))
@@ -45,10 +45,15 @@ class ProduceScenario:
         if not self.keeps_its_topic:
             self._make_topic(peer)
         settle_disk()
+        count_before = count_records(peer, self.name, self.load.partitions)
         cpu_before = peer.cpu_seconds()
         result = put_load(self.load, peer.port, self.name)
         # The broker's time and the records are both of the whole load, warm-up and draining included.
         broker_cpu_s = peer.cpu_seconds() - cpu_before
+        stored = count_records(peer, self.name, self.load.partitions) - count_before
+        if stored != result.records_total:
+            acknowledged = int(result.records_total)
+            raise LoadFailed(f"{peer.name}, {self.name}: {acknowledged} records acknowledged, {stored} stored")
         if not self.keeps_its_topic:
             delete_topic(peer, self.name)
         return {

@@ -18,6 +18,13 @@ def create_topic(peer: Peer, topic: str, partitions: int) -> None:
         wire.create_topic(topic, partitions)
 
 
+def count_records(peer: Peer, topic: str, partitions: int) -> int:
+    """How many the broker says are in the topic: the sum of its log end offsets."""
+    with Wire(peer.port) as wire:
+        ends = wire.end_offsets(topic, partitions)
+    return sum(end for end in ends.values() if end is not None)
+
+
 def delete_topic(peer: Peer, topic: str) -> None:
     """Delete it and wait until its directories are gone, so that neither disk nor a later line pays for it."""
     with Wire(peer.port) as wire:
