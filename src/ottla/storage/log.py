@@ -15,7 +15,7 @@ from uuid import UUID
 from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition
 from ottla.records.header import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT
 from ottla.runtime.disk import Disk, File, FileRun
-from ottla.storage import log_reader, retention
+from ottla.storage import log_reader, retention, truncation
 from ottla.storage.errors import BatchTooLarge, DirectoryOffline, DiskFull, LogOffline, OffsetOutOfRange, StorageError
 from ottla.storage.flush import LogFlush
 from ottla.storage.index_cache import IndexCache
@@ -23,10 +23,10 @@ from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_parts import LogHost, LogParts
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import write_snapshot
-from ottla.storage.replay import producers_at
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
 from ottla.storage.time_index import TimeIndex, TimestampOffset
+from ottla.storage.unsynced_files import UnsyncedFiles
 
 # Past stable ends whose places are kept, so that a reader at the tail needs no look-up.
 KNOWN_PLACES_MAX: Final = 16
@@ -40,22 +40,17 @@ class Log:
     __slots__ = (
         "_active",
         "_cache",
-        "_disk",
         "_epoch_is_new",
-        "_files_to_close",
         "_flush_at_offset",
-        "_has_new_entries",
-        "_host",
         "_is_os_policy",
-        "_producers",
-        "_rolled_files",
-        "_truncated_segments",
         "config",
         "dirty_since_ms",
+        "disk",
         "epochs",
         "failure",
         "flush_ms_max",
         "flushed_end",
+        "host",
         "is_deleted",
         "is_dirty",
         "known_places",
@@ -66,6 +61,7 @@ class Log:
         "log_start_offset",
         "on_stable",
         "path",
+        "producers",
         "removed_segments",
         "segments",
         "stable_end",
@@ -73,7 +69,9 @@ class Log:
         "stable_segment",
         "topic_id",
         "topic_partition",
+        "truncated_segments",
         "truncations_count",
+        "unsynced",
     )
 
     def __init__(
@@ -87,8 +85,8 @@ class Log:
         host: LogHost,
         cache: IndexCache,
     ) -> None:
-        self._disk = disk
-        self._host = host
+        self.disk = disk
+        self.host = host
         self._cache = cache
         self.path = path
         self.topic_partition = topic_partition
@@ -98,7 +96,7 @@ class Log:
         self.log_start_offset = parts.log_start_offset
         self.log_end_offset = parts.log_end_offset
         self.flushed_end = parts.flushed_end
-        self._producers = parts.producers
+        self.producers = parts.producers
         self.epochs = parts.epochs
         latest = self.epochs.latest_epoch
         self.leader_epoch = latest if latest is not None else NO_LEADER_EPOCH
@@ -109,10 +107,8 @@ class Log:
         self.truncations_count = 0
         self.failure: StorageError | None = None
         self.on_stable: Callable[[Log], None] | None = None
-        self._rolled_files: list[File] = []
-        self._files_to_close: list[File] = []
-        self._has_new_entries = False
-        self._truncated_segments: list[Segment] = []
+        self.unsynced = UnsyncedFiles()
+        self.truncated_segments: list[Segment] = []
         self.removed_segments: list[Segment] = []
         # What a reader at the tail asks for: the last batch, and the last places where the stable end stood.
         self.last_base_offset = -1
@@ -141,7 +137,7 @@ class Log:
         if producer_id >= 0:
             first_sequence = header[11]
             last_sequence = (first_sequence + last_offset_delta) & _SEQUENCE_MASK
-            original = self._producers.check(producer_id, header[10], first_sequence, last_sequence)
+            original = self.producers.check(producer_id, header[10], first_sequence, last_sequence)
             if original is not None:
                 return original
         base_offset = self.log_end_offset
@@ -168,15 +164,15 @@ class Log:
             self._undo_write(segment, error)
         self.log_end_offset = end_offset = last_offset + 1
         if producer_id >= 0:
-            self._producers.update(
+            self.producers.update(
                 producer_id, header[10], first_sequence, last_sequence, base_offset, last_offset_delta, now_ms
             )
         if not self.is_dirty:
             self.is_dirty = True
-            self._host.mark_dirty(self)
+            self.host.mark_dirty(self)
         if end_offset >= self._flush_at_offset:
             self._flush_at_offset = FOREVER
-            self._host.mark_due(self)
+            self.host.mark_due(self)
         if self._is_os_policy:
             self.stable_end = end_offset
             if self.on_stable is not None:
@@ -200,7 +196,7 @@ class Log:
             segment.undo()
         except OSError as undo_error:
             # Nobody knows any more what the file holds behind the last batch.
-            self._host.directory_failed(undo_error)
+            self.host.directory_failed(undo_error)
             raise self._failure_or(error) from undo_error
         raise self._write_failed(error) from error
 
@@ -252,24 +248,25 @@ class Log:
         old = self._active
         if old.size_bytes == 0:
             return
-        new = Segment(self._disk, self.path, self.log_end_offset, self.config, self._cache, now_ms)
+        assert old.file is not None
+        new = Segment(self.disk, self.path, self.log_end_offset, self.config, self._cache, now_ms)
+        index_files: list[File] = []
         try:
+            write_snapshot(self.disk, self.path, self.log_end_offset, self.producers)
             index_files = old.write_indexes()
-            self._files_to_close += index_files
-            write_snapshot(self._disk, self.path, self.log_end_offset, self._producers)
+            # Last: with an empty file already there the old segment must not grow any more.
             new.open(create=True)
         except OSError as error:
+            for file in index_files:
+                file.close()
             raise self._write_failed(error) from error
-        self.last_base_offset = -1
+        self.unsynced.add_rolled(old.file, index_files)
         new.become_active(OffsetIndex(), TimeIndex())
         old.become_closed()
-        assert old.file is not None
-        self._rolled_files.append(old.file)
-        self._rolled_files += index_files
-        self._has_new_entries = True
+        self.last_base_offset = -1
         self.segments.append(new)
         self._active = new
-        self._host.mark_due(self)
+        self.host.mark_due(self)
 
     # --- flushing -------------------------------------------------------------------------------------------
 
@@ -277,20 +274,17 @@ class Log:
         """What must be synced for the log to be durable up to its present end."""
         active = self._active
         assert active.file is not None
+        taken = self.unsynced.take()
         flush = LogFlush(
             self,
             self.log_end_offset,
             active,
             active.size_bytes,
-            [*self._rolled_files, active.file] if self._rolled_files else (active.file,),
-            self._files_to_close,
-            self.path if self._has_new_entries else None,
+            (*taken.files, active.file),
+            taken.files_to_close,
+            self.path if taken.has_new_names else None,
             self.truncations_count,
         )
-        if self._has_new_entries:
-            self._rolled_files = []
-            self._files_to_close = []
-            self._has_new_entries = False
         self.is_dirty = False
         self._flush_at_offset = self.log_end_offset + self.config.flush_messages_max
         return flush
@@ -337,7 +331,7 @@ class Log:
             if self.on_stable is not None:
                 self.on_stable(self)
         if self.flushed_end < self.log_end_offset:
-            self._host.mark_due(self)
+            self.host.mark_due(self)
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -376,7 +370,7 @@ class Log:
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
-        self._host.log_start_moved(self)
+        self.host.log_start_moved(self)
 
     def delete_old_segments(self, now_ms: int, limit_offset: int | None = None) -> int:
         """Retention by time, size and log start: how many segments were taken out.
@@ -392,65 +386,36 @@ class Log:
         self.removed_segments += removed
         self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
         # They may have been rolled and not flushed yet, and remembered places may point into them.
-        files = [segment.file for segment in removed]
-        self._rolled_files = [file for file in self._rolled_files if file not in files]
+        self.unsynced.forget([segment.file for segment in removed])
         self.known_places.clear()
         self.last_base_offset = -1
         self.stable_segment, self.stable_position = log_reader.place_of(self, self.stable_end)
-        self._host.log_start_moved(self)
+        self.host.log_start_moved(self)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget idempotent producers that were silent for too long."""
-        return self._producers.expire(now_ms)
+        return self.producers.expire(now_ms)
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log so that it ends at `offset`, or below where that lies inside a batch (followers only)."""
         if offset >= self.log_end_offset:
             return
-        segment = self.segments[self.segments.slot_for(max(offset, self.segments.first.base_offset))]
-        found = segment.find(offset)
-        end_offset = segment.base_offset if found is None else found[1][0]
-        # From here to the end the recorded flushed end is no higher than what is left.
-        self._host.before_truncation(self, end_offset)
         try:
-            self._cut_files(end_offset)
-            self._end_at(end_offset)
+            truncation.truncate(self, offset)
         except OSError as error:
             raise self._write_failed(error) from error
 
-    def _cut_files(self, end_offset: int) -> None:
-        slot = self.segments.slot_for(end_offset)
-        if slot + 1 < len(self.segments):
-            # Newest first: a crash in between leaves a log that is only longer.
-            for segment in reversed(self.segments.remove_from(slot + 1)):
-                # A flush in flight may still hold the file, so it is closed with the log.
-                self._truncated_segments.append(segment)
-                for path in segment.existing_paths():
-                    self._disk.remove(path)
-        self._active = self.segments.active
-        left = self._active.truncate_to(end_offset)
-        assert left == end_offset
-
-    def _end_at(self, end_offset: int) -> None:
-        """The files end at `end_offset`: so does everything that is known of them."""
-        self.truncations_count += 1
-        self._rolled_files = []
-        self.log_end_offset = end_offset
-        self.flushed_end = min(self.flushed_end, end_offset)
-        self.log_start_offset = min(self.log_start_offset, end_offset)
-        self.epochs.truncate_from_end(end_offset)
-        expiration_ms = self._producers.expiration_ms
-        segments = list(self.segments)
-        self._producers = producers_at(self._disk, self.path, segments, end_offset, self._host.now_ms(), expiration_ms)
+    def after_cut(self) -> None:
+        """The log end went back: so does what was remembered of it."""
+        self._active = active = self.segments.active
         latest = self.epochs.latest_epoch
         self._epoch_is_new = self.leader_epoch >= 0 and (latest is None or self.leader_epoch > latest)
         self.known_places.clear()
         self.last_base_offset = -1
-        if self.stable_end >= end_offset:
-            self.stable_end = end_offset
-            self.stable_segment, self.stable_position = self._active, self._active.size_bytes
-        self._has_new_entries = True
-        self._host.mark_due(self)
+        if self.stable_end >= self.log_end_offset:
+            self.stable_end = self.log_end_offset
+            self.stable_segment, self.stable_position = active, active.size_bytes
+        self._flush_at_offset = self.flushed_end + self.config.flush_messages_max
 
     def check_invariants(self) -> None:
         """What must hold between calls; for tests."""
@@ -469,13 +434,10 @@ class Log:
         """Write the active segment's indexes and the producers' snapshot, for a clean shutdown."""
         for file in self._active.write_indexes():
             file.close()
-        write_snapshot(self._disk, self.path, self.log_end_offset, self._producers)
+        write_snapshot(self.disk, self.path, self.log_end_offset, self.producers)
 
     def close(self) -> None:
         """Close all files.  Nothing is flushed: that is the directory's, which closes all logs together."""
-        for file in self._files_to_close:
-            file.close()
-        self._files_to_close = []
-        self._rolled_files = []
-        for segment in [*self.segments, *self.removed_segments, *self._truncated_segments]:
+        self.unsynced.close()
+        for segment in [*self.segments, *self.removed_segments, *self.truncated_segments]:
             segment.close()

@@ -87,6 +87,7 @@ class LogRecovery:
         else:
             self._load_producers(self._log_end_offset)
         self._refuse_if_flushed(self._segments[-1], "the file ends here")
+        self._start_anew_if_all_is_below_the_start()
         remove_stray_snapshots(self._disk, self._path, base_offsets, self._log_end_offset)
         first_base_offset = self._segments[0].base_offset
         recorded_start = self._recorded.log_start_offset or 0
@@ -234,6 +235,24 @@ class LogRecovery:
                 self._log_end_offset,
                 f"{problem}; the log was flushed up to offset {self._recorded.flushed_end}",
             )
+
+    def _start_anew_if_all_is_below_the_start(self) -> None:
+        """DeleteRecords went further than what a power loss left (policy `os`): its offsets are not given again."""
+        start = self._recorded.log_start_offset
+        if start is None or start <= self._log_end_offset:
+            return
+        self.needs_sync = True
+        segment = Segment(self._disk, self._path, start, self._config, self._cache, self._now_ms)
+        segment.open(create=True)
+        segment.become_active(OffsetIndex(), TimeIndex())
+        # The new one first: a crash in between leaves one that begins at the start, and the others wholly below it.
+        for dropped in self._segments:
+            dropped.close()
+            for path in dropped.existing_paths():
+                self._disk.remove(path)
+        self._segments = [segment]
+        self._producers = ProducerStates(self._producers.expiration_ms)
+        self._log_end_offset = start
 
     # --- producers and epochs -------------------------------------------------------------------------------
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 
 from typing_extensions import Buffer
 
-from ottla.runtime.posix_disk import PosixDisk, PosixFile
+from tests.unit.storage.quick_disk import QuickDisk, QuickFile
 
 
-class FailingFile(PosixFile):
+class FailingFile(QuickFile):
     """Asks its disk before each call that may fail."""
 
     __slots__ = ("_disk",)
@@ -31,11 +30,8 @@ class FailingFile(PosixFile):
         self._disk.check("sync", self.path)
         super().sync_data()
 
-    def send_to(self, peer: socket.socket, position: int, length_bytes: int) -> int:
-        return super().send_to(peer, position, length_bytes)
 
-
-class FailingDisk(PosixDisk):
+class FailingDisk(QuickDisk):
     """`fail(what, suffix, errno)` makes calls on paths with that suffix fail until `heal`.
 
     `what` is write, truncate, sync, sync_directory or sync_file_system.

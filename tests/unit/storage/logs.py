@@ -10,10 +10,10 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from ottla.records.record import Record, decode_batch, split_batches
 from ottla.runtime.disk import Disk, FileRun
-from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
+from tests.unit.storage.quick_disk import QuickDisk
 
 CLICKS = TopicPartition("clicks", 0)
 NOW_MS = 1_700_000_000_000
@@ -66,7 +66,7 @@ class Place:
     """One log directory that can be opened, closed and crashed again and again."""
 
     def __init__(self, path: Path | str, disk: Disk | None = None, config: LogConfig | None = None) -> None:
-        self.disk = PosixDisk() if disk is None else disk
+        self.disk = QuickDisk() if disk is None else disk
         self.path = str(path)
         self.clock = HandClock()
         self.config = LogConfig() if config is None else config

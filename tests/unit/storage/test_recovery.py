@@ -265,3 +265,20 @@ def test_a_log_with_batches_and_no_topic_id_is_refused(place: Place) -> None:
     place.close()
     (Path(place.path) / str(CLICKS) / "partition.metadata").unlink()
     assert isinstance(place.open().failed[CLICKS], CorruptLog)
+
+
+def test_offsets_below_the_log_start_are_never_given_again(place: Place) -> None:
+    place.config = LogConfig(flush_policy="os")
+    log = place.log()
+    append_many(log, 6)
+    log.delete_records_before(6)
+    place.open_directory.checkpoint()
+    path = active_path(log)
+    place.crash()
+    # What a power loss may leave under policy `os`: the checkpoint was synced, the batches were not.
+    path.write_bytes(path.read_bytes()[: 2 * BATCH_BYTES])
+    log = place.reopen_log()
+    assert (log.log_start_offset, log.log_end_offset) == (6, 6)
+    assert append(log, batch_of()) == 6
+    place.close()
+    assert read_all(place.reopen_log()) == [6]

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ottla.storage.log_config import LogConfig
+from tests.unit.storage.logs import Place, append, append_many, batch_of, read_all
+
+PAIR_BYTES = len(batch_of(2))
+CONFIG = LogConfig(segment_bytes=3 * PAIR_BYTES, index_interval_bytes=PAIR_BYTES)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "data", config=CONFIG)
+
+
+@pytest.mark.parametrize(("offset", "end_offset"), [(19, 18), (18, 18), (13, 12), (12, 12), (7, 6), (1, 0), (0, 0)])
+def test_a_log_ends_at_the_batch_boundary_not_above_the_offset(place: Place, offset: int, end_offset: int) -> None:
+    log = place.log()
+    append_many(log, 10, 2)
+    place.flush()
+    log.truncate_to(offset)
+    assert (log.log_end_offset, log.stable_end, log.flushed_end) == (end_offset,) * 3
+    assert read_all(log) == list(range(end_offset))
+    log.check_invariants()
+    assert append(log, batch_of(2)) == end_offset
+    place.flush()
+    assert read_all(log, log.stable_end) == list(range(end_offset + 2))
+    place.crash()
+    assert read_all(place.reopen_log()) == list(range(end_offset + 2))
+
+
+def test_a_log_that_was_cut_and_crashed_is_not_taken_for_damaged(place: Place) -> None:
+    log = place.log()
+    append_many(log, 10, 2)
+    place.flush()
+    log.truncate_to(7)
+    place.crash()
+    assert read_all(place.reopen_log()) == list(range(6))
+
+
+def test_producers_and_epochs_go_back_with_the_log(place: Place) -> None:
+    log = place.log()
+    for sequence in range(0, 10, 2):
+        append(log, batch_of(2, producer_id=1, producer_epoch=0, base_sequence=sequence))
+    log.start_epoch(5)
+    append(log, batch_of(2, producer_id=1, producer_epoch=0, base_sequence=10))
+    log.truncate_to(8)
+    assert log.epoch_of(9) == 0
+    assert append(log, batch_of(2, producer_id=1, producer_epoch=0, base_sequence=8)) == 8
+    assert log.epoch_of(8) == 5
+
+
+def test_a_flush_under_way_does_not_count_for_what_was_appended_after_a_cut(place: Place) -> None:
+    log = place.log()
+    append_many(log, 8, 2)
+    scheduler = place.open_directory.scheduler
+    plan = scheduler.plan(0)
+    assert plan is not None
+    log.truncate_to(2)
+    append_many(log, 9, 2)
+    plan.execute(place.disk)
+    scheduler.complete(plan, None, 0)
+    assert log.flushed_end == log.stable_end == 0
+    place.flush()
+    assert read_all(log, log.stable_end) == list(range(20))
+
+
+def test_timestamps_of_cut_batches_are_forgotten(place: Place) -> None:
+    log = place.log()
+    log.update_config(replace(CONFIG, segment_bytes=10**6))
+    for number in range(6):
+        append(log, batch_of(timestamp_ms=1_000 + number))
+    place.flush()
+    log.truncate_to(3)
+    found = log.offset_of_max_timestamp()
+    assert found is not None
+    assert (found.timestamp_ms, found.offset) == (1_002, 2)
+    assert log.offset_for_timestamp(1_003) is None
