@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -35,7 +35,10 @@ class BrokerDidNotStart(OttlaError):
 
 
 class RunningBroker:
-    """A broker process.  Without `data_dir` it gets a temporary one, which goes with it."""
+    """A broker process.  Without `data_dir` it gets a temporary one, which goes with it.
+
+    `command` is what precedes `serve`: tests of the tests start a broker with a planted fault by it.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,9 @@ class RunningBroker:
         *,
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, str] | None = None,
+        command: Sequence[str] = (sys.executable, "-m", "ottla"),
     ) -> None:
+        self._command = tuple(command)
         self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-")
         self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
         self._listen = listen
@@ -81,7 +86,7 @@ class RunningBroker:
         """
         assert not self.is_running, "the broker is running already"
         listen = self._listen if self.port == 0 else f"{self.host}:{self.port}"
-        command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.data_dir), "--listen", listen]
+        command = [*self._command, "serve", "--data-dir", str(self.data_dir), "--listen", listen]
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
         self._is_ready.clear()
