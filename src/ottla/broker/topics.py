@@ -232,6 +232,11 @@ class Topics:
     def _refuse_taken_name(self, name: str) -> None:
         if name in self._registry.view.by_name:
             raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+        metric_name = name.replace(".", "_")
+        twin = next((other for other in self._registry.view.by_name if other.replace(".", "_") == metric_name), None)
+        if twin is not None:
+            problem = f"topic {name!r} collides with {twin!r}: metrics write both '.' and '_' as '_'"
+            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
     def _imagined(self, name: str, assignment: Sequence[Sequence[NodeId]]) -> Topic:
         """A topic as it would be, for `validate_only`: its id is all zero."""

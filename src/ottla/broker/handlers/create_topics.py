@@ -15,6 +15,7 @@ from collections import Counter
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call, NewTopic
+from ottla.broker.handlers.error_text import error_text
 from ottla.model.broker_settings import NUM_PARTITIONS
 from ottla.model.config_entries import describe_topic
 from ottla.model.error_code import ErrorCode
@@ -53,9 +54,9 @@ async def _create(wanted: CreatableTopic, broker: BrokerContext, *, validate_onl
         new = _new_topic(wanted)
         topic = await broker.create_topic(new, validate_only=validate_only)
     except RequestError as error:
-        return _refused(wanted.name, error.code, _message(error))
+        return _refused(wanted.name, error.code, error_text(error))
     except OttlaError as error:
-        return _refused(wanted.name, error.error_code, _message(error))
+        return _refused(wanted.name, error.error_code, error_text(error))
     overrides = {name: value for name, value in new.config.items() if value is not None}
     return CreatableTopicResult(
         topic.name,
@@ -85,7 +86,3 @@ def _partitions_count(wanted: CreatableTopic, broker: BrokerContext) -> int:
 
 def _refused(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:
     return CreatableTopicResult(name, error_code=code, error_message=message, configs=[])
-
-
-def _message(error: OttlaError) -> str:
-    return str(error) if error.hint is None else f"{error}; {error.hint}"

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers.error_text import error_text
 from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import DELETE_TOPIC_ENABLE
 from ottla.model.error_code import ErrorCode
@@ -67,14 +68,14 @@ def _find(wanted: DeleteTopicState, broker: BrokerContext) -> Topic | RequestErr
 async def _delete(wanted: DeleteTopicState, broker: BrokerContext) -> DeletableTopicResult:
     known = _find(wanted, broker)
     if isinstance(known, RequestError):
-        return _refused(wanted, known.code, str(known))
+        return _refused(wanted, known.code, error_text(known))
     try:
         # By id as well: a topic that was made anew under the name meanwhile is another one.
         await broker.delete_topic(known.name, known.topic_id)
     except RequestError as error:
-        return _refused(wanted, error.code, str(error))
+        return _refused(wanted, error.code, error_text(error))
     except OttlaError as error:
-        return _refused(wanted, error.error_code, str(error))
+        return _refused(wanted, error.error_code, error_text(error))
     return DeletableTopicResult(known.name, known.topic_id)
 
 

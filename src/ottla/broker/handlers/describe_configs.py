@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.config_resources import ResourceType, is_every_broker, require_topic, unknown_type
+from ottla.broker.handlers.error_text import error_text
 from ottla.model.config_entries import ConfigEntry, describe_broker, describe_topic
+from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
@@ -32,11 +34,12 @@ async def handle(request: DescribeConfigsRequest, broker: BrokerContext, call: C
 def _result(
     resource: DescribeConfigsResource, request: DescribeConfigsRequest, broker: BrokerContext
 ) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    # As in Apache Kafka the message is empty, not null, when all went well.
+    result = DescribeConfigsResult(ErrorCode.NONE, "", resource.resource_type, resource.resource_name)
     try:
         entries = _entries(resource, broker)
     except RequestError as error:
-        result.error_code, result.error_message = error.code, str(error)
+        result.error_code, result.error_message = error.code, error_text(error)
         return result
     wanted = resource.configuration_keys
     result.configs = [

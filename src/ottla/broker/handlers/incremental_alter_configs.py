@@ -14,6 +14,7 @@ from collections import Counter
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.config_resources import ResourceType, is_every_broker, require_topic, unknown_type
+from ottla.broker.handlers.error_text import error_text
 from ottla.coordination.configs import ConfigEntity
 from ottla.model.config_changes import ConfigChange, ConfigOperation, changed_overrides
 from ottla.model.error_code import ErrorCode
@@ -41,9 +42,9 @@ async def handle(
                 raise RequestError(ErrorCode.INVALID_REQUEST, "the resource is there twice in the request")
             await _alter(resource, broker, validate_only=request.validate_only)
         except RequestError as error:
-            response.error_code, response.error_message = error.code, _message(error)
+            response.error_code, response.error_message = error.code, error_text(error)
         except OttlaError as error:
-            response.error_code, response.error_message = error.error_code, _message(error)
+            response.error_code, response.error_message = error.error_code, error_text(error)
         responses.append(response)
     return IncrementalAlterConfigsResponse(responses=responses)
 
@@ -91,7 +92,3 @@ def _changes(configs: list[AlterableConfig]) -> list[ConfigChange]:
             raise RequestError(ErrorCode.INVALID_REQUEST, problem)
         changes.append(ConfigChange(config.name, operation, config.value))
     return changes
-
-
-def _message(error: OttlaError) -> str:
-    return str(error) if error.hint is None else f"{error}; {error.hint}"

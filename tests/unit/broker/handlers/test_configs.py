@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.handlers.error_text import ERROR_TEXT_LENGTH_MAX
 from ottla.coordination.configs import ConfigEntity
 from ottla.model.broker_settings import BROKER_SETTINGS
 from ottla.model.error_code import ErrorCode
@@ -57,7 +58,7 @@ def with_topic() -> SmallBroker:
 @pytest.mark.parametrize("keys", [None, []])
 async def test_all_settings_of_a_topic_are_described(version: int, keys: list[str] | None) -> None:
     result = await describe(with_topic(), version, TOPIC, "t", keys)
-    assert (result.error_code, result.error_message) == (ErrorCode.NONE, None)
+    assert (result.error_code, result.error_message) == (ErrorCode.NONE, "")
     assert (result.resource_type, result.resource_name) == (TOPIC, "t")
     by_name = {config.name: config for config in result.configs}
     assert by_name.keys() == TOPIC_SETTINGS.keys()
@@ -103,7 +104,7 @@ async def test_all_settings_of_the_broker_are_described_read_only(version: int) 
 
 
 async def test_nothing_is_set_for_all_brokers() -> None:
-    assert await describe(SmallBroker(), 4, BROKER, "") == DescribeConfigsResult(resource_type=BROKER)
+    assert await describe(SmallBroker(), 4, BROKER, "") == DescribeConfigsResult(0, "", BROKER)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -204,6 +205,13 @@ async def test_what_is_not_set_can_be_deleted_whatever_its_name() -> None:
     broker = with_topic()
     result = await alter(broker, 1, AlterableConfig("no.such.key", DELETE), AlterableConfig("segment.ms", DELETE))
     assert result.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_text_of_an_error_fits_into_every_version(version: int) -> None:
+    result = await alter(with_topic(), version, AlterableConfig("n" * 32_000, SET, "1"))
+    assert result.error_code == ErrorCode.INVALID_CONFIG
+    assert len(result.error_message or "") <= ERROR_TEXT_LENGTH_MAX
 
 
 async def test_setting_that_is_changed_twice_is_refused() -> None:

@@ -1,0 +1,89 @@
+"""From a frame to the frame of its answer."""
+
+from __future__ import annotations
+
+import struct
+from typing import cast
+
+import pytest
+
+from ottla.broker.cold_calls import ColdCalls
+from ottla.broker.connection import Connection
+from ottla.model.errors import WireError
+from ottla.protocol.api import API_VERSIONS, ApiKey
+from ottla.protocol.frame import RequestHeader, read_request_header, read_response_header, request_frame
+from ottla.protocol.messages import decode_response, encode_request, request_class
+from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.unit.broker.handlers.small_broker import HOST, PORT, SmallBroker
+
+COLD = [
+    (api, version)
+    for api, (lowest, highest) in API_VERSIONS.items()
+    if api not in (ApiKey.PRODUCE, ApiKey.FETCH)
+    for version in range(lowest, highest + 1)
+]
+
+
+class Reached:
+    """The one thing that cold calls want to know of a connection."""
+
+    local_address = (HOST, PORT)
+
+
+CONNECTION = cast("Connection", Reached())
+
+
+async def ask(calls: ColdCalls, api: ApiKey, version: int, request: object) -> object:
+    frame = request_frame(api, version, 77, "a-client", encode_request(api, version, request))
+    header = read_request_header(frame, 4, len(frame))
+    answer = await calls.answer(header, frame[header.body_position :], CONNECTION)
+    assert struct.unpack_from(">i", answer)[0] == len(answer) - 4
+    correlation_id, position = read_response_header(api, version, answer, 4, len(answer))
+    assert correlation_id == 77
+    return decode_response(api, version, answer[position:])
+
+
+@pytest.mark.parametrize(("api", "version"), COLD)
+async def test_every_api_and_version_is_answered_with_a_whole_frame(api: ApiKey, version: int) -> None:
+    request = request_class(api)()
+    if isinstance(request, MetadataRequest):
+        request.topics = []
+    await ask(ColdCalls(SmallBroker()), api, version, request)
+
+
+async def test_unknown_version_of_api_versions_is_answered_in_16_bytes_behind_the_length() -> None:
+    header = RequestHeader(18, 5, 77, "franz-go", 0)
+    answer = await ColdCalls(SmallBroker()).answer(header, b"whatever a later version has", CONNECTION)
+    assert answer == bytes.fromhex("00000010 0000004d 0023 00000001 0012 0000 0004")
+
+
+async def test_body_that_is_not_of_its_version_is_refused() -> None:
+    header = RequestHeader(ApiKey.METADATA, 4, 77, None, 0)
+    with pytest.raises(WireError):
+        await ColdCalls(SmallBroker()).answer(header, b"\x7f\xff\xff\xff", CONNECTION)
+
+
+@pytest.mark.parametrize("partitions_count", [1, 100])
+async def test_metadata_follows_the_topics(partitions_count: int) -> None:
+    """Large answers are kept as bytes, but never beyond a change."""
+    broker = SmallBroker()
+    calls = ColdCalls(broker)
+    everything = MetadataRequest(None)
+    expected: list[str] = []
+    for name in ("a", "b", "c"):
+        broker.add_topic(name, partitions_count)
+        expected.append(name)
+        for _ in range(2):
+            response = await ask(calls, ApiKey.METADATA, 12, everything)
+            assert isinstance(response, MetadataResponse)
+            assert [topic.name for topic in response.topics] == expected
+
+
+async def test_metadata_that_makes_a_topic_is_answered_with_it_again_and_again() -> None:
+    broker = SmallBroker()
+    broker.add_topic("big", 100)
+    calls = ColdCalls(broker)
+    request = MetadataRequest([MetadataRequestTopic(name="big"), MetadataRequestTopic(name="new")])
+    answers = [await ask(calls, ApiKey.METADATA, 12, request) for _ in range(3)]
+    assert answers[0] == answers[1] == answers[2]
+    assert len(broker.created) == 1
