@@ -10,7 +10,8 @@
         .load()
     )
 
-The options and columns are those of Spark's own connector for Kafka.  Importing this package imports no pyspark.
+The options and columns are those of Spark's own connector for Kafka.  `ottla.spark.lake` loads topics into a Delta
+table.  Importing this package imports no pyspark.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -122,12 +121,6 @@ class LakeFiles:
         file.write_waiting()
         file.writer.close()
         target = self._root / file.path
-        # The commit names this file: it must not be shorter than it says after a power cut.
-        descriptor = os.open(target, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         self._reports.append(
             {
                 "path": file.path,

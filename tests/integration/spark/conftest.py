@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import ottla.spark
+from ottla.testing.broker import RunningBroker
 from tests.integration.spark.peer import Peer
 from tests.peers.apache_kafka import ApacheKafka, KafkaUnavailable
 
@@ -24,11 +25,15 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="session")
-def peer() -> Iterator[Peer]:
+@pytest.fixture(scope="session", params=["ottla", "apache-kafka"])
+def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
+    if request.param == "ottla":
+        with RunningBroker() as broker:
+            yield Peer(broker.bootstrap, is_apache_kafka=False)
+        return
     try:
         with ApacheKafka() as kafka:
-            yield Peer(kafka.bootstrap)
+            yield Peer(kafka.bootstrap, is_apache_kafka=True)
     except KafkaUnavailable as error:
         pytest.skip(f"Apache Kafka cannot be had: {error}")
 

@@ -24,8 +24,11 @@ class Message(NamedTuple):
 
 
 class Peer:
-    def __init__(self, bootstrap: str) -> None:
+    """`is_apache_kafka`: it can also do what Ottla does not do yet."""
+
+    def __init__(self, bootstrap: str, *, is_apache_kafka: bool) -> None:
         self.bootstrap = bootstrap
+        self.is_apache_kafka = is_apache_kafka
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create_topic(self, name: str, partitions_count: int, **config: str) -> None:
