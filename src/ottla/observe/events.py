@@ -17,9 +17,9 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from ottla.observe.text import safe_line, safe_value
 
@@ -30,6 +30,12 @@ _FACTS: Final = "ottla_facts"
 _EVENT_NAME: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_-]+)+\Z", re.ASCII)
 
 
+class Told(NamedTuple):
+    """A fact of several lines: it stands below its event, each line marked so that none passes for an event."""
+
+    lines: tuple[str, ...]
+
+
 def fields(**facts: object) -> dict[str, object]:
     """The facts of an event, for `extra=`."""
     return {_FACTS: facts}
@@ -37,7 +43,7 @@ def fields(**facts: object) -> dict[str, object]:
 
 def line_of(name: str, facts: Mapping[str, object]) -> str:
     """An event as text, without time and level."""
-    return " ".join([name, *(f"{key}={safe_value(value)}" for key, value in facts.items())])
+    return " ".join([name, *(f"{key}={safe_value(fact)}" for key, fact in facts.items() if not isinstance(fact, Told))])
 
 
 class EventFormatter(logging.Formatter):
@@ -46,9 +52,13 @@ class EventFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC)
         stamp = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
-        lines = [f"{stamp} {record.levelname} {_event_text(record)}"]
+        facts = getattr(record, _FACTS, {})
+        lines = [f"{stamp} {record.levelname} {_event_text(record, facts)}"]
+        for told in facts.values():
+            if isinstance(told, Told):
+                lines += _marked(told.lines)
         if record.exc_info is not None and record.exc_info[1] is not None:
-            lines.extend(_indented(record.exc_info[1]))
+            lines += _marked("".join(traceback.format_exception(record.exc_info[1])).splitlines())
         return "\n".join(lines)
 
 
@@ -64,16 +74,13 @@ def start_logging(level: str = DEFAULT_LEVEL, stream: TextIO | None = None) -> N
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
-def _event_text(record: logging.LogRecord) -> str:
-    facts = getattr(record, _FACTS, None)
+def _event_text(record: logging.LogRecord, facts: Mapping[str, object]) -> str:
     message = record.getMessage()
     if _EVENT_NAME.match(message) is not None:
-        return line_of(message, facts if isinstance(facts, Mapping) else {})
+        return line_of(message, facts)
     # A sentence from a library: its logger is the noun.
     return line_of(f"{record.name.split('.', 1)[0]}.said", {"text": message})
 
 
-def _indented(error: BaseException) -> list[str]:
-    """A traceback, each line marked, so that none can pass for an event."""
-    text = "".join(traceback.format_exception(error))
-    return [f"    | {safe_line(line)}" for line in text.splitlines()]
+def _marked(lines: Iterable[str]) -> list[str]:
+    return [f"    | {safe_line(line)}" for line in lines]
