@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.records.checksum import has_valid_crc
-from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER, LOG_OVERHEAD_BYTES, MAGIC
+from ottla.records.checksum import crc32c
+from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, HEADER, LOG_OVERHEAD_BYTES, MAGIC
 from ottla.runtime.disk import File
 
 # One read covers the gap between two index entries (4 KiB unless set) and the head behind it.
@@ -53,49 +53,57 @@ class BatchScan:
             position += LOG_OVERHEAD_BYTES + head[1]
             self.position = position
 
-    def batches(self) -> Iterator[tuple[int, BatchTuple, memoryview]]:
-        """(position, head, bytes) of each batch whose checksum is right; a view lives until the next step."""
+    def checked_heads(self) -> Iterator[BatchTuple]:
+        """The head of each batch whose checksum is right; all of the file is read."""
+        # Recovery walks a whole segment by this, at 1-2 us a batch: hence checksums of slices and no views of batches.
         chunk = memoryview(b"")
         chunk_start = position = self.position
         end = self._end_position
         while position < end:
             at = position - chunk_start
             if at + BATCH_OVERHEAD_BYTES > len(chunk):
-                chunk = memoryview(self._file.read_at(position, min(self._chunk_bytes, end - position)))
+                chunk = self._read_chunk(position, self._chunk_bytes)
                 chunk_start, at = position, 0
             head = self._head_at(chunk, at, end - position)
             if head is None:
                 return
-            size_bytes = LOG_OVERHEAD_BYTES + head[1]
-            if at + size_bytes > len(chunk):
+            after = at + LOG_OVERHEAD_BYTES + head[1]
+            if after > len(chunk):
                 # The length was checked against the file, so this is no more than the file holds.
-                wanted = max(size_bytes, min(self._chunk_bytes, end - position))
-                chunk = memoryview(self._file.read_at(position, wanted))
-                chunk_start, at = position, 0
+                size_bytes = after - at
+                chunk = self._read_chunk(position, max(size_bytes, self._chunk_bytes))
+                chunk_start, at, after = position, 0, size_bytes
                 if len(chunk) < size_bytes:
                     self.problem = "the file ends inside a batch"
                     return
-            batch = chunk[at : at + size_bytes]
-            if not has_valid_crc(batch):
+            if crc32c(chunk[at + ATTRIBUTES_AT : after]) != head[4]:
                 self.problem = "the batch's checksum is wrong"
                 return
-            yield position, head, batch
-            position += size_bytes
-            self.position = position
+            yield head
+            self.position = position = chunk_start + after
+
+    def _read_chunk(self, position: int, size_bytes: int) -> memoryview:
+        return memoryview(self._file.read_at(position, min(size_bytes, self._end_position - position)))
 
     def _head_at(self, chunk: bytes | memoryview, at: int, left_bytes: int) -> BatchTuple | None:
         if len(chunk) - at < BATCH_OVERHEAD_BYTES:
             self.problem = "the file ends inside the head of a batch"
             return None
         head: BatchTuple = HEADER.unpack_from(chunk, at)
-        if head[3] != MAGIC:
-            self.problem = f"magic byte {head[3]} where {MAGIC} must stand"
-        elif head[1] < BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES:
-            self.problem = f"a batch length of {head[1]} bytes, shorter than its own head"
-        elif LOG_OVERHEAD_BYTES + head[1] > left_bytes:
-            self.problem = f"a batch length of {head[1]} bytes, longer than what is left of the file"
-        elif head[6] < 0:
-            self.problem = f"a last offset delta of {head[6]}"
-        else:
+        if _LENGTH_MIN <= head[1] <= left_bytes - LOG_OVERHEAD_BYTES and head[3] == MAGIC and head[6] >= 0:
             return head
+        self.problem = _problem_of(head)
         return None
+
+
+_LENGTH_MIN: Final = BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES
+
+
+def _problem_of(head: BatchTuple) -> str:
+    if head[3] != MAGIC:
+        return f"magic byte {head[3]} where {MAGIC} must stand"
+    if head[1] < _LENGTH_MIN:
+        return f"a batch length of {head[1]} bytes, shorter than its own head"
+    if head[6] < 0:
+        return f"a last offset delta of {head[6]}"
+    return f"a batch length of {head[1]} bytes, longer than what is left of the file"

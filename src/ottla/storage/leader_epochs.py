@@ -12,7 +12,7 @@ from typing import Final
 
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET
 from ottla.observe.events import fields
-from ottla.runtime.disk import Disk, read_file, replace_file
+from ottla.runtime.disk import Disk, File, read_file, replace_file, write_fully
 from ottla.storage.checkpoints import LEADER_EPOCH_FILE, DamagedCheckpoint, EpochStart, format_epochs, parse_epochs
 
 _log = logging.getLogger(__name__)
@@ -26,6 +26,21 @@ def _epoch_of_entry(entry: EpochStart) -> int:
 
 def _start_of_entry(entry: EpochStart) -> int:
     return entry.start_offset
+
+
+def put_file(disk: Disk, path: str, content: bytes) -> File:
+    """Replace a file without any sync, and give it open."""
+    temporary = path + ".tmp"
+    if disk.exists(temporary):
+        disk.remove(temporary)
+    file = disk.open(temporary, create=True)
+    try:
+        write_fully(file, 0, content)
+        disk.rename(temporary, path)
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 class LeaderEpochs:
@@ -68,6 +83,16 @@ class LeaderEpochs:
         """`epoch` begins at `start_offset`; of the latest epoch only an earlier start is news."""
         if self._note(EpochStart(epoch, start_offset)):
             self.save()
+
+    def assign_unsynced(self, epoch: int, start_offset: int) -> File:
+        """As `assign`, but the caller makes it durable: the file is returned open, its name is in place already.
+
+        For the first append of an epoch, whose flush syncs file and directory with the batch.  Until then a power
+        loss may leave the former checkpoint or a torn one; the batches' heads tell what is missing.
+        """
+        self._note(EpochStart(epoch, start_offset))
+        self.check_invariants()
+        return put_file(self._disk, self._path, format_epochs(self._entries))
 
     def assign_all(self, entries: Iterable[EpochStart]) -> None:
         """`assign` for many, written once: what a scan of batch heads found."""

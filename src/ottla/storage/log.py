@@ -219,12 +219,9 @@ class Log:
         self._epoch_is_new = latest is None or epoch > latest
 
     def _write_epoch(self, base_offset: int) -> None:
+        """The epoch's line is in its file before the batch is, and durable with it: both ride the same flush."""
         try:
-            if self.epochs.latest_epoch == self.leader_epoch:
-                # An earlier attempt failed behind the change in memory.
-                self.epochs.save()
-            else:
-                self.epochs.assign(self.leader_epoch, base_offset)
+            self.unsynced.add_checkpoint(self.epochs.assign_unsynced(self.leader_epoch, base_offset))
         except OSError as error:
             raise self._write_failed(error) from error
         self._epoch_is_new = False

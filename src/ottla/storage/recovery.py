@@ -18,6 +18,7 @@ from ottla.observe.events import fields
 from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.runtime.disk import Disk
 from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
+from ottla.storage.checkpoints import EpochStart
 from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
@@ -60,6 +61,8 @@ class LogRecovery:
         self._producers = ProducerStates()
         self._log_end_offset = 0
         self._last_epoch = -1
+        # Where epochs begin among the batches that were scanned.
+        self._epoch_starts: list[EpochStart] = []
         # Whether files were changed or read that no sync is known to cover: then the caller syncs before it serves.
         self.needs_sync = False
 
@@ -183,14 +186,16 @@ class LogRecovery:
         segment.become_active(OffsetIndex(), TimeIndex())
         self._log_end_offset = expected = segment.base_offset
         scan = BatchScan(segment.open(), 0, size_bytes)
-        for _, head, _ in scan.batches():
+        for head in scan.checked_heads():
             if self._is_gap(head[0], expected):
                 return f"a batch with base offset {head[0]} where offset {expected} must stand"
             if head[2] < self._last_epoch:
                 return f"a batch of leader epoch {head[2]} behind one of epoch {self._last_epoch}"
             if head[0] + head[6] > segment.last_offset_max:
                 return f"offset {head[0] + head[6]} is too far from the segment's base offset"
-            self._last_epoch = head[2]
+            if head[2] > self._last_epoch:
+                self._last_epoch = head[2]
+                self._epoch_starts.append(EpochStart(head[2], expected))
             self._account(segment, head)
             if head[9] >= 0:
                 self._producers.replay(BatchHeader._make(head), self._now_ms)
@@ -265,13 +270,20 @@ class LogRecovery:
         """The epochs' checkpoint, completed from the heads of the batches that no sync is known to cover."""
         epochs = LeaderEpochs.load(self._disk, self._path) or LeaderEpochs.empty(self._disk, self._path)
         epochs.truncate_from_end(self._log_end_offset)
-        latest = epochs.latest_epoch
-        # An empty checkpoint of a log that has batches was lost: then all of them are asked.
-        start_slot = 0 if latest is None else first_scanned
-        if start_slot < len(self._segments):
-            start_offset = self._segments[start_slot].base_offset
-            batch_heads = heads(self._segments, start_offset, self._log_end_offset)
-            epochs.assign_all(epoch_starts(batch_heads, -1 if latest is None else latest))
+        starts = self._epoch_starts
+        if epochs.latest_epoch is None:
+            # Lost, if the log has batches: then those that were not scanned are asked too.
+            scanned_from = self._log_end_offset
+            if first_scanned < len(self._segments):
+                scanned_from = self._segments[first_scanned].base_offset
+            starts = [*epoch_starts(heads(self._segments, 0, scanned_from), -1), *starts]
+        latest = -1 if epochs.latest_epoch is None else epochs.latest_epoch
+        found = []
+        for start in starts:
+            if start.epoch > latest:
+                found.append(start)
+                latest = start.epoch
+        epochs.assign_all(found)
         return epochs
 
 

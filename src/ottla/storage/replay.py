@@ -21,8 +21,12 @@ def heads(segments: Sequence[Segment], start_offset: int, end_offset: int) -> It
         if is_below or segment.base_offset >= end_offset:
             continue
         file = segment.open()
-        found = segment.find(start_offset) if segment.base_offset < start_offset else None
-        position = 0 if found is None else found[0]
+        position = 0
+        if segment.base_offset < start_offset:
+            found = segment.find(start_offset)
+            if found is None:
+                continue
+            position = found[0]
         scan = BatchScan(file, position, segment.size_bytes, HEAD_CHUNK_BYTES)
         for _, head in scan.heads():
             if head[0] >= end_offset:

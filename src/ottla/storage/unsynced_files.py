@@ -35,6 +35,12 @@ class UnsyncedFiles:
         self._files_to_close += index_files
         self._has_new_names = True
 
+    def add_checkpoint(self, file: File) -> None:
+        """A small file was replaced; it is closed after the sync."""
+        self._files.append(file)
+        self._files_to_close.append(file)
+        self._has_new_names = True
+
     def add_names(self) -> None:
         self._has_new_names = True
 
