@@ -18,14 +18,14 @@ from ottla.storage.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.errors import CorruptLog, DirectoryOffline, LogExists, StorageError
 from ottla.storage.flush import FlushPlan, FlushScheduler
 from ottla.storage.flushed_ends import FlushedEnds
-from ottla.storage.housekeeping import Removals, RetentionPass, remove_tree
+from ottla.storage.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, topic_partition_of
 from ottla.storage.log_parts import LogParts
 from ottla.storage.log_starts import LogStarts
-from ottla.storage.producer_snapshot import remove_snapshots
+from ottla.storage.producer_snapshot import remove_snapshots, sync_snapshot
 from ottla.storage.recovery import LogRecovery, Recorded
 from ottla.storage.segment import DELETED_SUFFIX, segment_file_name
 
@@ -43,7 +43,13 @@ class LogDirectory:
     """
 
     def __init__(
-        self, disk: Disk, path: str, clock: Clock, config_of: Callable[[TopicPartition], LogConfig], lock: DirectoryLock
+        self,
+        disk: Disk,
+        path: str,
+        clock: Clock,
+        config_of: Callable[[TopicPartition], LogConfig],
+        lock: DirectoryLock,
+        retention_check_interval_ms: int,
     ) -> None:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
@@ -60,7 +66,7 @@ class LogDirectory:
         self._lock = lock
         self._cache = IndexCache()
         self._removals = Removals(disk, self.scheduler)
-        self._retention = RetentionPass(self.logs)
+        self._retention = RetentionPass(self.logs, retention_check_interval_ms)
         self._moved_starts: dict[Log, None] = {}
         self._next_checkpoint_ms = 0
         self._flushed_ends: FlushedEnds
@@ -79,6 +85,7 @@ class LogDirectory:
         node_id: int = 0,
         cluster_id: str | None = None,
         lock: DirectoryLock | None = None,
+        retention_check_interval_ms: int = RETENTION_CHECK_INTERVAL_MS,
     ) -> LogDirectory:
         """Lock the directory and open every log in it, recovering those that were not closed cleanly.
 
@@ -87,7 +94,7 @@ class LogDirectory:
         """
         if lock is None:
             lock = FileLock() if isinstance(disk, PosixDisk) else NoLock()
-        directory = cls(disk, path, clock, config_of, lock)
+        directory = cls(disk, path, clock, config_of, lock, retention_check_interval_ms)
         try:
             _make_directories(disk, path)
             lock.acquire(path)
@@ -203,6 +210,10 @@ class LogDirectory:
         self._moved_starts[log] = None
 
     def before_truncation(self, log: Log, end_offset: int) -> None:
+        if end_offset < log.log_start_offset:
+            # Else a restart would hide the batches that follow the cut below the recorded start.
+            self._log_starts.set(log.topic_partition, end_offset)
+            self._log_starts.write()
         self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
 
     def directory_failed(self, error: OSError) -> None:
@@ -311,6 +322,8 @@ class LogDirectory:
 
     def _retire_segments(self, log: Log) -> None:
         due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
+        # Of the producers whose batches go, this is all that is left.
+        sync_snapshot(self._disk, log.path, log.segments.first.base_offset)
         for segment in log.removed_segments:
             deleted = []
             for path in segment.existing_paths():

@@ -142,6 +142,18 @@ def write_snapshot(disk: Disk, directory: str, offset: int, states: ProducerStat
         file.close()
 
 
+def sync_snapshot(disk: Disk, directory: str, offset: int) -> None:
+    """Make a snapshot durable, if it is there: before the batches go that it stands for."""
+    path = f"{directory}/{snapshot_file_name(offset)}"
+    if disk.exists(path):
+        file = disk.open(path)
+        try:
+            file.sync_data()
+        finally:
+            file.close()
+        disk.sync_directory(directory)
+
+
 def load_latest_snapshot(
     disk: Disk, directory: str, offset_max: int, expiration_ms: int = EXPIRATION_MS
 ) -> LoadedProducers | None:
