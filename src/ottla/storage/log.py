@@ -8,11 +8,14 @@ never go back but by `truncate_to`; the log end moves right after the data was w
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition
+from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+from ottla.observe.events import fields
+from ottla.observe.story import Story
 from ottla.records.header import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT
 from ottla.runtime.disk import Disk, File, FileRun
 from ottla.storage import log_reader, retention, truncation
@@ -28,6 +31,8 @@ from ottla.storage.segment_list import SegmentList
 from ottla.storage.time_index import TimeIndex, TimestampOffset
 from ottla.storage.unsynced_files import UnsyncedFiles
 
+_log = logging.getLogger(__name__)
+
 # Past stable ends whose places are kept, so that a reader at the tail needs no look-up.
 KNOWN_PLACES_MAX: Final = 16
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
@@ -40,6 +45,7 @@ class Log:
     __slots__ = (
         "_active",
         "_cache",
+        "_caches_end",
         "_epoch_is_new",
         "_flush_at_offset",
         "_is_os_policy",
@@ -67,6 +73,7 @@ class Log:
         "stable_end",
         "stable_position",
         "stable_segment",
+        "story",
         "topic_id",
         "topic_partition",
         "truncated_segments",
@@ -88,6 +95,7 @@ class Log:
         self.disk = disk
         self.host = host
         self._cache = cache
+        self._caches_end = parts.caches_end
         self.path = path
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -119,6 +127,8 @@ class Log:
         if self.stable_end != self.log_end_offset:
             self.stable_segment, self.stable_position = log_reader.place_of(self, self.stable_end)
         self._flush_at_offset = FOREVER
+        self.story = Story(str(topic_partition))
+        self._note("opened", log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         self.update_config(config)
 
     # --- appending ------------------------------------------------------------------------------------------
@@ -204,6 +214,11 @@ class Log:
         if error.errno in _NO_ROOM:
             return DiskFull(f"no room on the disk for a batch of {self.topic_partition}: {error.strerror}")
         self.failure = LogOffline(f"{self.topic_partition} is offline: writing to {self.path} failed: {error}")
+        self._note("failed", error=error)
+        _log.error(
+            "log.offline",
+            extra=fields(partition=self.topic_partition, error=error, hint=self.failure.hint, story=self.story.tell()),
+        )
         return self.failure
 
     def _failure_or(self, error: OSError) -> StorageError:
@@ -217,6 +232,7 @@ class Log:
         latest = self.epochs.latest_epoch
         self.leader_epoch = epoch
         self._epoch_is_new = latest is None or epoch > latest
+        self._note("led", leader_epoch=epoch, log_end_offset=self.log_end_offset)
 
     def _write_epoch(self, base_offset: int) -> None:
         """The epoch's line is in its file before the batch is, and durable with it: both ride the same flush."""
@@ -263,6 +279,7 @@ class Log:
         self.last_base_offset = -1
         self.segments.append(new)
         self._active = new
+        self.story.add(now_ms, "rolled", base_offset=new.base_offset)
         self.host.mark_due(self)
 
     # --- flushing -------------------------------------------------------------------------------------------
@@ -313,6 +330,7 @@ class Log:
     def take_offline(self, failure: StorageError) -> None:
         """No further append; reads see only what was flushed."""
         self.failure = failure
+        self._note("taken_offline", flushed_end=self.flushed_end, log_end_offset=self.log_end_offset)
 
     def update_config(self, config: LogConfig) -> None:
         """Take new settings.  The stable end never goes back: leaving policy `os` it waits for the flushed end."""
@@ -367,6 +385,7 @@ class Log:
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
+        self._note("records_deleted", log_start_offset=offset)
         self.host.log_start_moved(self)
 
     def delete_old_segments(self, now_ms: int, limit_offset: int | None = None) -> int:
@@ -382,6 +401,7 @@ class Log:
         removed = self.segments.remove_first(count)
         self.removed_segments += removed
         self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
+        self._note("segments_deleted", count=count, log_start_offset=self.log_start_offset)
         # They may have been rolled and not flushed yet, and remembered places may point into them.
         self.unsynced.forget([segment.file for segment in removed])
         self.known_places.clear()
@@ -404,7 +424,9 @@ class Log:
 
     def after_cut(self) -> None:
         """The log end went back: so does what was remembered of it."""
+        self._caches_end = NO_OFFSET
         self._active = active = self.segments.active
+        self._note("truncated", log_end_offset=self.log_end_offset)
         latest = self.epochs.latest_epoch
         self._epoch_is_new = self.leader_epoch >= 0 and (latest is None or self.leader_epoch > latest)
         self.known_places.clear()
@@ -413,6 +435,10 @@ class Log:
             self.stable_end = self.log_end_offset
             self.stable_segment, self.stable_position = active, active.size_bytes
         self._flush_at_offset = self.flushed_end + self.config.flush_messages_max
+
+    def _note(self, name: str, **facts: object) -> None:
+        """Changes of role and extent, told when the log fails; batches are not among them."""
+        self.story.add(self.host.now_ms(), name, **facts)
 
     def check_invariants(self) -> None:
         """What must hold between calls; for tests."""
@@ -428,7 +454,12 @@ class Log:
     # --- closing --------------------------------------------------------------------------------------------
 
     def write_caches(self) -> None:
-        """Write the active segment's indexes and the producers' snapshot, for a clean shutdown."""
+        """Write the active segment's indexes and the producers' snapshot, for a clean shutdown.
+
+        Nothing is written for a log that is empty or as it was opened: a thousand idle logs cost nothing.
+        """
+        if self.log_end_offset in (self._caches_end, self.segments.first.base_offset):
+            return
         for file in self._active.write_indexes():
             file.close()
         write_snapshot(self.disk, self.path, self.log_end_offset, self.producers)

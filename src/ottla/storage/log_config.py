@@ -38,6 +38,8 @@ class LogConfig:
     message_timestamp_before_max_ms: int = FOREVER
     message_timestamp_after_max_ms: int = 3_600_000
     min_insync_replicas: int = 1
+    # Of the broker, not of the topic; it holds from the next opening on.
+    producer_id_expiration_ms: int = 24 * 3600 * 1000
 
     @property
     def flush_messages_max(self) -> int:

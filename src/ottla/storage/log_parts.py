@@ -41,3 +41,5 @@ class LogParts(NamedTuple):
     flushed_end: int
     producers: ProducerStates
     epochs: LeaderEpochs
+    # The log end for which indexes and snapshot on disk are whole; -1 when they are not.
+    caches_end: int

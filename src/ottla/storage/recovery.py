@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from ottla.model.identifiers import NO_OFFSET
 from ottla.observe.events import fields
 from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.runtime.disk import Disk
@@ -58,7 +59,7 @@ class LogRecovery:
         self._now_ms = now_ms
         self._may_have_gaps = "compact" in config.cleanup_policy
         self._segments: list[Segment] = []
-        self._producers = ProducerStates()
+        self._producers = ProducerStates(config.producer_id_expiration_ms)
         self._log_end_offset = 0
         self._last_epoch = -1
         # Where epochs begin among the batches that were scanned.
@@ -97,7 +98,13 @@ class LogRecovery:
         log_start_offset = min(max(recorded_start, first_base_offset), self._log_end_offset)
         epochs = self._load_epochs(first_scanned)
         return LogParts(
-            self._segments, log_start_offset, self._log_end_offset, self._log_end_offset, self._producers, epochs
+            segments=self._segments,
+            log_start_offset=log_start_offset,
+            log_end_offset=self._log_end_offset,
+            flushed_end=self._log_end_offset,
+            producers=self._producers,
+            epochs=epochs,
+            caches_end=NO_OFFSET if first_scanned < len(self._segments) else self._log_end_offset,
         )
 
     # --- segments -------------------------------------------------------------------------------------------
@@ -131,10 +138,10 @@ class LogRecovery:
     def _open_clean(self) -> bool:
         """Take the indexes that a clean shutdown wrote; False when they do not fit the log after all."""
         active = self._segments[-1]
-        indexes = active.read_index_files()
+        size_bytes = active.open().size_bytes()
+        indexes = active.read_index_files() if size_bytes else (OffsetIndex(), TimeIndex())
         if indexes is None:
             return False
-        size_bytes = active.open().size_bytes()
         position = active.become_active(*indexes)
         scan = BatchScan(active.open(), position, size_bytes, HEAD_CHUNK_BYTES)
         expected = active.base_offset + indexes[0].relative_offsets[-1] if position else active.base_offset

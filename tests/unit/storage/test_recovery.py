@@ -282,3 +282,27 @@ def test_offsets_below_the_log_start_are_never_given_again(place: Place) -> None
     assert append(log, batch_of()) == 6
     place.close()
     assert read_all(place.reopen_log()) == [6]
+
+
+def test_a_log_that_only_stood_there_is_believed_again_after_many_clean_stops(place: Place) -> None:
+    append_many(place.log(), 7)
+    place.flush()
+    place.close()
+    before = content_of(place)
+    for _ in range(2):
+        log = place.reopen_log()
+        assert place.open_directory.was_clean
+        assert read_all(log) == list(range(7))
+        place.close()
+    assert content_of(place) == before
+
+
+def test_indexes_of_a_log_that_was_only_recovered_are_written_at_its_clean_stop(place: Place) -> None:
+    append_many(place.log(), 7)
+    place.flush()
+    place.crash()
+    place.open()
+    place.close()
+    assert "00000000000000000005.index" in content_of(place)
+    assert "00000000000000000007.snapshot" in content_of(place)
+    assert read_all(place.reopen_log()) == list(range(7))
