@@ -143,6 +143,7 @@ class Broker:
             node_id=self.node_id,
             cluster_id=self.cluster_id,
             lock=NoLock(),
+            retention_check_interval_ms=self.settings[setting.LOG_RETENTION_CHECK_INTERVAL_MS],
         )
         self._closing.callback(self._directory.close)
         registration = BrokerRegistration(
@@ -185,6 +186,7 @@ class Broker:
             self.settings[setting.CONNECTIONS_MAX_IDLE_MS],
             self.settings[setting.SOCKET_SEND_BUFFER_BYTES],
             self.settings[setting.SOCKET_RECEIVE_BUFFER_BYTES],
+            self.settings[setting.QUEUED_MAX_REQUEST_BYTES],
         )
 
     def _on_directory_offline(self, failure: DirectoryOffline) -> None:

@@ -36,6 +36,8 @@ class ConnectionLimits(NamedTuple):
     idle_ms_max: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    # Large requests of all connections of this listener; -1 is RECEIVE_BUDGET_BYTES.
+    receive_budget_bytes: int = -1
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -72,7 +74,9 @@ class Listener:
         self._router = router
         self._limits = limits
         self._on_sweep = on_sweep
-        self._budget = ReceiveBudget(RECEIVE_BUDGET_BYTES)
+        self._budget = ReceiveBudget(
+            RECEIVE_BUDGET_BYTES if limits.receive_budget_bytes < 0 else limits.receive_budget_bytes
+        )
         self._connections: dict[Connection, None] = {}
         self._all_closed = asyncio.Event()
         self._all_closed.set()

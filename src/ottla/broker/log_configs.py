@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from ottla.model import topic_settings as topic
+from ottla.model.broker_settings import PRODUCER_ID_EXPIRATION_MS
 from ottla.model.settings import BrokerSettings, TopicSettings
 from ottla.storage.log_config import FlushPolicy, LogConfig
 
@@ -34,6 +35,7 @@ def log_config(overrides: Mapping[str, str], broker: BrokerSettings) -> LogConfi
         message_timestamp_before_max_ms=of[topic.MESSAGE_TIMESTAMP_BEFORE_MAX_MS],
         message_timestamp_after_max_ms=of[topic.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
         min_insync_replicas=of[topic.MIN_INSYNC_REPLICAS],
+        producer_id_expiration_ms=broker[PRODUCER_ID_EXPIRATION_MS],
     )
 
 

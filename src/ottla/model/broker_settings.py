@@ -61,7 +61,7 @@ MAX_CONNECTIONS: Final = int32(
 QUEUED_MAX_REQUEST_BYTES: Final = int64(
     "queued.max.request.bytes",
     -1,
-    "Bytes of unanswered requests, of all connections together; -1 chooses a share of memory.",
+    "Memory for large requests that are being received, of all connections of a listener; -1 is 512 MiB.",
     minimum=-1,
 )
 FETCH_MAX_BYTES: Final = int32("fetch.max.bytes", 55 * MIB, "The most that one fetch is answered with.", minimum=1024)
