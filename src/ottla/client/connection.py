@@ -153,6 +153,7 @@ class Connection:
     def close(self) -> None:
         if self.is_open:
             self.is_open = False
+            self.in_flight.clear()
             self._transport.close()
 
     def _transmit(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:

@@ -4,6 +4,9 @@ An idempotent producer numbers the records of each partition; the leader takes a
 last one, and knows the last five batches again (KIP-98).  So after any failure the rule is: wait until nothing of the
 partition is in flight, then send what is left, in order.  A batch that may already be stored keeps its number, so that
 the leader recognises it; one that certainly is not takes the number that follows.
+
+A leader that has never heard of the producer takes any first number.  So until one batch is acknowledged only one is in
+flight: otherwise the second could be stored where the first was refused for the moment, and the order would be lost.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ class ProduceQueue:
         self._send_sequence = 0
         self._expected_sequence = 0
         self._is_recovering = False
+        self._is_known_to_leader = False
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.flying)
@@ -64,7 +68,8 @@ class ProduceQueue:
 
     @property
     def can_take(self) -> bool:
-        return bool(self.waiting) and not (self._is_recovering and self.flying)
+        may_overlap = self._is_known_to_leader and not self._is_recovering
+        return bool(self.waiting) and (may_overlap or not self.flying)
 
     def take(self) -> PendingBatch:
         """The next batch to send; its `base_sequence` is the one to send it with."""
@@ -89,6 +94,7 @@ class ProduceQueue:
     def acknowledge(self, batch: PendingBatch) -> None:
         self.flying.remove(batch)
         self._expected_sequence = batch.next_sequence
+        self._is_known_to_leader = True
 
     def refuse(self, batch: PendingBatch) -> None:
         """It is not stored and will not be tried again: those behind it close the gap in the numbers."""

@@ -198,9 +198,12 @@ class RawProducer:
             self._postponed.postpone(partition)
             self._cluster.forget([partition.topic])
             return
+        if any(batch.may_be_stored for batch in queue.waiting):
+            self._stop(f"{error}, and a batch for it was not answered", error)
+            return
         for batch in list(queue.waiting):
             queue.drop_waiting(batch)
-            self._settle(batch, Delivery.UNKNOWN if batch.may_be_stored else Delivery.REFUSED, error)
+            self._settle(batch, Delivery.REFUSED, error)
 
     def _answered(self, batch: PendingBatch, answer: ProduceAnswer) -> None:
         queue = self._queues[batch.partition]
@@ -219,9 +222,12 @@ class RawProducer:
                 self._stop(f"{batch.partition}: the leader does not expect this producer's next number", error)
         elif error.code in _STOPPING:
             self._stop(str(error), error)
+        elif batch.may_be_stored:
+            # An earlier attempt may have taken its number: the next batch with that number could pass for this one.
+            self._stop(f"{error}, and an earlier attempt was not answered", error)
         else:
             queue.refuse(batch)
-            self._settle(batch, Delivery.UNKNOWN if batch.may_be_stored else Delivery.REFUSED, error)
+            self._settle(batch, Delivery.REFUSED, error)
 
     def _unanswered(self, batch: PendingBatch, error: OttlaError) -> None:
         """Stored or not: an idempotent producer asks again, another one cannot."""

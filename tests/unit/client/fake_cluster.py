@@ -1,0 +1,309 @@
+"""Brokers in memory, on a network that loses what a test tells it to lose.  No sockets, no waiting: time is turned.
+
+A request is worked on when somebody waits for its answer, so several can be in flight, and a fault can hit any of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, TypeVar
+
+from typing_extensions import Buffer
+
+from ottla.client.address import Address
+from ottla.client.cluster import Cluster
+from ottla.client.deadline import Deadline
+from ottla.client.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
+from ottla.client.options import ClientOptions
+from ottla.client.transport import Readable
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import API_VERSIONS, ApiKey
+from ottla.protocol.frame import read_request_header, response_frame
+from ottla.protocol.messages import decode_request, encode_response
+from ottla.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.protocol.schemas.init_producer_id import InitProducerIdResponse
+from ottla.protocol.schemas.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.protocol.schemas.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.records.header import BASE_OFFSET, read_header
+from ottla.records.record import Record, decode_batch
+from ottla.testing.fake_clock import FakeClock
+
+R = TypeVar("R", bound=Readable)
+PORT: Final = 9092
+
+
+class Fault(Enum):
+    """What happens to a request: its connection is cut before or after the broker does it, or it is never answered."""
+
+    CUT_BEFORE = 1
+    CUT_AFTER = 2
+    SILENCE = 3
+
+
+@dataclass
+class FakePartition:
+    """A log as a list of batches, with the rules for numbers of idempotent producers (KIP-98)."""
+
+    leader_id: int
+    leader_epoch: int = 0
+    batches: list[bytes] = field(default_factory=list)
+    end: int = 0
+    numbers: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def append(self, batch: bytearray) -> tuple[ErrorCode, int]:
+        header = read_header(batch)
+        if header.producer_id >= 0:
+            known = self.numbers.setdefault(header.producer_id, deque(maxlen=5))
+            last = header.base_sequence + header.last_offset_delta
+            for first, known_last, base_offset in known:
+                if (first, known_last) == (header.base_sequence, last):
+                    return ErrorCode.NONE, base_offset
+            if known and header.base_sequence != known[-1][1] + 1:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            known.append((header.base_sequence, last, self.end))
+        base_offset = self.end
+        BASE_OFFSET.pack_into(batch, 0, base_offset)
+        self.batches.append(bytes(batch))
+        self.end += header.last_offset_delta + 1
+        return ErrorCode.NONE, base_offset
+
+    def records(self) -> list[Record]:
+        return [record for batch in self.batches for record in decode_batch(memoryview(batch))]
+
+
+class FakeTransport:
+    """The client's end of a connection to one fake broker."""
+
+    _numbers: Final = itertools.count(1000)
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self.broker = broker
+        self.requests: deque[bytes] = deque()
+        self.answers = bytearray()
+        self.is_cut = False
+        self.is_closed = False
+        self._number = next(self._numbers)
+
+    def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+        if self.is_cut:
+            raise ConnectionLost("the connection was cut")
+        self.requests.append(b"".join(bytes(piece) for piece in pieces))
+
+    def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
+        self.broker.work(self)
+        if not self.answers:
+            if self.is_cut:
+                raise ConnectionLost("the connection was cut")
+            self.broker.cluster.clock.advance(int(deadline.remaining_ms) + 1)
+            raise CallTimedOut("nothing came")
+        count = min(len(buffer), len(self.answers))
+        buffer[:count] = self.answers[:count]
+        del self.answers[:count]
+        return count
+
+    def has_buffered(self) -> bool:
+        return bool(self.answers)
+
+    def fileno(self) -> int:
+        return self._number
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakeBroker:
+    """Answers what the client core asks; `faults` and `errors` hold what goes wrong next, by API."""
+
+    def __init__(self, cluster: FakeCluster, node_id: int) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.address = Address(f"broker-{node_id}", PORT)
+        self.is_down = False
+        self.versions = dict(API_VERSIONS)
+        self.connections: list[FakeTransport] = []
+        self.seen: list[tuple[ApiKey, int]] = []
+        self.fault_of: Callable[[ApiKey], Fault | None] = lambda api: None
+        self.error_of: Callable[[ApiKey, TopicPartition], ErrorCode | None] = lambda api, partition: None
+
+    def work(self, connection: FakeTransport) -> None:
+        while connection.requests and not connection.is_cut:
+            self._work_on(connection, connection.requests.popleft())
+
+    def stop(self) -> None:
+        self.is_down = True
+        for connection in self.connections:
+            connection.is_cut = True
+
+    def _work_on(self, connection: FakeTransport, frame: bytes) -> None:
+        header = read_request_header(frame, 4, len(frame))
+        api = ApiKey(header.api_key)
+        self.seen.append((api, header.api_version))
+        fault = self.fault_of(api)
+        if fault is Fault.CUT_BEFORE:
+            connection.is_cut = True
+            return
+        answer = self._answer(api, header.api_version, memoryview(frame)[header.body_position :])
+        if fault is Fault.CUT_AFTER:
+            connection.is_cut = True
+        elif fault is None and answer is not None:
+            version, message = answer
+            body = encode_response(api, version, message)
+            connection.answers += response_frame(api, version, header.correlation_id, body)
+
+    def _answer(self, api: ApiKey, version: int, body: memoryview) -> tuple[int, object] | None:
+        if api is ApiKey.API_VERSIONS:
+            return self._api_versions(version)
+        request = decode_request(api, version, body)
+        if isinstance(request, MetadataRequest):
+            return version, self.cluster.metadata(request)
+        if isinstance(request, ProduceRequest):
+            response = self._produce(request)
+            return (version, response) if request.acks else None
+        if isinstance(request, FetchRequest):
+            return version, self._fetch(request)
+        assert api is ApiKey.INIT_PRODUCER_ID
+        return version, InitProducerIdResponse(producer_id=next(self.cluster.producer_ids))
+
+    def _api_versions(self, version: int) -> tuple[int, ApiVersionsResponse]:
+        rows = [ApiVersion(api, lowest, highest) for api, (lowest, highest) in self.versions.items()]
+        if version in self.versions[ApiKey.API_VERSIONS]:
+            return version, ApiVersionsResponse(api_keys=rows)
+        own = [row for row in rows if row.api_key == ApiKey.API_VERSIONS]
+        return 0, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
+
+    def _problem(self, api: ApiKey, partition: TopicPartition) -> ErrorCode | None:
+        known = self.cluster.partitions.get(partition)
+        if known is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if known.leader_id != self.node_id:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return self.error_of(api, partition)
+
+    def _produce(self, request: ProduceRequest) -> ProduceResponse:
+        response = ProduceResponse()
+        for topic in request.topic_data:
+            rows = []
+            for data in topic.partition_data:
+                partition = TopicPartition(topic.name, data.index)
+                code, base_offset = self._problem(ApiKey.PRODUCE, partition) or ErrorCode.NONE, -1
+                if not code:
+                    assert data.records is not None
+                    code, base_offset = self.cluster.partitions[partition].append(bytearray(data.records))
+                rows.append(PartitionProduceResponse(data.index, code, base_offset))
+            response.responses.append(TopicProduceResponse(topic.name, rows))
+        return response
+
+    def _fetch(self, request: FetchRequest) -> FetchResponse:
+        response = FetchResponse()
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = TopicPartition(topic.topic, asked.partition)
+                code = self._problem(ApiKey.FETCH, partition)
+                if code:
+                    rows.append(PartitionData(asked.partition, code, -1, records=b""))
+                    continue
+                log = self.cluster.partitions[partition]
+                if asked.fetch_offset > log.end:
+                    rows.append(PartitionData(asked.partition, ErrorCode.OFFSET_OUT_OF_RANGE, -1, records=b""))
+                    continue
+                wanted = [batch for batch in log.batches if read_header(batch).last_offset >= asked.fetch_offset]
+                # Apache Kafka cuts at the limit; before Fetch v3, and for later partitions, in the first batch too.
+                records = b"".join(wanted)[: asked.partition_max_bytes]
+                rows.append(PartitionData(asked.partition, 0, log.end, log.end, 0, records=records))
+            response.responses.append(FetchableTopicResponse(topic.topic, rows))
+        return response
+
+
+class FakeCluster:
+    """Brokers 1 to `brokers_count`, and the four things that a `Cluster` has of the world."""
+
+    def __init__(self, brokers_count: int = 1) -> None:
+        self.clock = FakeClock()
+        self.producer_ids = itertools.count(4000)
+        self.partitions: dict[TopicPartition, FakePartition] = {}
+        self.brokers = {node_id: FakeBroker(self, node_id) for node_id in range(1, brokers_count + 1)}
+        self.dialled: list[Address] = []
+
+    def add_topic(self, topic: str, *leader_ids: int) -> list[TopicPartition]:
+        added = [TopicPartition(topic, number) for number in range(len(leader_ids))]
+        for partition, leader_id in zip(added, leader_ids, strict=True):
+            self.partitions[partition] = FakePartition(leader_id)
+        return added
+
+    def move_leader(self, partition: TopicPartition, leader_id: int) -> None:
+        self.partitions[partition].leader_id = leader_id
+        self.partitions[partition].leader_epoch += 1
+
+    def client(self, options: ClientOptions | None = None, bootstrap: str | None = None) -> Cluster:
+        addresses = bootstrap or ",".join(str(broker.address) for broker in self.brokers.values())
+        return Cluster(addresses, options, dial=self.dial, clock=self.clock, sleep=self.sleep, wait=self.wait)
+
+    def dial(self, address: Address, deadline: Deadline) -> FakeTransport:
+        self.dialled.append(address)
+        for broker in self.brokers.values():
+            if broker.address == address and not broker.is_down:
+                broker.connections.append(FakeTransport(broker))
+                return broker.connections[-1]
+        raise BrokerUnreachable(f"nobody is at {address}")
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.advance(max(1, round(seconds * 1000)))
+
+    def wait(self, streams: Iterable[R], timeout_ms: float) -> list[R]:
+        streams = list(streams)
+        ready: list[R] = []
+        for broker in self.brokers.values():
+            for connection in broker.connections:
+                if any(stream.fileno() == connection.fileno() for stream in streams):
+                    broker.work(connection)
+                    if connection.answers or connection.is_cut:
+                        ready += [stream for stream in streams if stream.fileno() == connection.fileno()]
+        if not ready:
+            self.clock.advance(max(1, round(timeout_ms)))
+        return ready
+
+    def metadata(self, request: MetadataRequest) -> MetadataResponse:
+        names = dict.fromkeys(partition.topic for partition in self.partitions)
+        wanted = list(names) if request.topics is None else [topic.name for topic in request.topics]
+        up = [broker for broker in self.brokers.values() if not broker.is_down]
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(each.node_id, each.address.host, each.address.port) for each in up],
+            cluster_id="fake",
+            controller_id=up[0].node_id,
+            topics=[self._topic(name) for name in wanted if name is not None],
+        )
+
+    def _topic(self, name: str) -> MetadataResponseTopic:
+        mine = {partition.partition: log for partition, log in self.partitions.items() if partition.topic == name}
+        if not mine:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        rows = []
+        for number, log in mine.items():
+            is_led = log.leader_id in self.brokers and not self.brokers[log.leader_id].is_down
+            code = ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE
+            rows.append(MetadataResponsePartition(code, number, log.leader_id if is_led else -1, log.leader_epoch))
+        return MetadataResponseTopic(ErrorCode.NONE, name, partitions=rows)
+
+
+def script(*steps: Fault | None) -> Callable[[ApiKey], Fault | None]:
+    """These faults for the next Produce requests, then none."""
+    left = deque(steps)
+    return lambda api: left.popleft() if api is ApiKey.PRODUCE and left else None

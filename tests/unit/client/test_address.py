@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.client.address import Address, parse_bootstrap
+from ottla.client.errors import BadAddress
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("localhost:9093", [Address("localhost", 9093)]),
+        ("localhost", [Address("localhost", 9092)]),
+        (" a:1 , b:2,", [Address("a", 1), Address("b", 2)]),
+        ("[::1]:9094", [Address("::1", 9094)]),
+        ("[::1]", [Address("::1", 9092)]),
+    ],
+)
+def test_parse_bootstrap_reads_hosts_and_ports(text: str, addresses: list[Address]) -> None:
+    assert parse_bootstrap(text) == addresses
+
+
+def test_parse_bootstrap_takes_a_sequence_too() -> None:
+    assert parse_bootstrap(["a:1,b:2", "c:3"]) == [Address("a", 1), Address("b", 2), Address("c", 3)]
+
+
+@pytest.mark.parametrize(
+    "text", ["", ",", "a:", "a:x", "a:0", "a:65536", ":9092", "::1", "[::1", "[::1]9092", "a:-1", "a:²"]
+)
+def test_parse_bootstrap_refuses_what_is_no_address_with_a_hint(text: str) -> None:
+    with pytest.raises(BadAddress) as caught:
+        parse_bootstrap(text)
+    assert caught.value.hint
+
+
+def test_address_is_written_as_it_is_read() -> None:
+    for address in (Address("a", 1), Address("::1", 2)):
+        assert parse_bootstrap(str(address)) == [address]

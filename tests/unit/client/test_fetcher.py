@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.client.errors import BrokerRefused, CallTimedOut, FetchTooLarge, OffsetOutOfRange
+from ottla.client.fetch import FetchedPartition, FetchLimits, fetch_raw
+from ottla.client.fetcher import Fetcher
+from ottla.client.options import ClientOptions
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import WireError
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
+from ottla.records.builder import build_batch
+from ottla.records.record import Record, decode_batch
+from tests.unit.client.fake_cluster import FakeCluster, Fault
+
+
+def fill(fake: FakeCluster, partition: TopicPartition, batches_count: int, size_bytes: int = 10) -> None:
+    for _ in range(batches_count):
+        fake.partitions[partition].append(build_batch([Record(0, 1000, None, bytes(size_bytes))] * 3))
+
+
+def offsets_in(fetched: FetchedPartition) -> list[int]:
+    records = [record for batch in fetched.batches() for record in decode_batch(batch)]
+    return [record.offset for record in records if record.offset >= fetched.fetch_offset]
+
+
+def poll_often(fetcher: Fetcher) -> None:
+    for _ in range(1000):
+        fetcher.poll(100)
+
+
+def read_to_the_end(fetcher: Fetcher) -> dict[TopicPartition, list[int]]:
+    seen: dict[TopicPartition, list[int]] = {}
+    for fetched in fetcher:
+        seen.setdefault(fetched.partition, []).extend(offsets_in(fetched))
+    return seen
+
+
+def test_fetcher_reads_partitions_of_several_leaders() -> None:
+    fake = FakeCluster(2)
+    partitions = fake.add_topic("t", 1, 2, 1)
+    for partition in partitions:
+        fill(fake, partition, 20)
+    with fake.client() as cluster:
+        limits = FetchLimits(partition_max_bytes=300)
+        fetcher = Fetcher(cluster, dict.fromkeys(partitions, 0), dict.fromkeys(partitions, 60), limits=limits)
+        assert read_to_the_end(fetcher) == {partition: list(range(60)) for partition in partitions}
+
+
+def test_fetcher_has_the_next_fetch_under_way_before_it_gives_the_last() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fill(fake, partition, 10)
+    with fake.client() as cluster, Fetcher(cluster, {partition: 0}, limits=FetchLimits(partition_max_bytes=200)) as it:
+        assert it.poll(1000)
+        waiting = [request for connection in fake.brokers[1].connections for request in connection.requests]
+        assert len(waiting) == 1
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_fetcher_goes_on_where_it_was_when_an_answer_is_lost(fault: Fault) -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fill(fake, partition, 20)
+    steps = [None, fault, None, fault]
+    fake.brokers[1].fault_of = lambda api: steps.pop(0) if api is ApiKey.FETCH and steps else None
+    with fake.client() as cluster:
+        fetcher = Fetcher(cluster, {partition: 0}, {partition: 60}, limits=FetchLimits(partition_max_bytes=300))
+        assert read_to_the_end(fetcher) == {partition: list(range(60))}
+
+
+def test_fetcher_follows_the_leader() -> None:
+    fake = FakeCluster(2)
+    (partition,) = fake.add_topic("t", 1)
+    fill(fake, partition, 20)
+    with fake.client() as cluster:
+        fetcher = Fetcher(cluster, {partition: 0}, {partition: 60}, limits=FetchLimits(partition_max_bytes=300))
+        first = [offset for fetched in fetcher.poll(1000) for offset in offsets_in(fetched)]
+        fake.move_leader(partition, 2)
+        assert first + read_to_the_end(fetcher)[partition] == list(range(60))
+    assert ApiKey.FETCH in [api for api, _ in fake.brokers[2].seen]
+
+
+def test_fetcher_gives_up_a_partition_that_stays_unreadable() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.brokers[1].error_of = lambda api, _: ErrorCode.KAFKA_STORAGE_ERROR
+    with fake.client(ClientOptions(call_timeout_ms=5000)) as cluster, Fetcher(cluster, {partition: 0}) as fetcher:
+        with pytest.raises(BrokerRefused, match="KAFKA_STORAGE_ERROR"):
+            poll_often(fetcher)
+        assert fetcher.is_finished
+    assert fake.clock.monotonic_ms() >= 5000
+
+
+def test_fetcher_asks_for_more_when_the_first_batch_is_cut() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fill(fake, partition, 1, size_bytes=5000)
+    fill(fake, partition, 3)
+    with fake.client() as cluster:
+        fetcher = Fetcher(cluster, {partition: 0}, {partition: 12}, limits=FetchLimits(partition_max_bytes=100))
+        assert read_to_the_end(fetcher) == {partition: list(range(12))}
+        assert fetch_raw(cluster, "t", 0, 0, max_bytes=100).next_offset == 3
+
+
+def test_fetcher_refuses_a_batch_beyond_the_callers_limit() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fill(fake, partition, 1, size_bytes=5000)
+    limits = FetchLimits(partition_max_bytes=100, batch_bytes_max=4000)
+    with (
+        fake.client() as cluster,
+        Fetcher(cluster, {partition: 0}, limits=limits) as fetcher,
+        pytest.raises(FetchTooLarge, match="4000"),
+    ):
+        poll_often(fetcher)
+
+
+def test_fetcher_reads_again_after_a_seek_where_it_could_not_go_on() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fill(fake, partition, 2)
+    with fake.client() as cluster, Fetcher(cluster, {partition: 77}, {partition: 6}) as fetcher:
+        assert fetcher.is_finished, "77 lies beyond the end that was asked for"
+    with fake.client() as cluster, Fetcher(cluster, {partition: 77}) as fetcher:
+        with pytest.raises(OffsetOutOfRange):
+            fetcher.poll(1000)
+        assert fetcher.poll(1000) == []
+        fetcher.seek(partition, 2)
+        (fetched,) = fetcher.poll(1000)
+        assert offsets_in(fetched) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        b"x" * 200,
+        bytes(100),
+        build_batch([Record(0, 1, None, b"x")], base_offset=-5),
+        build_batch([Record(0, 1, None, b"x")]) * 2,
+    ],
+)
+def test_fetcher_refuses_bytes_that_are_no_batches_and_goes_on_with_other_partitions(records: bytes) -> None:
+    fake = FakeCluster()
+    good, bad = fake.add_topic("t", 1, 1)
+    fill(fake, good, 2)
+    fill(fake, bad, 1)
+    hostile = fake.partitions[bad]
+    hostile.batches = [bytes(build_batch([Record(0, 1, None, b"y")], base_offset=1)) + records]
+    with fake.client() as cluster, Fetcher(cluster, {bad: 0, good: 0}, {good: 6}) as fetcher:
+        with pytest.raises(WireError):
+            poll_often(fetcher)
+        assert bad not in fetcher.positions
+        assert good not in fetcher.positions
+
+
+def test_fetcher_checks_checksums_when_told_to() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fill(fake, partition, 1)
+    damaged = bytearray(fake.partitions[partition].batches[0])
+    damaged[-1] ^= 1
+    fake.partitions[partition].batches = [bytes(damaged)]
+    with fake.client() as cluster:
+        assert fetch_raw(cluster, "t", 0, 0).next_offset == 3
+        with pytest.raises(WireError, match="checksum"):
+            fetch_raw(cluster, "t", 0, 0, check_crc=True)
+
+
+def test_fetch_raw_gives_up_in_time_when_no_leader_answers() -> None:
+    fake = FakeCluster()
+    fake.add_topic("t", 1)
+    fake.brokers[1].fault_of = lambda api: Fault.CUT_AFTER if api is ApiKey.FETCH else None
+    with fake.client() as cluster, pytest.raises(CallTimedOut, match="t-0"):
+        fetch_raw(cluster, "t", 0, 0, timeout_ms=3000)
+    assert fake.clock.monotonic_ms() <= 3000
