@@ -29,7 +29,6 @@ def log_config(overrides: Mapping[str, str], broker: BrokerSettings) -> LogConfi
         flush_messages=_none_if_unset(of[topic.FLUSH_MESSAGES]),
         flush_ms=_none_if_unset(of[topic.FLUSH_MS]),
         cleanup_policy=",".join(of[topic.CLEANUP_POLICY]),
-        compression_type=of[topic.COMPRESSION_TYPE],
         max_message_bytes=of[topic.MAX_MESSAGE_BYTES],
         message_timestamp_type=of[topic.MESSAGE_TIMESTAMP_TYPE],
         message_timestamp_before_max_ms=of[topic.MESSAGE_TIMESTAMP_BEFORE_MAX_MS],

@@ -32,7 +32,6 @@ class LogConfig:
     flush_messages: int | None = None
     flush_ms: int | None = None
     cleanup_policy: str = "delete"
-    compression_type: str = "producer"
     max_message_bytes: int = 1_048_588
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = FOREVER
