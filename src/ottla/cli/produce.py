@@ -103,12 +103,16 @@ def command(
         RecordProducer(cluster, ProducerOptions(acks=_ACKS[acks]), batching) as producer,
     ):
         cluster.topic(topic, allow_auto_topic_creation=True)
-        for number, line in _numbered(input_lines(source, linger_ms)):
-            if line is None:
-                producer.push()
-            else:
-                _add(producer, topic, _record(line, how, as_json, number), fixed)
-            _check(producer.poll(), verbose)
+        try:
+            for number, line in _numbered(input_lines(source, linger_ms)):
+                if line is None:
+                    producer.push()
+                else:
+                    _add(producer, topic, _record(line, how, as_json, number), fixed)
+                _check(producer.poll(), verbose)
+        except BadLine:
+            _check(producer.flush(), verbose)
+            raise
         _check(producer.flush(), verbose)
 
 

@@ -1,0 +1,54 @@
+"""The client across a broker that is killed and started again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.delivery import Delivery
+from ottla.client.fetcher import Fetcher
+from ottla.client.producer import RawProducer
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.record import Record, decode_batch
+from ottla.testing.broker import RunningBroker
+
+BATCHES_COUNT = 600
+
+
+def test_producer_and_fetcher_go_on_when_the_broker_is_killed_and_comes_back() -> None:
+    with RunningBroker() as broker, Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("t", 2)
+        partitions = [TopicPartition("t", 0), TopicPartition("t", 1)]
+        seen: dict[TopicPartition, list[bytes | None]] = {partition: [] for partition in partitions}
+        ends = dict.fromkeys(partitions, BATCHES_COUNT)
+        with RawProducer(cluster) as producer, Fetcher(cluster, dict.fromkeys(partitions, 0), ends) as fetcher:
+            results = []
+            for number in range(BATCHES_COUNT):
+                for partition in partitions:
+                    producer.send(partition, build_batch([Record(0, 1000, None, b"%d" % number)]), number)
+                results += producer.poll(0)
+                if number in (150, 400):
+                    killer = threading.Thread(target=kill_and_start, args=[broker])
+                    killer.start()
+                    results += producer.poll(200)
+                    killer.join()
+                for fetched in fetcher.poll(0):
+                    seen[fetched.partition] += values_of(fetched.batches())
+            results += producer.flush()
+            for fetched in fetcher:
+                seen[fetched.partition] += values_of(fetched.batches())
+    assert {result.delivery for result in results} == {Delivery.ACKNOWLEDGED}
+    assert len(results) == 2 * BATCHES_COUNT
+    assert seen == {partition: [b"%d" % number for number in range(BATCHES_COUNT)] for partition in partitions}
+
+
+def kill_and_start(broker: RunningBroker) -> None:
+    broker.kill()
+    broker.start()
+
+
+def values_of(batches: Iterator[memoryview]) -> list[bytes | None]:
+    return [record.value for batch in batches for record in decode_batch(batch)]

@@ -1,0 +1,231 @@
+"""`ottla topic`, `produce` and `consume` as processes, in pipes, against both brokers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.client.producer import RawProducer
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
+from tests.integration.conftest import NewTopicName, eventually
+
+TIMEOUT_S = 30
+
+
+def ottla(
+    bootstrap: str, *arguments: str, stdin: str | bytes = b"", status: int = 0
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a verb to its end; its exit status must be `status`."""
+    done = subprocess.run(
+        command(bootstrap, arguments),
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout.decode() + done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    return done
+
+
+def command(bootstrap: str, arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "ottla", *arguments, "--bootstrap-server", bootstrap]
+
+
+def consume(bootstrap: str, topic: str, *arguments: str) -> str:
+    return ottla(bootstrap, "consume", topic, "--from-beginning", "--until-end", *arguments).stdout.decode()
+
+
+def test_topic_verbs_create_list_describe_alter_and_delete(bootstrap: str) -> None:
+    topic = f"cli-{uuid.uuid4().hex[:8]}"
+    created = ottla(bootstrap, "topic", "create", topic, "--partitions", "3", "--config", "retention.ms=1000000")
+    assert created.stdout.decode() == f"created topic {topic} with partitions=3 replication-factor=1\n"
+    eventually(lambda: topic in ottla(bootstrap, "topic", "list").stdout.decode().split())
+    described = ottla(bootstrap, "topic", "describe", "--topic", topic).stdout.decode()
+    assert "PartitionCount: 3\tReplicationFactor: 1\tConfigs: retention.ms=1000000" in described
+    assert described.count("\n\tTopic: ") == 3
+    ottla(bootstrap, "topic", "alter", topic, "--config", "segment.bytes=2000000", "--delete-config", "retention.ms")
+    found = json.loads(ottla(bootstrap, "topic", "describe", topic, "--json").stdout)
+    assert found["configs"] == {"segment.bytes": "2000000"}
+    assert [row["partition"] for row in found["partitions"]] == [0, 1, 2]
+    assert ottla(bootstrap, "topic", "delete", topic).stdout.decode() == f"deleted topic {topic}\n"
+    eventually(lambda: topic not in ottla(bootstrap, "topic", "list").stdout.decode().split())
+
+
+def test_topic_verbs_tell_what_is_wrong_in_two_lines(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    for arguments, error in (
+        (["topic", "create", topic], "exists"),
+        (["topic", "create", "no good"], "no good"),
+        (["topic", "create", f"{topic}-x", "--config", "no.such.setting=1"], "no.such.setting"),
+        (["topic", "create", f"{topic}-x", "--replication-factor", "7"], "7"),
+        (["topic", "describe", "no-such-topic"], "no-such-topic does not exist"),
+        (["topic", "delete", "no-such-topic"], "no-such-topic"),
+        (["topic", "alter", topic, "--config", "retention.ms=often"], "often"),
+        (["consume", "no-such-topic"], "no-such-topic does not exist"),
+        (["consume", topic, "--partition", "9"], "no partition 9"),
+        (["consume", topic, "--offset", "77"], "offset 77"),
+        (["produce", topic, "--partition", "9"], "no partition 9"),
+    ):
+        lines = ottla(bootstrap, *arguments, stdin="x\n", status=1).stderr.decode().splitlines()
+        assert lines[0].startswith("error: "), lines
+        assert error in lines[0]
+        assert len(lines) <= 2
+    ottla(bootstrap, "topic", "create", topic, "--if-not-exists")
+    ottla(bootstrap, "topic", "delete", "no-such-topic", "--if-exists")
+
+
+def test_verbs_tell_at_once_that_nobody_listens() -> None:
+    started_s = time.monotonic()
+    done = ottla("127.0.0.1:1", "topic", "list", status=1)
+    assert b"error: cannot connect to 127.0.0.1:1" in done.stderr
+    assert b"hint: " in done.stderr
+    assert time.monotonic() - started_s < 5
+
+
+def test_lines_go_in_and_come_out(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    ottla(bootstrap, "produce", topic, stdin="one\ntwo\r\n\nlast without an end")
+    assert consume(bootstrap, topic) == "one\ntwo\n\nlast without an end\n"
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_keys_headers_and_times_go_in_and_come_out(bootstrap: str, new_topic: NewTopicName, codec: str) -> None:
+    topic = new_topic()
+    ottla(
+        bootstrap, "produce", topic, "--key-separator", ":", "--header", "trace=7", "--timestamp", "1234567",
+        "--compression-codec", codec, stdin="user-1:a\nuser-2:b:c\n",
+    )  # fmt: skip
+    shown = consume(bootstrap, topic, "--show", "timestamp,partition,offset,headers,key,value", "--key-separator", "|")
+    assert shown.splitlines() == [
+        "CreateTime:1234567|Partition:0|Offset:0|trace:7|user-1|a",
+        "CreateTime:1234567|Partition:0|Offset:1|trace:7|user-2|b:c",
+    ]
+
+
+def test_properties_of_kafkas_tools_are_understood(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    ottla(
+        bootstrap, "produce", "--topic", topic, "--property", "parse.key=true", "--property", "key.separator=,",
+        "--property", "parse.headers=true", "--property", "null.marker=NULL",
+        stdin="h1:x,h2:y\tk,v\n\tNULL,NULL\n",
+    )  # fmt: skip
+    shown = consume(
+        bootstrap, topic, "--property", "print.key=true", "--property", "print.headers=true",
+        "--property", "key.separator=/", "--property", "null.literal=nil",
+    )  # fmt: skip
+    assert shown.splitlines() == ["h1:x,h2:y/k/v", "NO_HEADERS/nil/nil"]
+
+
+def test_json_goes_in_as_it_comes_out(bootstrap: str, cluster: Cluster, new_topic: NewTopicName) -> None:
+    topic, copy = new_topic(2), new_topic(2)
+    records = [
+        Record(0, 5000, b"k", "äöü\n".encode(), (("h", b"1"), ("raw", b"\xff"), ("none", None))),
+        Record(0, 6000, None, b"\x00\xff"),
+        Record(0, 7000, b"", None),
+    ]
+    with RawProducer(cluster) as producer:
+        producer.send(TopicPartition(topic, 1), build_batch(records))
+        producer.flush()
+    lines = consume(bootstrap, topic, "--json")
+    ottla(bootstrap, "produce", copy, "--json", stdin=lines)
+    assert consume(bootstrap, copy, "--json") == lines.replace(topic, copy)
+    first, second, third = (json.loads(line) for line in lines.splitlines())
+    assert first["value"] == "äöü\n"
+    assert first["headers"][1:] == [{"name": "raw", "value_base64": "/w=="}, {"name": "none", "value": None}]
+    assert (second["key"], second["value_base64"]) == (None, "AP8=")
+    assert (third["key"], third["value"], third["partition"], third["offset"]) == ("", None, 1, 2)
+
+
+def test_consume_begins_and_ends_where_it_is_told_to(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    ottla(bootstrap, "produce", topic, stdin="".join(f"{number}\n" for number in range(100)))
+    assert consume(bootstrap, topic, "--max-messages", "3").split() == ["0", "1", "2"]
+    at_95 = ottla(bootstrap, "consume", topic, "--partition", "0", "--offset", "95", "--until-end").stdout
+    assert at_95.split() == [b"95", b"96", b"97", b"98", b"99"]
+    assert ottla(bootstrap, "consume", topic, "--offset", "latest", "--timeout-ms", "300").stdout == b""
+    assert ottla(bootstrap, "consume", topic, "--from-beginning", "--max-messages", "0").stdout == b""
+
+
+def test_produce_spreads_keys_and_verbose_tells_where_they_are(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic(3)
+    lines = "".join(f"key-{number}:{number}\n" for number in range(50))
+    told = ottla(bootstrap, "produce", topic, "--key-separator", ":", "--verbose", stdin=lines).stderr.decode()
+    assert sorted(line.split(":")[0] for line in told.splitlines()) == [f"{topic}-{number}" for number in range(3)]
+    assert sorted(map(int, consume(bootstrap, topic).split())) == list(range(50))
+
+
+def test_produce_names_the_line_that_is_wrong_and_sends_those_before_it(
+    bootstrap: str, new_topic: NewTopicName
+) -> None:
+    topic = new_topic()
+    done = ottla(bootstrap, "produce", topic, "--key-separator", ":", stdin="a:1\nb:2\nno key\n", status=1)
+    assert b"error: input line 3" in done.stderr
+    assert consume(bootstrap, topic) == "1\n2\n"
+
+
+def test_produce_tells_that_a_record_is_too_large(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic(max_message_bytes="1000")
+    done = ottla(bootstrap, "produce", topic, stdin="x" * 2000, status=1)
+    assert b"MESSAGE_TOO_LARGE" in done.stderr or b"large" in done.stderr
+    assert b"hint: " in done.stderr
+
+
+def test_consume_follows_the_tail_and_ends_quietly_at_ctrl_c(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic(2)
+    reader = subprocess.Popen(
+        command(bootstrap, ["consume", topic, "--from-beginning"]), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert reader.stdout is not None
+    try:
+        for text in (b"first\n", b"second\n"):
+            ottla(bootstrap, "produce", topic, stdin=text)
+            assert reader.stdout.readline() == text
+        reader.send_signal(signal.SIGINT)
+        rest, errors = reader.communicate(timeout=TIMEOUT_S)
+    finally:
+        reader.kill()
+        reader.communicate()
+    assert (reader.returncode, rest, errors) == (0, b"", b"")
+
+
+def test_consume_is_quiet_when_its_reader_goes_away(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    ottla(bootstrap, "produce", topic, stdin="line of some length\n" * 50_000)
+    reader = subprocess.Popen(
+        command(bootstrap, ["consume", topic, "--from-beginning"]), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert reader.stdout is not None
+    assert reader.stderr is not None
+    assert reader.stdout.readline() == b"line of some length\n"
+    reader.stdout.close()
+    errors = reader.stderr.read()
+    reader.stderr.close()
+    assert reader.wait(TIMEOUT_S) != 0
+    assert errors == b""
+
+
+def test_produce_sends_what_a_person_types_before_the_input_ends(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    writer = subprocess.Popen(command(bootstrap, ["produce", topic]), stdin=subprocess.PIPE)
+    assert writer.stdin is not None
+    try:
+        writer.stdin.write(b"typed\n")
+        writer.stdin.flush()
+        shown = ottla(bootstrap, "consume", topic, "--from-beginning", "--max-messages", "1")
+        assert shown.stdout == b"typed\n"
+        writer.stdin.close()
+        assert writer.wait(TIMEOUT_S) == 0
+    finally:
+        writer.kill()
+        writer.wait()
