@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -55,6 +56,13 @@ def imports(module: Module) -> Iterator[Import]:
             for alias in node.names:
                 longer = f"{node.module}.{alias.name}"
                 yield Import(module, longer if longer in known else node.module, node.lineno)
+
+
+def files_below(folder: Path, *suffixes: str) -> Iterator[Path]:
+    """Our own files, without what is built or measured: a benchmark that runs makes and removes directories there."""
+    for directory, names, found in os.walk(folder):
+        names[:] = sorted(set(names) - {"build", "results", "__pycache__"})
+        yield from (Path(directory, name) for name in sorted(found) if name.endswith(suffixes))
 
 
 def _name(path: Path) -> str:

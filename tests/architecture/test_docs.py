@@ -12,6 +12,7 @@ from ottla.broker.handlers import HANDLERS
 from ottla.cli.verbs import VERBS
 from ottla.model.configuration_page import page
 from ottla.protocol.api import ADVERTISED_VERSIONS, API_VERSIONS, ApiKey
+from tests.architecture.source_tree import files_below
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -66,7 +67,7 @@ def test_links_lead_to_files_that_exist(path: Path) -> None:
 @pytest.mark.parametrize("directory", ["src", "tests", "bench"])
 def test_documents_that_the_code_names_exist(directory: str) -> None:
     missing: list[str] = []
-    for source in (ROOT / directory).rglob("*.py"):
+    for source in files_below(ROOT / directory, ".py"):
         for named in re.findall(r"docs/[\w./-]*\w", _read(source)):
             # A decision is named by its number, a page without its suffix.
             path = ROOT / named

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.architecture.source_tree import ROOT, Module, imports, modules
+from tests.architecture.source_tree import ROOT, Module, files_below, imports, modules
 
 # A call, what to use instead, and the module that is that instead.
 BANNED_CALLS: Final = {
@@ -54,7 +54,7 @@ def test_nothing_is_left_to_do() -> None:
     offences = [
         f"{path.relative_to(ROOT)}:{number}"
         for folder in ("src", "tests", "bench", "docs")
-        for path in (ROOT / folder).rglob("*.[pm][yd]")
+        for path in files_below(ROOT / folder, ".py", ".md")
         if path.name != "test_tidiness.py"
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if leftover.search(line)
