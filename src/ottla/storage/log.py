@@ -19,13 +19,14 @@ from ottla.observe.story import Story
 from ottla.records.header import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT
 from ottla.runtime.disk import Disk, File, FileRun
 from ottla.storage import log_reader, retention, truncation
-from ottla.storage.errors import BatchTooLarge, DirectoryOffline, DiskFull, LogOffline, OffsetOutOfRange, StorageError
+from ottla.storage.errors import BatchTooLarge, DirectoryOffline, DiskFull, LogOffline, StorageError
 from ottla.storage.flush import LogFlush
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_parts import LogHost, LogParts
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import write_snapshot
+from ottla.storage.read_places import ReadPlaces
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
 from ottla.storage.time_index import TimeIndex, TimestampOffset
@@ -33,8 +34,6 @@ from ottla.storage.unsynced_files import UnsyncedFiles
 
 _log = logging.getLogger(__name__)
 
-# Past stable ends whose places are kept, so that a reader at the tail needs no look-up.
-KNOWN_PLACES_MAX: Final = 16
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
@@ -59,20 +58,16 @@ class Log:
         "host",
         "is_deleted",
         "is_dirty",
-        "known_places",
-        "last_base_offset",
-        "last_position",
         "leader_epoch",
         "log_end_offset",
         "log_start_offset",
         "on_stable",
         "path",
+        "places",
         "producers",
         "removed_segments",
         "segments",
         "stable_end",
-        "stable_position",
-        "stable_segment",
         "story",
         "topic_id",
         "topic_partition",
@@ -118,17 +113,11 @@ class Log:
         self.unsynced = UnsyncedFiles()
         self.truncated_segments: list[Segment] = []
         self.removed_segments: list[Segment] = []
-        # What a reader at the tail asks for: the last batch, and the last places where the stable end stood.
-        self.last_base_offset = -1
-        self.last_position = 0
-        self.known_places: dict[int, tuple[Segment, int]] = {}
         self.stable_end = self.flushed_end
-        self.stable_segment, self.stable_position = self._active, self._active.size_bytes
-        if self.stable_end != self.log_end_offset:
-            self.stable_segment, self.stable_position = log_reader.place_of(self, self.stable_end)
+        self.places = ReadPlaces(self._active, self._active.size_bytes)
         self._flush_at_offset = FOREVER
         self.story = Story(str(topic_partition))
-        self._note("opened", log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
+        self.note("opened", log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         self.update_config(config)
 
     # --- appending ------------------------------------------------------------------------------------------
@@ -166,8 +155,9 @@ class Log:
         LEADER_EPOCH.pack_into(batch, LEADER_EPOCH_AT, self.leader_epoch)
         if self._epoch_is_new:
             self._write_epoch(base_offset)
-        self.last_position = segment.size_bytes
-        self.last_base_offset = base_offset
+        places = self.places
+        places.appended_offset = base_offset
+        places.appended_position = segment.size_bytes
         try:
             segment.append(batch, size_bytes, last_offset, max_timestamp_ms)
         except OSError as error:
@@ -201,7 +191,7 @@ class Log:
 
     def _undo_write(self, segment: Segment, error: OSError) -> None:
         """Cut a failed write off again, and raise what it means: no room, or a partition that is done."""
-        self.last_base_offset = -1
+        self.places.appended_offset = -1
         try:
             segment.undo()
         except OSError as undo_error:
@@ -214,7 +204,7 @@ class Log:
         if error.errno in _NO_ROOM:
             return DiskFull(f"no room on the disk for a batch of {self.topic_partition}: {error.strerror}")
         self.failure = LogOffline(f"{self.topic_partition} is offline: writing to {self.path} failed: {error}")
-        self._note("failed", error=error)
+        self.note("failed", error=error)
         _log.error(
             "log.offline",
             extra=fields(partition=self.topic_partition, error=error, hint=self.failure.hint, story=self.story.tell()),
@@ -232,7 +222,7 @@ class Log:
         latest = self.epochs.latest_epoch
         self.leader_epoch = epoch
         self._epoch_is_new = latest is None or epoch > latest
-        self._note("led", leader_epoch=epoch, log_end_offset=self.log_end_offset)
+        self.note("led", leader_epoch=epoch, log_end_offset=self.log_end_offset)
 
     def _write_epoch(self, base_offset: int) -> None:
         """The epoch's line is in its file before the batch is, and durable with it: both ride the same flush."""
@@ -276,7 +266,7 @@ class Log:
         self.unsynced.add_rolled(old.file, index_files)
         new.become_active(OffsetIndex(), TimeIndex())
         old.become_closed()
-        self.last_base_offset = -1
+        self.places.appended_offset = -1
         self.segments.append(new)
         self._active = new
         self.story.add(now_ms, "rolled", base_offset=new.base_offset)
@@ -315,11 +305,7 @@ class Log:
         if end_offset > self.flushed_end:
             self.flushed_end = end_offset
         if not self._is_os_policy and end_offset > self.stable_end:
-            known = self.known_places
-            if len(known) >= KNOWN_PLACES_MAX:
-                del known[next(iter(known))]
-            known[self.stable_end] = (self.stable_segment, self.stable_position)
-            self.stable_segment, self.stable_position = flush.segment, flush.position
+            self.places.move_stable(self.stable_end, flush.segment, flush.position)
             self.stable_end = end_offset
 
     def tell_stable(self) -> None:
@@ -330,7 +316,7 @@ class Log:
     def take_offline(self, failure: StorageError) -> None:
         """No further append; reads see only what was flushed."""
         self.failure = failure
-        self._note("taken_offline", flushed_end=self.flushed_end, log_end_offset=self.log_end_offset)
+        self.note("taken_offline", flushed_end=self.flushed_end, log_end_offset=self.log_end_offset)
 
     def update_config(self, config: LogConfig) -> None:
         """Take new settings.  The stable end never goes back: leaving policy `os` it waits for the flushed end."""
@@ -340,7 +326,7 @@ class Log:
         self._flush_at_offset = self.flushed_end + config.flush_messages_max
         self._active.configure(config)
         if self.stable_end == self.log_end_offset:
-            self.stable_segment, self.stable_position = self._active, self._active.size_bytes
+            self.places.set_stable(self._active, self._active.size_bytes)
         if self._is_os_policy and self.stable_end < self.log_end_offset:
             self.stable_end = self.log_end_offset
             if self.on_stable is not None:
@@ -380,34 +366,16 @@ class Log:
 
     def delete_records_before(self, offset: int) -> None:
         """DeleteRecords: `log_start_offset` moves up to `offset`, at most to the stable end."""
-        if offset > self.stable_end or offset < 0:
-            raise OffsetOutOfRange(offset, self.log_start_offset, self.stable_end)
-        if offset <= self.log_start_offset:
-            return
-        self.log_start_offset = offset
-        self._note("records_deleted", log_start_offset=offset)
-        self.host.log_start_moved(self)
+        retention.delete_records_before(self, offset)
+        self.note("records_deleted", log_start_offset=self.log_start_offset)
 
     def delete_old_segments(self, now_ms: int, limit_offset: int | None = None) -> int:
         """Retention by time, size and log start: how many segments were taken out.
 
         Only segments wholly below `limit_offset` (the stable end unless given) go.  Their files follow after the
-        new log start is checkpointed: `remove_deleted_files` renames them.
+        new log start is checkpointed: `LogDirectory.checkpoint` renames them.
         """
         return retention.delete_old_segments(self, now_ms, self._limit(limit_offset))
-
-    def take_out_first_segments(self, count: int) -> None:
-        """Retention: the log now starts behind its first `count` segments, whose files are removed later."""
-        removed = self.segments.remove_first(count)
-        self.removed_segments += removed
-        self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
-        self._note("segments_deleted", count=count, log_start_offset=self.log_start_offset)
-        # They may have been rolled and not flushed yet, and remembered places may point into them.
-        self.unsynced.forget([segment.file for segment in removed])
-        self.known_places.clear()
-        self.last_base_offset = -1
-        self.stable_segment, self.stable_position = log_reader.place_of(self, self.stable_end)
-        self.host.log_start_moved(self)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget idempotent producers that were silent for too long."""
@@ -426,17 +394,16 @@ class Log:
         """The log end went back: so does what was remembered of it."""
         self._caches_end = NO_OFFSET
         self._active = active = self.segments.active
-        self._note("truncated", log_end_offset=self.log_end_offset)
+        self.note("truncated", log_end_offset=self.log_end_offset)
         latest = self.epochs.latest_epoch
         self._epoch_is_new = self.leader_epoch >= 0 and (latest is None or self.leader_epoch > latest)
-        self.known_places.clear()
-        self.last_base_offset = -1
+        self.places.forget()
         if self.stable_end >= self.log_end_offset:
             self.stable_end = self.log_end_offset
-            self.stable_segment, self.stable_position = active, active.size_bytes
+            self.places.set_stable(active, active.size_bytes)
         self._flush_at_offset = self.flushed_end + self.config.flush_messages_max
 
-    def _note(self, name: str, **facts: object) -> None:
+    def note(self, name: str, **facts: object) -> None:
         """Changes of role and extent, told when the log fails; batches are not among them."""
         self.story.add(self.host.now_ms(), name, **facts)
 

@@ -54,9 +54,9 @@ def read(
 
 
 def _start_place(log: Log, offset: int) -> tuple[Segment, int]:
-    if offset == log.last_base_offset:
-        return log.segments.active, log.last_position
-    place = log.known_places.get(offset)
+    if offset == log.places.appended_offset:
+        return log.segments.active, log.places.appended_position
+    place = log.places.find(offset)
     return place_of(log, offset) if place is None else place
 
 
@@ -65,7 +65,7 @@ def _limit_place(log: Log, limit_offset: int) -> tuple[Segment, int]:
         active = log.segments.active
         return active, active.size_bytes
     if limit_offset == log.stable_end:
-        return log.stable_segment, log.stable_position
+        return log.places.stable_segment, log.places.stable_position
     return place_of(log, limit_offset)
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.storage.errors import OffsetOutOfRange
+from ottla.storage.log_reader import place_of
+
 if TYPE_CHECKING:
     from ottla.storage.log import Log
     from ottla.storage.segment import Segment
@@ -24,8 +27,30 @@ def delete_old_segments(log: Log, now_ms: int, limit_offset: int) -> int:
         count = min(count, len(log.segments) - 1)
     if count == 0:
         return 0
-    log.take_out_first_segments(count)
+    _take_out(log, count)
     return count
+
+
+def delete_records_before(log: Log, offset: int) -> None:
+    """See `Log.delete_records_before`."""
+    if offset > log.stable_end or offset < 0:
+        raise OffsetOutOfRange(offset, log.log_start_offset, log.stable_end)
+    if offset > log.log_start_offset:
+        log.log_start_offset = offset
+        log.host.log_start_moved(log)
+
+
+def _take_out(log: Log, count: int) -> None:
+    """The log starts behind its first `count` segments now; their files are removed later."""
+    removed = log.segments.remove_first(count)
+    log.removed_segments += removed
+    log.log_start_offset = max(log.log_start_offset, log.segments.first.base_offset)
+    # They may have been rolled and not flushed yet, and remembered places may point into them.
+    log.unsynced.forget([segment.file for segment in removed])
+    log.places.forget()
+    log.places.set_stable(*place_of(log, log.stable_end))
+    log.host.log_start_moved(log)
+    log.note("segments_deleted", count=count, log_start_offset=log.log_start_offset)
 
 
 def _due_count(log: Log, now_ms: int, limit_offset: int) -> int:
