@@ -32,9 +32,9 @@ class Peer:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create_topic(self, name: str, partitions_count: int, **config: str) -> None:
-        topic = NewTopic(
-            name, partitions_count, 1, config={key.replace("_", "."): value for key, value in config.items()}
-        )
+        # Tests write records of 1970 and 2011, which retention would delete at its first look.
+        settings = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in config.items()}
+        topic = NewTopic(name, partitions_count, 1, config=settings)
         for done in self._admin.create_topics([topic]).values():
             done.result(TIMEOUT_S)
 
