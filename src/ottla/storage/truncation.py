@@ -40,7 +40,8 @@ def _cut_files(log: Log, end_offset: int) -> None:
 def _end_at(log: Log, end_offset: int) -> None:
     """The files end at `end_offset`: so does everything that is known of them."""
     log.truncations_count += 1
-    log.unsynced.forget([segment.file for segment in (*log.segments, *log.truncated_segments)])
+    # Only of the segments that are gone: the others may have rolled since the last flush.
+    log.unsynced.forget([segment.file for segment in log.truncated_segments])
     log.unsynced.add_names()
     log.log_end_offset = end_offset
     log.flushed_end = min(log.flushed_end, end_offset)
