@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,6 +22,9 @@ from bench.warmup import warm_up
 
 # The largest lines keep their topic over the rounds: three peers, some 1.5 GB in each of three rounds, and margin.
 FREE_BYTES_MIN: Final = 20_000_000_000
+
+# Above it somebody else is at work; the peers themselves are not running yet.
+LOAD_MAX: Final = 0.7
 
 MEMORY_LOADED: Final = "memory-loaded"
 
@@ -62,7 +66,10 @@ class Runner:
 
     def _measure_limits(self) -> None:
         """At both ends of the run, since the machine drifts."""
-        self._results.limits.append(measure_limits(self._plan.work_dir))
+        load = os.getloadavg()[0]
+        if not self._results.limits and load > LOAD_MAX:
+            self._say(f"others use this machine (load average {load:.1f}): figures and ratios will not be reliable")
+        self._results.limits.append({"load_average": load} | measure_limits(self._plan.work_dir))
         self._show(limits_rows(self._results)[-1])
 
     def _measure_fresh_starts(self) -> None:

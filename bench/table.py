@@ -48,7 +48,8 @@ def limits_rows(results: Results) -> list[str]:
     return [
         f"machine: page-cache write {limits['page_cache_write_mb_per_s']:.0f} MB/s,"
         f" loopback {limits['loopback_mb_per_s']:.0f} MB/s,"
-        f" fdatasync of 4 KiB {limits['fdatasync_4k_p50_ms']:.3f} ms (p50)"
+        f" fdatasync of 4 KiB {limits['fdatasync_4k_p50_ms']:.3f} ms (p50),"
+        f" load average {limits['load_average']:.1f}"
         for limits in results.limits
     ]
 
