@@ -27,7 +27,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import base_offsets_in, leftovers_in
 from ottla.storage.log_parts import LogParts
 from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.producer_snapshot import snapshot_file_name, snapshot_offsets_in
+from ottla.storage.producer_snapshot import snapshot_file_name, snapshot_offsets_in, write_snapshot
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.replay import epoch_starts, heads, producers_at
 from ottla.storage.segment import Segment, segment_file_name
@@ -210,8 +210,10 @@ class LogRecovery:
         return scan.problem
 
     def _close_scanned(self, segment: Segment) -> None:
+        """What a roll writes: indexes, and the producers as they were at the segment's end."""
         for file in segment.write_indexes():
             file.close()
+        write_snapshot(self._disk, self._path, self._log_end_offset, self._producers)
         segment.become_closed()
 
     def _cut_behind(self, slot: int, problem: str) -> None:
