@@ -229,6 +229,8 @@ class FakeBroker:
                 records = b"".join(wanted)[: asked.partition_max_bytes]
                 rows.append(PartitionData(asked.partition, 0, log.end, log.end, 0, records=records))
             response.responses.append(FetchableTopicResponse(topic.topic, rows))
+        if not any(row.records or row.error_code for topic in response.responses for row in topic.partitions):
+            self.cluster.clock.advance(request.max_wait_ms)  # the long poll
         return response
 
 

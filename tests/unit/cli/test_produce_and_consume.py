@@ -1,0 +1,192 @@
+"""The verbs with click's runner, against brokers in memory; as processes they are tested in tests/integration."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ottla.cli import consume, produce, topic
+from ottla.client.cluster import Cluster
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.header import CONTROL_BIT
+from ottla.records.record import Record
+from tests.unit.client.fake_cluster import FakeCluster
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    fake = FakeCluster()
+    fake.add_topic("t", 1, 1)
+
+    def open_cluster(bootstrap: str, client_id: str) -> Cluster:
+        return fake.client()
+
+    monkeypatch.setattr(produce, "open_cluster", open_cluster)
+    monkeypatch.setattr(consume, "open_cluster", open_cluster)
+    return fake
+
+
+def run_produce(*arguments: str, stdin: str | bytes = "") -> Result:
+    return CliRunner().invoke(produce.command, list(arguments), input=stdin)
+
+
+def run_consume(*arguments: str) -> Result:
+    return CliRunner().invoke(consume.command, list(arguments))
+
+
+def test_produce_puts_lines_into_the_partition_that_is_named(fake: FakeCluster) -> None:
+    done = run_produce("t", "--partition", "1", "--key", "k", "--timestamp", "5", "--header", "a=b=c", stdin="x\ny\n")
+    assert done.exit_code == 0, done.output
+    assert fake.partitions[P1].records() == [
+        Record(0, 5, b"k", b"x", (("a", b"b=c"),)),
+        Record(1, 5, b"k", b"y", (("a", b"b=c"),)),
+    ]
+
+
+def test_produce_takes_what_a_json_line_says(fake: FakeCluster) -> None:
+    line = {"key": "k", "value": None, "timestamp_ms": 9, "partition": 1, "headers": [{"name": "h", "value": "v"}]}
+    assert run_produce("t", "--json", stdin=json.dumps(line) + "\n").exit_code == 0
+    assert fake.partitions[P1].records() == [Record(0, 9, b"k", None, (("h", b"v"),))]
+
+
+def test_produce_tells_on_the_error_stream_where_batches_are(fake: FakeCluster) -> None:
+    done = run_produce("t", "--partition", "0", "-v", "--batch-size", "1", stdin="a\nb\n")
+    assert done.stderr.splitlines() == [
+        "t-0: acknowledged 1 records offsets 0 to 0",
+        "t-0: acknowledged 1 records offsets 1 to 1",
+    ]
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ([], "Name a topic"),
+        (["t", "--topic", "u"], "Two topics"),
+        (["t", "--acks", "2"], "--acks"),
+        (["t", "--property", "parse.kye=true"], "Did you mean parse.key"),
+        (["t", "--property", "parse.key=maybe"], "true or false"),
+        (["t", "--property", "parse.key"], "KEY=VALUE"),
+        (["t", "--header", "name"], "KEY=VALUE"),
+        (["t", "--key-separator", ""], "empty"),
+        (["t", "--json", "--key-separator", ":"], "--json"),
+    ],
+)
+def test_produce_refuses_flags_that_cannot_be(arguments: list[str], what: str) -> None:
+    done = run_produce(*arguments)
+    assert done.exit_code == 2
+    assert what in done.output
+
+
+def fill(fake: FakeCluster, partition: TopicPartition, *values: bytes) -> None:
+    fake.partitions[partition].append(build_batch([Record(0, 1000, b"k", value) for value in values]))
+
+
+def test_consume_shows_the_records_of_all_partitions(fake: FakeCluster) -> None:
+    fill(fake, P0, b"a", b"b")
+    fill(fake, P1, b"c")
+    done = run_consume("t", "--offset", "0", "--max-messages", "3", "--show", "partition,offset,value")
+    assert sorted(done.stdout.splitlines()) == [
+        "Partition:0\tOffset:0\ta",
+        "Partition:0\tOffset:1\tb",
+        "Partition:1\tOffset:0\tc",
+    ]
+
+
+def test_consume_begins_inside_a_batch_and_ends_after_so_many(fake: FakeCluster) -> None:
+    fill(fake, P0, b"a", b"b", b"c", b"d")
+    done = run_consume("t", "--partition", "0", "--offset", "1", "--max-messages", "2")
+    assert done.stdout == "b\nc\n"
+
+
+def test_consume_ends_when_nothing_has_come_for_so_long(fake: FakeCluster) -> None:
+    fill(fake, P0, b"a")
+    started_ms = fake.clock.monotonic_ms()
+    done = run_consume("t", "--partition", "0", "--offset", "0", "--timeout-ms", "5000")
+    assert (done.exit_code, done.stdout) == (0, "a\n")
+    assert 5000 <= fake.clock.monotonic_ms() - started_ms < 7000
+
+
+def test_consume_does_not_show_control_records(fake: FakeCluster) -> None:
+    fake.partitions[P0].append(build_batch([Record(0, 1, b"\0\0\0\1", b"\0\0")], is_control=True))
+    fill(fake, P0, b"data")
+    assert fake.partitions[P0].batches[0][22] & CONTROL_BIT
+    done = run_consume("t", "--partition", "0", "--offset", "0", "--max-messages", "1")
+    assert done.stdout == "data\n"
+
+
+def test_consume_shows_keys_with_their_separator_and_json(fake: FakeCluster) -> None:
+    fill(fake, P0, b"v")
+    begin = ["t", "--partition", "0", "--offset", "0", "--max-messages", "1"]
+    assert run_consume(*begin, "--key-separator", "=").stdout == "k=v\n"
+    assert json.loads(run_consume(*begin, "--json").stdout) == {
+        "topic": "t",
+        "partition": 0,
+        "offset": 0,
+        "timestamp_ms": 1000,
+        "key": "k",
+        "value": "v",
+        "headers": [],
+    }
+
+
+def test_consume_ends_quietly_when_it_is_interrupted(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(fake, P0, b"v")
+
+    def interrupted(*arguments: object) -> list[object]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ottla.client.fetcher.Fetcher.poll", interrupted)
+    done = run_consume("t", "--offset", "0")
+    assert (done.exit_code, done.output) == (0, "")
+
+
+def test_consume_tells_a_damaged_batch(fake: FakeCluster) -> None:
+    fill(fake, P0, b"v")
+    damaged = bytearray(fake.partitions[P0].batches[0])
+    damaged[-2] ^= 0xFF
+    fake.partitions[P0].batches = [bytes(damaged)]
+    done = run_consume("t", "--partition", "0", "--offset", "0")
+    assert isinstance(done.exception, OttlaError)
+    assert "checksum" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ([], "Name a topic"),
+        (["t", "--from-beginning", "--offset", "3"], "exclude each other"),
+        (["t", "--offset", "-1"], "--offset is"),
+        (["t", "--offset", "soon"], "--offset is"),
+        (["t", "--offset", str(1 << 63)], "--offset is"),
+        (["t", "--show", "key,valve"], "Did you mean value"),
+        (["t", "--property", "print.kez=true"], "Did you mean print.key"),
+        (["t", "--max-messages", "-1"], "--max-messages"),
+    ],
+)
+def test_consume_refuses_flags_that_cannot_be(arguments: list[str], what: str) -> None:
+    done = run_consume(*arguments)
+    assert done.exit_code == 2
+    assert what in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["create"], "at least one topic"),
+        (["create", "t", "--partitions", "0"], "--partitions"),
+        (["create", "t", "--config", "retention.ms"], "KEY=VALUE"),
+        (["alter", "t"], "what to change"),
+        (["delete"], "at least one topic"),
+    ],
+)
+def test_topic_refuses_flags_that_cannot_be(arguments: list[str], what: str) -> None:
+    done = CliRunner().invoke(topic.command, arguments)
+    assert done.exit_code == 2
+    assert what in done.output
