@@ -33,6 +33,7 @@ from ottla.testing.memory_disk import MemoryDisk
 R = TypeVar("R")
 
 NODE_ID = NodeId(5)
+PARTITIONS_MADE_MAX = 8
 HOST, PORT = "reached.example", 19_092
 
 
@@ -72,7 +73,7 @@ class SmallBroker:
         self.created.append((new, validate_only))
         if validate_only:
             return _topic(new.name, 1, UUID(int=0), 0)
-        return self.add_topic(new.name, max(new.partitions_count, 1))
+        return self.add_topic(new.name, min(max(new.partitions_count, 1), PARTITIONS_MADE_MAX))
 
     async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
         self._refuse()
