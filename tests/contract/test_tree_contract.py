@@ -256,6 +256,14 @@ async def test_multi_does_nothing_when_one_operation_fails(
         assert await tree.exists("/a/b") is not None
 
 
+async def test_multi_does_nothing_when_a_path_is_not_plain(home: TreeHome) -> None:
+    async with connected(home) as tree:
+        with pytest.raises(ValueError):
+            await tree.multi([CreateNode("/new"), CreateNode("/new/")])
+        await tree.create("/other")
+        assert await tree.exists("/new") is None
+
+
 async def test_writer_that_is_told_of_a_conflict_finds_it_when_it_reads(home: TreeHome) -> None:
     async with home.running() as running:
         trees = [await running.connect() for _ in range(4)]

@@ -80,10 +80,13 @@ class EmbeddedHome:
                 journal.close()
                 raise
 
+        loading = thread.submit(load)
         try:
-            journal, table, ceiling = await asyncio.get_running_loop().run_in_executor(thread, load)
+            journal, table, ceiling = await asyncio.wrap_future(loading)
         except BaseException:
-            thread.shutdown(wait=False)
+            thread.shutdown(wait=True)
+            if not loading.cancelled() and loading.exception() is None:
+                loading.result()[0].close()  # the caller gave up while it was being opened
             raise
         return cls(journal, table, ceiling, thread, clock or SystemClock())
 
@@ -142,27 +145,31 @@ class EmbeddedHome:
             self._loop.call_soon(self._commit_waiting)
 
     def _commit_waiting(self) -> None:
-        batch = self._stage_waiting()
+        writes = list(self._waiting)
+        self._waiting.clear()
+        try:
+            batch = self._stage(writes)
+            if batch.entry.is_empty:
+                self._finish(batch)
+        except BaseException as bug:
+            self._fail_for_ever(writes, bug)  # nobody may be left waiting for an answer that cannot come
+            raise
         if batch.entry.is_empty:
-            self._finish(batch)
             self._is_busy = False
             self._commit_soon()
-            return
-        committing = self._loop.run_in_executor(self._thread, self._journal.commit, batch.entry)
-        committing.add_done_callback(lambda done: self._on_committed(batch, done))
+        else:
+            committing = self._loop.run_in_executor(self._thread, self._journal.commit, batch.entry)
+            committing.add_done_callback(lambda done: self._on_committed(writes, batch, done))
 
-    def _stage_waiting(self) -> _Batch:
+    def _stage(self, writes: Sequence[_Write]) -> _Batch:
         done: list[tuple[_Write, _Outcome]] = []
         failed: list[tuple[_Write, TreeError | ValueError]] = []
         now_ms = self._clock.now_ms()
         ended: set[int] = set()
-        while self._waiting:
-            write = self._waiting.popleft()
+        for write in writes:
             self._zxid += 1
             try:
-                if write.session_id in ended or (
-                    write.session_id != NO_OWNER and write.session_id not in self._sessions
-                ):
+                if write.session_id in ended or write.session_id not in {NO_OWNER, *self._sessions}:
                     raise SessionLost(write.operations[0].path if write.operations else "/")
                 results = self._staging.apply(self._operations_of(write), Origin(write.session_id, self._zxid, now_ms))
             except (TreeError, ValueError) as error:
@@ -181,14 +188,18 @@ class EmbeddedHome:
             return write.operations
         return [DeleteNode(path) for path in self._staging.table.ephemerals_of(write.session_id)]
 
-    def _on_committed(self, batch: _Batch, committed: asyncio.Future[None]) -> None:
+    def _on_committed(self, writes: Sequence[_Write], batch: _Batch, committed: asyncio.Future[None]) -> None:
         error = committed.exception()
         if error is None:
-            self._finish(batch)
+            try:
+                self._finish(batch)
+            except BaseException as bug:
+                self._fail_for_ever(writes, bug)
+                raise
         elif isinstance(error, TreeStoreFull):
-            self._undo(batch, error)
+            self._undo(writes, error)
         else:
-            self._fail_for_ever(batch, error)
+            self._fail_for_ever(writes, error)
         self._is_busy = False
         self._commit_soon()
 
@@ -207,22 +218,19 @@ class EmbeddedHome:
         for write, error in batch.failed:
             _fail(write.future, error)
 
-    def _undo(self, batch: _Batch, error: TreeStoreFull) -> None:
+    def _undo(self, writes: Sequence[_Write], error: TreeStoreFull) -> None:
         """Nothing of the batch reached the file.  Only the end of a session goes on: it needs no room."""
         self._staging.take_back()
-        for write, _ in reversed(batch.done):
+        for write in reversed(writes):
             if write.ends_session:
                 self._waiting.appendleft(write)
             else:
                 _fail(write.future, error)
-        for write, _ in batch.failed:
-            _fail(write.future, error)
 
-    def _fail_for_ever(self, batch: _Batch, error: BaseException) -> None:
+    def _fail_for_ever(self, writes: Sequence[_Write], error: BaseException) -> None:
         """The outcome is unknown: whatever is acknowledged from now on could contradict the file, so nothing is."""
-        self._staging.take_back()
         self._failure = error if isinstance(error, TreeStoreError) else TreeStoreFailed(self._journal.path, repr(error))
-        for write in (*(write for write, _ in batch.done), *(write for write, _ in batch.failed), *self._waiting):
+        for write in (*writes, *self._waiting):
             _fail(write.future, self._failure)
         self._waiting.clear()
         for session in self._sessions.values():

@@ -158,9 +158,10 @@ class Staging:
         try:
             for operation in operations:
                 results.append(self._apply_one(operation, origin))  # noqa: PERF401 (the index of a failure is needed)
-        except TreeError as error:
-            error.operation_index = len(results)
+        except BaseException as error:
             self._take_back(first_step)
+            if isinstance(error, TreeError):
+                error.operation_index = len(results)
             raise
         return results
 

@@ -15,6 +15,7 @@ import pytest
 from ottla.coordination.embedded.errors import TreeStoreError, TreeStoreFailed, TreeStoreForeign, TreeStoreFull
 from ottla.coordination.embedded.home import ZXID_BLOCK, EmbeddedHome
 from ottla.coordination.embedded.journal import Journal, JournalEntry
+from ottla.coordination.embedded.node_table import TreeChange
 from ottla.coordination.tree import ANY_VERSION, BadVersion, NodeExists, SessionLost, SessionState, Tree
 from ottla.runtime.clock import SystemClock
 
@@ -186,6 +187,23 @@ async def test_unknown_outcome_ends_all_sessions_for_ever(tmp_path: Path) -> Non
             await home.connect()
 
 
+async def test_bug_while_a_batch_is_applied_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fall(_: TreeChange) -> None:
+        raise AssertionError("a bug")
+
+    async with gated(tmp_path / "tree") as (home, _):
+        tree = await home.connect()
+        seen: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
+        monkeypatch.setattr(home.committed, "apply", fall)
+        for write in (tree.create("/ephemeral", ephemeral=True), home.connect()):
+            with pytest.raises(TreeStoreFailed, match="a bug"):
+                await write
+        assert [str(context["exception"]) for context in seen] == ["a bug"]
+
+
 async def test_caller_that_gave_up_does_not_disturb_the_others(tmp_path: Path) -> None:
     async with gated(tmp_path / "tree") as (home, journal):
         tree = await home.connect()
@@ -200,12 +218,19 @@ async def test_caller_that_gave_up_does_not_disturb_the_others(tmp_path: Path) -
 
 async def test_home_that_cannot_be_opened_leaves_no_thread(tmp_path: Path) -> None:
     (tmp_path / "tree").write_bytes(b"no database" * 1000)
-    before = threading.active_count()
     with pytest.raises(TreeStoreForeign):
         await EmbeddedHome.open(str(tmp_path / "tree"))
-    await asyncio.get_running_loop().run_in_executor(None, lambda: None)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tree-journal")]
-    assert threading.active_count() <= before + 1
+
+
+async def test_caller_that_gives_up_while_opening_leaves_no_lock(tmp_path: Path) -> None:
+    opening = asyncio.ensure_future(EmbeddedHome.open(str(tmp_path / "tree")))
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    await home.close()
 
 
 async def test_closed_home_takes_no_sessions_and_leaves_no_thread_or_log(tmp_path: Path) -> None:
