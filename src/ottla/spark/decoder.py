@@ -7,7 +7,6 @@ by column (`record_fields`), keys, values and headers copied by Arrow (`arrow_ga
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +15,13 @@ from typing_extensions import Buffer
 from ottla.records.header import BatchHeader
 from ottla.spark.aborted_batches import AbortedBatches
 from ottla.spark.arrow_gather import gather
-from ottla.spark.batch_spans import TIMESTAMP_MS_MAX, BatchScanner, Slice
+from ottla.spark.batch_spans import OFFSET_LIMIT, TIMESTAMP_MS_MAX, BatchScanner, Slice
 from ottla.spark.columns import ARROW_TYPES, PLAIN_COLUMNS, arrow_schema
 from ottla.spark.errors import UnreadableElement
 from ottla.spark.header_columns import headers_column
 from ottla.spark.record_chain import ChainWalker
 from ottla.spark.record_fields import RecordFields, read_fields, refuse_where
 from ottla.spark.varint_columns import Ints, Octets
-
-OFFSET_LIMIT: Final = 2**63 - 1
 
 
 class Decoder:
