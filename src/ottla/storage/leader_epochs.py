@@ -94,10 +94,13 @@ class LeaderEpochs:
         self.check_invariants()
         return put_file(self._disk, self._path, format_epochs(self._entries))
 
-    def assign_all(self, entries: Iterable[EpochStart]) -> None:
-        """`assign` for many, written once: what a scan of batch heads found."""
-        changes = [self._note(entry) for entry in entries]
-        if any(changes):
+    def replace_from(self, start_offset: int, found: Iterable[EpochStart]) -> None:
+        """What a scan found from `start_offset` to the log's end stands for what was known of it; written once."""
+        before = list(self._entries)
+        self._entries = [entry for entry in before if entry.start_offset < start_offset]
+        for entry in found:
+            self._note(entry)
+        if self._entries != before:
             self.save()
 
     def _note(self, entry: EpochStart) -> bool:

@@ -25,8 +25,9 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, topic_partition_of
 from ottla.storage.log_parts import LogParts
 from ottla.storage.log_starts import LogStarts
-from ottla.storage.producer_snapshot import remove_snapshots, sync_snapshot
+from ottla.storage.producer_snapshot import remove_snapshots
 from ottla.storage.recovery import LogRecovery, Recorded
+from ottla.storage.replay import ensure_snapshot
 from ottla.storage.segment import DELETED_SUFFIX, segment_file_name
 
 _log = logging.getLogger(__name__)
@@ -311,6 +312,7 @@ class LogDirectory:
         moved, self._moved_starts = self._moved_starts, {}
         if moved:
             for log in moved:
+                self._keep_producers(log)
                 self._log_starts.set(log.topic_partition, log.log_start_offset)
             self._log_starts.write()
         # For Apache Kafka's tools; our own recovery goes by the flushed ends.
@@ -320,10 +322,17 @@ class LogDirectory:
             log.epochs.truncate_from_start(log.log_start_offset)
             self._retire_segments(log)
 
+    def _keep_producers(self, log: Log) -> None:
+        """Before the log's start is written down: from then on the segments below it may go, at a restart too."""
+        segments = [*log.removed_segments, *log.segments]
+        holds_start = log.segments[log.segments.slot_for(log.log_start_offset)]
+        for base_offset in sorted({log.segments.first.base_offset, holds_start.base_offset}):
+            if base_offset > segments[0].base_offset:
+                now_ms, expiration_ms = self._clock.now_ms(), log.producers.expiration_ms
+                ensure_snapshot(self._disk, log.path, segments, base_offset, now_ms, expiration_ms)
+
     def _retire_segments(self, log: Log) -> None:
         due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
-        # Of the producers whose batches go, this is all that is left.
-        sync_snapshot(self._disk, log.path, log.segments.first.base_offset)
         for segment in log.removed_segments:
             deleted = []
             for path in segment.existing_paths():

@@ -12,6 +12,7 @@ Everything here may be interrupted by a crash and begun again: a cut only remove
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from typing import NamedTuple
 
 from ottla.model.identifiers import NO_OFFSET
@@ -27,9 +28,9 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import base_offsets_in, leftovers_in
 from ottla.storage.log_parts import LogParts
 from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.producer_snapshot import snapshot_file_name, snapshot_offsets_in, write_snapshot
+from ottla.storage.producer_snapshot import remove_snapshots, snapshot_file_name, snapshot_offsets_in, write_snapshot
 from ottla.storage.producer_state import ProducerStates
-from ottla.storage.replay import epoch_starts, heads, producers_at
+from ottla.storage.replay import ensure_snapshot, epoch_starts, heads, producers_at
 from ottla.storage.segment import Segment, segment_file_name
 from ottla.storage.time_index import TimeIndex
 
@@ -119,10 +120,10 @@ class LogRecovery:
         if start is None:
             start = base_offsets[0] if base_offsets else 0
         # Wholly below the log start: retention had them, and a crash came before their files went.
-        while len(base_offsets) > 1 and base_offsets[1] <= start:
-            segment = self._segment(base_offsets.pop(0))
-            for path in segment.existing_paths():
-                self._disk.remove(path)
+        below_count = bisect_right(base_offsets, start) - 1
+        if below_count > 0:
+            self._remove_below_start(base_offsets[:below_count], base_offsets[below_count])
+            base_offsets = base_offsets[below_count:]
         if base_offsets and base_offsets[0] <= start:
             return base_offsets
         if start < self._recorded.flushed_end:
@@ -134,6 +135,15 @@ class LogRecovery:
             self.needs_sync = True
             return [start]
         return base_offsets
+
+    def _remove_below_start(self, base_offsets: list[int], kept_base_offset: int) -> None:
+        segments = [self._segment(base_offset) for base_offset in base_offsets]
+        expiration_ms = self._producers.expiration_ms
+        ensure_snapshot(self._disk, self._path, segments, kept_base_offset, self._now_ms, expiration_ms)
+        for segment in segments:
+            segment.close()
+            for path in segment.existing_paths():
+                self._disk.remove(path)
 
     def _open_clean(self) -> bool:
         """Take the indexes that a clean shutdown wrote; False when they do not fit the log after all."""
@@ -271,28 +281,27 @@ class LogRecovery:
     # --- producers and epochs -------------------------------------------------------------------------------
 
     def _load_producers(self, end_offset: int) -> None:
+        # Later ones stand for batches that are gone, or that are not believed before they are read.
+        remove_snapshots(self._disk, self._path, above=end_offset)
         self._producers = producers_at(
             self._disk, self._path, self._segments, end_offset, self._now_ms, self._producers.expiration_ms
         )
 
     def _load_epochs(self, first_scanned: int) -> LeaderEpochs:
-        """The epochs' checkpoint, completed from the heads of the batches that no sync is known to cover."""
+        """The epochs' checkpoint up to where the scan began, and from there on what the batches' heads told.
+
+        Behind that place the checkpoint may be ahead of the log, or tell of batches that a power loss undid.
+        """
         epochs = LeaderEpochs.load(self._disk, self._path) or LeaderEpochs.empty(self._disk, self._path)
-        epochs.truncate_from_end(self._log_end_offset)
+        scanned_from = self._log_end_offset
+        if first_scanned < len(self._segments):
+            scanned_from = self._segments[first_scanned].base_offset
         starts = self._epoch_starts
-        if epochs.latest_epoch is None:
-            # Lost, if the log has batches: then those that were not scanned are asked too.
-            scanned_from = self._log_end_offset
-            if first_scanned < len(self._segments):
-                scanned_from = self._segments[first_scanned].base_offset
+        if not any(entry.start_offset < scanned_from for entry in epochs.entries):
+            # The checkpoint was lost, if the log has batches there: then they are asked too.
             starts = [*epoch_starts(heads(self._segments, 0, scanned_from), -1), *starts]
-        latest = -1 if epochs.latest_epoch is None else epochs.latest_epoch
-        found = []
-        for start in starts:
-            if start.epoch > latest:
-                found.append(start)
-                latest = start.epoch
-        epochs.assign_all(found)
+            scanned_from = 0
+        epochs.replace_from(scanned_from, starts)
         return epochs
 
 

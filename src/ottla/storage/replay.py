@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 
+from ottla.observe.events import fields
 from ottla.records.header import BatchHeader
-from ottla.runtime.disk import Disk
+from ottla.runtime.disk import Disk, read_file
 from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.checkpoints import EpochStart
 from ottla.storage.errors import CorruptLog
-from ottla.storage.producer_snapshot import load_latest_snapshot, remove_snapshots
+from ottla.storage.producer_snapshot import (
+    DamagedSnapshot,
+    decode_snapshot,
+    load_latest_snapshot,
+    snapshot_file_name,
+    sync_snapshot,
+    write_snapshot,
+)
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
 
 
 def heads(segments: Sequence[Segment], start_offset: int, end_offset: int) -> Iterator[BatchTuple]:
@@ -42,10 +53,8 @@ def producers_at(
 ) -> ProducerStates:
     """The producers as they were at `end_offset`: the newest snapshot up to it, and the batches behind that.
 
-    Snapshots above `end_offset` stand for batches that are gone or not trusted, and are removed; without any the
-    whole log is read.
+    Without any the whole log is read.  Raises `CorruptLog`.
     """
-    remove_snapshots(disk, path, above=end_offset)
     loaded = load_latest_snapshot(disk, path, end_offset, expiration_ms)
     states, start_offset = ProducerStates(expiration_ms), segments[0].base_offset
     if loaded is not None and loaded.offset >= start_offset:
@@ -54,6 +63,32 @@ def producers_at(
         if head[9] >= 0:
             states.replay(BatchHeader._make(head), now_ms)
     return states
+
+
+def ensure_snapshot(
+    disk: Disk, path: str, segments: Sequence[Segment], offset: int, now_ms: int, expiration_ms: int
+) -> None:
+    """Make sure that the producers at `offset` are on the device, before the batches below it go.
+
+    `segments` are all that there are, those that go included.  A roll has mostly written the snapshot already.
+    """
+    snapshot_path = f"{path}/{snapshot_file_name(offset)}"
+    try:
+        if disk.exists(snapshot_path):
+            decode_snapshot(read_file(disk, snapshot_path))
+            sync_snapshot(disk, path, offset)
+            return
+    except DamagedSnapshot as error:
+        _log.warning("snapshot.damaged", extra=fields(path=snapshot_path, reason=str(error)))
+        disk.remove(snapshot_path)
+    try:
+        states = producers_at(disk, path, segments, offset, now_ms, expiration_ms)
+    except CorruptLog as error:
+        # These batches go in any case; what else is known of their producers is in later snapshots and batches.
+        _log.warning("snapshot.not_rebuilt", extra=fields(path=snapshot_path, reason=str(error)))
+        return
+    write_snapshot(disk, path, offset, states, sync=True)
+    disk.sync_directory(path)
 
 
 def epoch_starts(batch_heads: Iterable[BatchTuple], above_epoch: int) -> list[EpochStart]:

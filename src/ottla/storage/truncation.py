@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.storage.producer_snapshot import remove_snapshots
 from ottla.storage.replay import producers_at
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def _end_at(log: Log, end_offset: int) -> None:
     log.flushed_end = min(log.flushed_end, end_offset)
     log.log_start_offset = min(log.log_start_offset, end_offset)
     log.epochs.truncate_from_end(end_offset)
+    # What they stand for is gone.
+    remove_snapshots(log.disk, log.path, above=end_offset)
     log.producers = producers_at(
         log.disk, log.path, list(log.segments), end_offset, log.host.now_ms(), log.producers.expiration_ms
     )

@@ -133,11 +133,14 @@ def test_missing_checkpoint_is_told_from_an_empty_one(disk: MemoryDisk) -> None:
     assert reloaded(disk) == ()
 
 
-def test_many_epochs_are_written_at_once(disk: MemoryDisk) -> None:
-    epochs = LeaderEpochs.empty(disk, "/t-0")
-    epochs.assign_all([])
-    assert disk.operations[-1].kind == "sync_directory"
+def test_what_a_scan_found_stands_for_what_was_known(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
     count = len(disk.operations)
-    epochs.assign_all([EpochStart(1, 0), EpochStart(2, 10), EpochStart(2, 20), EpochStart(4, 30)])
-    assert epochs.entries == ((1, 0), (2, 10), (4, 30)) == reloaded(disk)
+    epochs.replace_from(10, [EpochStart(2, 10), EpochStart(3, 12), EpochStart(3, 14), EpochStart(5, 20)])
+    assert epochs.entries == ((2, 0), (3, 12), (5, 20)) == reloaded(disk)
     assert [operation.kind for operation in disk.operations[count:]].count("sync") == 1
+
+
+def test_scan_that_tells_nothing_new_writes_nothing(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
+    count = len(disk.operations)
+    epochs.replace_from(10, [EpochStart(5, 10), EpochStart(6, 30)])
+    assert len(disk.operations) == count
