@@ -24,15 +24,13 @@ from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, topic_partition_of
 from ottla.storage.log_parts import LogParts
+from ottla.storage.log_start_moves import LogStartMoves
 from ottla.storage.log_starts import LogStarts
-from ottla.storage.producer_snapshot import remove_snapshots
 from ottla.storage.recovery import LogRecovery, Recorded
-from ottla.storage.replay import ensure_snapshot
-from ottla.storage.segment import DELETED_SUFFIX, segment_file_name
+from ottla.storage.segment import segment_file_name
 
 _log = logging.getLogger(__name__)
 
-CHECKPOINT_INTERVAL_MS: Final = 60_000
 # Each costs two syncs; beyond this one sync of the file system is cheaper, see flush.py.
 CREATED_ONE_BY_ONE_MAX: Final = 2
 
@@ -68,8 +66,7 @@ class LogDirectory:
         self._cache = IndexCache()
         self._removals = Removals(disk, self.scheduler)
         self._retention = RetentionPass(self.logs, retention_check_interval_ms)
-        self._moved_starts: dict[Log, None] = {}
-        self._next_checkpoint_ms = 0
+        self._start_moves = LogStartMoves(disk, clock, self._removals)
         self._flushed_ends: FlushedEnds
         self._log_starts: LogStarts
 
@@ -208,7 +205,7 @@ class LogDirectory:
         self.scheduler.mark_due(log)
 
     def log_start_moved(self, log: Log) -> None:
-        self._moved_starts[log] = None
+        self._start_moves.add(log)
 
     def before_truncation(self, log: Log, end_offset: int) -> None:
         if end_offset < log.log_start_offset:
@@ -298,7 +295,7 @@ class LogDirectory:
                 continue
             log.is_deleted = True
             self.scheduler.forget(log)
-            self._moved_starts.pop(log, None)
+            self._start_moves.forget(log)
             self._removals.add(now_ms + log.config.file_delete_delay_ms, (), log.close, target)
         self._disk.sync_directory(self.path)
         # Only now: a log that was still there with its start forgotten would look damaged.
@@ -308,52 +305,19 @@ class LogDirectory:
     # --- housekeeping ---------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Make log starts and recovery points durable; files of segments below their log's start may then go."""
-        moved, self._moved_starts = self._moved_starts, {}
-        if moved:
-            for log in moved:
-                self._keep_producers(log)
-                self._log_starts.set(log.topic_partition, log.log_start_offset)
-            self._log_starts.write()
-        # For Apache Kafka's tools; our own recovery goes by the flushed ends.
-        recovery_points = {log.topic_partition: log.flushed_end for log in self.logs.values()}
-        checkpoints.write_recovery_points(self._disk, self.path, recovery_points)
-        for log in moved:
-            log.epochs.truncate_from_start(log.log_start_offset)
-            self._retire_segments(log)
-
-    def _keep_producers(self, log: Log) -> None:
-        """Before the log's start is written down: from then on the segments below it may go, at a restart too."""
-        segments = [*log.removed_segments, *log.segments]
-        holds_start = log.segments[log.segments.slot_for(log.log_start_offset)]
-        for base_offset in sorted({log.segments.first.base_offset, holds_start.base_offset}):
-            if base_offset > segments[0].base_offset:
-                now_ms, expiration_ms = self._clock.now_ms(), log.producers.expiration_ms
-                ensure_snapshot(self._disk, log.path, segments, base_offset, now_ms, expiration_ms)
-
-    def _retire_segments(self, log: Log) -> None:
-        due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
-        for segment in log.removed_segments:
-            deleted = []
-            for path in segment.existing_paths():
-                self._disk.rename(path, path + DELETED_SUFFIX)
-                deleted.append(path + DELETED_SUFFIX)
-            self._removals.add(due_ms, tuple(deleted), segment.close)
-        log.removed_segments = []
-        remove_snapshots(self._disk, log.path, below=log.segments.first.base_offset)
+        """Make moved log starts durable; files of segments below them may then go.  Raises `OSError`."""
+        self._start_moves.settle(self._log_starts)
 
     def housekeep(self, now_ms: int) -> bool:
         """One slice of retention, checkpoints and removals; True when the next slice is due at once.
 
-        `OSError`s are reported and the work is tried again at the next checkpoint.
+        `OSError`s are reported and the work is tried again with the next slice.
         """
         if self.offline is not None:
             return False
         try:
             goes_on = self._retention.run_slice(now_ms)
-            if self._moved_starts or now_ms >= self._next_checkpoint_ms:
-                self._next_checkpoint_ms = now_ms + CHECKPOINT_INTERVAL_MS
-                self.checkpoint()
+            self.checkpoint()
             return self._removals.remove_due(now_ms) or goes_on
         except (OSError, StorageError) as error:
             _log.error("directory.housekeeping_failed", extra=fields(path=self.path, error=str(error)))
@@ -391,6 +355,9 @@ class LogDirectory:
         self._record_flushed_ends(logs)
         self._flushed_ends.sync()
         self.checkpoint()
+        # For Apache Kafka's tools; our own recovery goes by the flushed ends.
+        recovery_points = {log.topic_partition: log.flushed_end for log in self.logs.values()}
+        checkpoints.write_recovery_points(self._disk, self.path, recovery_points)
         # One log that is not whole keeps all from being believed at the next start; that costs one scan each.
         if len(logs) == len(self.logs) and not self.failed:
             checkpoints.write_clean_shutdown_mark(self._disk, self.path)

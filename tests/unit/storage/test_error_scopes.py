@@ -178,3 +178,22 @@ def test_the_epochs_line_is_written_although_its_first_attempt_failed(place: Pla
     disk.heal()
     append(log, batch_of())
     assert (Path(log.path) / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+
+
+def test_a_log_start_that_could_not_be_written_down_keeps_its_files_and_is_tried_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    place = Place(tmp_path / "data", disk, LogConfig(segment_bytes=2 * BATCH_BYTES))
+    log = place.log()
+    append_many(log, 6)
+    place.flush()
+    log.delete_records_before(4)
+    assert log.delete_old_segments(place.clock.now_ms()) == 2
+    disk.fail("write", "log-start-offset-checkpoint.tmp", errno.ENOSPC)
+    place.open_directory.housekeep(place.clock.now_ms())
+    first = Path(log.path) / "00000000000000000000.log"
+    assert first.exists(), "a crash now must find it"
+    disk.heal()
+    place.open_directory.housekeep(place.clock.now_ms())
+    assert not first.exists()
+    place.crash()
+    assert read_all(place.reopen_log()) == [4, 5]
