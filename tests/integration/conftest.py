@@ -48,11 +48,11 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 def new_topic(cluster: Cluster) -> NewTopicName:
-    """Makes a topic; gives its name."""
+    """Makes a topic; gives its name.  Retention leaves it alone: the records of tests are from long ago."""
 
     def make(partitions_count: int = 1, **configs: str) -> str:
         name = f"client-{uuid.uuid4().hex[:10]}"
-        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        settings = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
         Admin(cluster).create_topic(name, partitions_count, configs=settings)
         return name
 

@@ -19,6 +19,7 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.header import read_header
 from ottla.records.record import Record, decode_batch
+from ottla.runtime.clock import SystemClock
 from tests.integration.conftest import NewTopicName
 
 
@@ -142,7 +143,7 @@ def test_record_producer_makes_the_topic_and_puts_keys_where_java_puts_them(clus
     with RecordProducer(cluster, batching=Batching(batch_bytes=500, codec=Codec.ZSTD)) as producer:
         cluster.topic(topic, allow_auto_topic_creation=True)
         for key in keys:
-            producer.add(topic, key, b"value of " + key, timestamp_ms=1000)
+            producer.add(topic, key, b"value of " + key, timestamp_ms=SystemClock().now_ms())
         assert {result.delivery for result in producer.flush()} == {Delivery.ACKNOWLEDGED}
     partitions_count = len(cluster.partitions(topic))
     found = {partition: values_of(cluster, TopicPartition(topic, partition)) for partition in range(partitions_count)}
