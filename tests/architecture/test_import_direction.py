@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.architecture.source_tree import Import, Module, imports, modules
+from tests.architecture.source_tree import Import, Module, imports, modules, sample
 
 # Top row first.  Folders of one row do not import each other.
 ROWS: Final = (
@@ -65,6 +65,14 @@ def _may_import(module: Module, doors: tuple[str, ...]) -> bool:
     return any(below == door or below.startswith(door + ".") for door in doors)
 
 
+def _library_offences(module: Module, library: str) -> list[str]:
+    return [
+        str(found)
+        for found in imports(module)
+        if found.imported.split(".")[0] == library and not _may_import(module, DOORS[library])
+    ]
+
+
 def test_every_folder_has_a_row() -> None:
     areas = {module.area for module in modules()} - {"", "__main__"}
     assert areas <= RANK.keys()
@@ -77,12 +85,7 @@ def test_lower_rows_never_import_higher_ones_and_a_row_never_itself() -> None:
 
 @pytest.mark.parametrize("library", DOORS)
 def test_library_is_imported_only_behind_its_door(library: str) -> None:
-    offences = [
-        str(found)
-        for module in modules()
-        for found in imports(module)
-        if found.imported.split(".")[0] == library and not _may_import(module, DOORS[library])
-    ]
+    offences = [offence for module in modules() for offence in _library_offences(module, library)]
     assert not offences, "\n".join(offences)
 
 
@@ -95,8 +98,59 @@ def test_rule_of_rows_finds_an_offence() -> None:
     assert not _is_offence(Import(storage, "ottla.storage.log", 1))
 
 
-@pytest.mark.parametrize("start", ["import ottla", "from ottla.cli import main"])
-def test_package_imports_nothing_heavy(start: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "source", "library"),
+    [
+        ("ottla.coordination.sample", "import asyncio", "asyncio"),
+        ("ottla.coordination.embeddedness", "import asyncio", "asyncio"),
+        ("ottla.storage.sample", "def late():\n    from socket import socket", "socket"),
+        ("ottla.coordination.embedded.sample", "import kazoo.client", "kazoo"),
+        ("ottla.broker.sample", "from kio.schema import types", "kio"),
+        ("ottla.client.sample", "import pyspark.sql", "pyspark"),
+        ("ottla.records.record", "import cramjam", "cramjam"),
+        ("ottla.storage.sample", "import sqlite3", "sqlite3"),
+    ],
+)
+def test_rule_of_doors_finds_an_offence(name: str, source: str, library: str) -> None:
+    assert _library_offences(sample(name, source), library)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "library"),
+    [
+        ("ottla.coordination.embedded.sample", "import asyncio", "asyncio"),
+        ("ottla.spark.sample", "from pyspark.sql import datasource", "pyspark"),
+        ("ottla.storage.sample", "import asynciox", "asyncio"),
+    ],
+)
+def test_rule_of_doors_lets_through_what_has_one(name: str, source: str, library: str) -> None:
+    assert not _library_offences(sample(name, source), library)
+
+
+def test_rule_of_rows_sees_imports_inside_of_functions() -> None:
+    late = sample("ottla.records.sample", "def late():\n    from ottla.storage.log import Log")
+    assert [_is_offence(found) for found in imports(late)] == [True]
+
+
+_HEAVY: Final = {"asyncio", "kazoo", "kio", "numpy", "pyarrow", "pyspark", "sqlite3", "uvloop"}
+
+
+@pytest.mark.parametrize(
+    ("start", "forbidden"),
+    [
+        ("import ottla", _HEAVY | {"click"}),
+        ("from ottla.cli import main", _HEAVY | {"click"}),
+        (
+            "import sys; sys.argv = ['ottla', '--help']\n"
+            "from ottla.cli import main\ntry: main()\nexcept SystemExit: pass",
+            _HEAVY,
+        ),
+    ],
+    ids=["import", "command", "help"],
+)
+def test_package_and_its_help_import_nothing_heavy(start: str, forbidden: set[str]) -> None:
     code = f"{start}\nimport sys, json; print(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert not set(json.loads(found.stdout)) & {"asyncio", "click", "kazoo", "kio", "numpy", "pyarrow", "pyspark"}
+    imported = set(json.loads(found.stdout.splitlines()[-1]))
+    assert "ottla" in imported
+    assert not imported & forbidden

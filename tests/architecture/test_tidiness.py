@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.architecture.source_tree import ROOT, Module, files_below, imports, modules
+from tests.architecture.source_tree import ROOT, Module, files_below, imports, modules, sample
 
 # A call, what to use instead, and the module that is that instead.
 BANNED_CALLS: Final = {
@@ -19,6 +19,11 @@ BANNED_CALLS: Final = {
     "asyncio.run": ("runtime.event_loop.run", None),
     "asyncio.Runner": ("runtime.event_loop.run", "ottla.runtime.event_loop"),
     "os.sendfile": ("runtime.disk", "ottla.runtime.posix_disk"),
+    "os.replace": ("runtime.disk.replace_file", "ottla.runtime.posix_disk"),
+    "os.rename": ("runtime.disk.replace_file", None),
+    "random.random": ("a random.Random that is passed in", None),
+    "random.randint": ("a random.Random that is passed in", None),
+    "random.choice": ("a random.Random that is passed in", None),
     "os.fsync": ("runtime.disk", "ottla.runtime.posix_disk"),
     "os.fdatasync": ("runtime.disk", "ottla.runtime.posix_disk"),
     "print": ("an event, or click.echo in cli", None),
@@ -27,7 +32,12 @@ BANNED_CALLS: Final = {
     "pickle.loads": ("nothing: it runs what a peer sends", None),
 }
 # The log's files go through the disk, so that the crash tests see them; Spark's own output does not.
-EXEMPT: Final = {"os.fsync": {"spark"}, "os.fdatasync": {"spark"}}
+EXEMPT: Final = {
+    "os.fsync": {"spark"},
+    "os.fdatasync": {"spark"},
+    "os.replace": {"spark"},
+    "os.rename": {"spark"},
+}
 # What programs start, by name: nobody imports them.
 ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page"}
 
@@ -36,47 +46,87 @@ def _calls(module: Module) -> list[tuple[str, int]]:
     return [(ast.unparse(node.func), node.lineno) for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
 
 
+def _banned_calls(module: Module, banned: str) -> list[str]:
+    instead, home = BANNED_CALLS[banned]
+    if module.name == home or module.area in EXEMPT.get(banned, set()):
+        return []
+    where = module.path.relative_to(ROOT)
+    return [f"{where}:{line}: {banned}; use {instead}" for name, line in _calls(module) if name == banned]
+
+
 @pytest.mark.parametrize("banned", BANNED_CALLS)
 def test_banned_call_is_used_only_where_it_is_wrapped(banned: str) -> None:
-    instead, home = BANNED_CALLS[banned]
-    offences = [
-        f"{module.path.relative_to(ROOT)}:{line}: {banned}; use {instead}"
-        for module in modules()
-        if module.name != home and module.area not in EXEMPT.get(banned, set())
-        for name, line in _calls(module)
-        if name == banned
-    ]
+    offences = [offence for module in modules() for offence in _banned_calls(module, banned)]
     assert not offences, "\n".join(offences)
 
 
+@pytest.mark.parametrize("banned", BANNED_CALLS)
+def test_rule_of_banned_calls_finds_an_offence(banned: str) -> None:
+    assert _banned_calls(sample("ottla.storage.sample", f"def f(x):\n    return [{banned}(x)]"), banned)
+    assert not _banned_calls(sample("ottla.storage.sample", f"# {banned}(x)\ny = 'call {banned}(x)'"), banned)
+
+
+_LEFTOVER: Final = re.compile(r"\b(FIXME|TODO|XXX|HACK)\b")
+
+
 def test_nothing_is_left_to_do() -> None:
-    leftover = re.compile(r"\b(FIXME|TODO|XXX|HACK)\b")
     offences = [
         f"{path.relative_to(ROOT)}:{number}"
         for folder in ("src", "tests", "bench", "docs")
         for path in files_below(ROOT / folder, ".py", ".md")
         if path.name != "test_tidiness.py"
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-        if leftover.search(line)
+        if _LEFTOVER.search(line)
     ]
     assert not offences, "\n".join(offences)
 
 
-def test_every_module_is_imported_by_another_or_named_by_one() -> None:
-    """A verb of the command line and a handler are named as text, and imported when called."""
-    imported = {found.imported for module in modules() for found in imports(module) if found.importer is module}
+def test_rule_of_leftovers_finds_one() -> None:
+    assert _LEFTOVER.search("x = 1  # TODO: later")
+    assert not _LEFTOVER.search("TODOS_MAX = 1  # the method is called todo")
+
+
+def _dead(every: tuple[Module, ...]) -> list[str]:
+    """Modules that no other imports.  A verb of the command line is named as text, and imported when called."""
+    imported = {found.imported for module in every for found in imports(module) if found.imported != module.name}
     texts = {
         node.value
-        for module in modules()
+        for module in every
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    dead = [
+    return [
         module.name
-        for module in modules()
+        for module in every
         if module.path.name != "__init__.py"
         and module.name not in imported | ENTRIES
         and not any(module.name in text or text == module.name.rpartition(".")[2] for text in texts)
         and module.area != "testing"
     ]
-    assert not dead, "\n".join(dead)
+
+
+def test_every_module_is_imported_by_another_or_named_by_one() -> None:
+    assert not _dead(modules())
+
+
+def test_rule_of_dead_modules_finds_one() -> None:
+    lonely = sample("ottla.storage.lonely_module", "import ottla.storage.lonely_module")
+    user = sample("ottla.storage.other_module", "from ottla.storage.lonely_module import thing")
+    assert "ottla.storage.lonely_module" in _dead((*modules(), lonely))
+    assert "ottla.storage.lonely_module" not in _dead((*modules(), lonely, user))
+
+
+LINES_MAX: Final = 500
+
+
+def _lines_count(module: Module) -> int:
+    return max((node.end_lineno or 0 for node in ast.walk(module.tree) if isinstance(node, ast.stmt)), default=0)
+
+
+def test_no_module_has_grown_past_two_nouns() -> None:
+    too_long = {module.name: lines for module in modules() if (lines := _lines_count(module)) > LINES_MAX}
+    assert not too_long, f"over {LINES_MAX} lines, split by noun: {too_long}"
+
+
+def test_rule_of_length_counts_lines() -> None:
+    assert _lines_count(sample("ottla.storage.sample", "x = 1\n" * (LINES_MAX + 1))) > LINES_MAX

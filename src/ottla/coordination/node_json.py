@@ -13,7 +13,7 @@ from ottla.model.uuid_text import uuid_from_text
 class NodeDamaged(OttlaError):
     """A node holds something else than what this program writes there."""
 
-    hint = "another program may have written to the tree; compare the node with docs/operating and set it right"
+    hint = "something other than ottla wrote to the tree: set the node right, or restore the tree from a backup"
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"tree node {path}: {problem}")
