@@ -11,7 +11,8 @@ from ottla.model.limits import KIB, MIB
 from ottla.protocol.frame import LENGTH_PREFIX
 
 _BUFFER_BYTES: Final = 64 * KIB
-# From here on memory comes from the kernel page by page, as bytes arrive: a length alone costs nothing.
+# A larger frame than the peer has ever sent gets memory page by page, as bytes arrive: a length alone costs nothing.
+# Others get it from the heap, which is faster.
 _LAZY_FROM_BYTES: Final = 1 * MIB
 _CORRELATION_ID_BYTES: Final = 4
 
@@ -29,6 +30,7 @@ class FrameReader:
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._start = 0
         self._end = 0
+        self._largest_bytes = _LAZY_FROM_BYTES
 
     @property
     def has_buffered(self) -> bool:
@@ -46,12 +48,13 @@ class FrameReader:
                 hint="is the other side a Kafka broker, and does this port speak plain text?",
             )
         self._start += LENGTH_PREFIX.size
-        frame = memoryview(mmap.mmap(-1, length) if length >= _LAZY_FROM_BYTES else bytearray(length))
+        frame = memoryview(mmap.mmap(-1, length) if length > self._largest_bytes else bytearray(length))
         filled = min(length, self._end - self._start)
         frame[:filled] = self._buffer[self._start : self._start + filled]
         self._start += filled
         while filled < length:
             filled += receive_into(frame[filled:])
+        self._largest_bytes = max(self._largest_bytes, length)
         return frame
 
     def _fill(self, receive_into: ReceiveInto) -> None:

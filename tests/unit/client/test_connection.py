@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from typing_extensions import Buffer
@@ -17,6 +18,9 @@ from ottla.protocol.api import ApiKey, VersionRange
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from ottla.testing.fake_clock import FakeClock
 from tests.unit.client.fake_cluster import FakeCluster, Fault
+
+PEAK_RESET = Path("/proc/self/clear_refs")
+STATUS = Path("/proc/self/status")
 
 
 def open_connection(fake: FakeCluster, options: ClientOptions | None = None) -> Connection:
@@ -154,3 +158,19 @@ def test_frame_reader_keeps_frames_apart_that_came_together() -> None:
     assert reader.has_buffered
     assert bytes(reader.read(lambda into: transport.receive_into(into, deadline))) == b"bbbb"
     assert bytes(first) == b"aaaa"
+
+
+@pytest.mark.skipif(not PEAK_RESET.exists(), reason="resets the process's peak memory by Linux's /proc")
+def test_frame_reader_takes_no_memory_for_a_length_alone() -> None:
+    transport = ScriptedTransport(struct.pack(">i", 200 << 20) + bytes(1000))
+    reader = FrameReader(1 << 30)
+    PEAK_RESET.write_text("5")
+    before = peak_memory_kib()
+    with pytest.raises(ConnectionLost):
+        reader.read(lambda into: transport.receive_into(into, Deadline(FakeClock(), 1000)))
+    assert peak_memory_kib() - before < 4 * 1024
+
+
+def peak_memory_kib() -> int:
+    (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1])
