@@ -294,7 +294,7 @@ class Segment:
         """Both indexes, from memory, their files, or the log itself."""
         indexes = self._indexes
         if indexes is None:
-            indexes = self._load_indexes()
+            indexes = self.read_index_files()
             if indexes is None:
                 indexes = self.rebuild_indexes()
             else:
@@ -306,9 +306,6 @@ class Segment:
 
     def read_index_files(self) -> tuple[OffsetIndex, TimeIndex] | None:
         """The indexes as their files have them, None when a file is missing or cannot be an index of this log."""
-        return self._load_indexes()
-
-    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex] | None:
         index_path, time_index_path = self.path + INDEX_SUFFIX, self.path + TIME_INDEX_SUFFIX
         if not self._disk.exists(index_path) or not self._disk.exists(time_index_path):
             return None
