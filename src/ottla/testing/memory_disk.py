@@ -37,9 +37,9 @@ from ottla.testing.disk_nodes import (
     sync_directory_changes,
 )
 
-SYNC_KINDS: Final[frozenset[OperationKind]] = frozenset({"sync", "sync_directory", "sync_file_system"})
-
 __all__ = ["SYNC_KINDS", "MemoryDisk", "MemoryFile", "Operation", "Survival"]
+
+SYNC_KINDS: Final[frozenset[OperationKind]] = frozenset({"sync", "sync_directory", "sync_file_system"})
 
 # What `free_bytes` says of a disk without a limit.
 _ENDLESS_BYTES: Final = 2**50

@@ -1,0 +1,192 @@
+"""A log as a plain list of batches: what the real one is compared with, and batches for both."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ottla.records.builder import BatchBuilder
+from ottla.records.header import HEADER, BatchHeader, read_header
+
+START_MS = 1_700_000_000_000
+WINDOW = 5
+
+# (epoch, [(first sequence, last sequence, base offset, last offset delta)]) by producer id.
+Producers = dict[int, tuple[int, list[tuple[int, int, int, int]]]]
+
+
+class BatchShape(NamedTuple):
+    """What a batch is made from; `fill` tells batches of one size apart."""
+
+    records_count: int = 1
+    value_bytes: int = 10
+    timestamp_ms: int = START_MS
+    fill: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
+@lru_cache(maxsize=4096)
+def _built(shape: BatchShape) -> bytes:
+    builder = BatchBuilder()
+    for number in range(shape.records_count):
+        builder.append(shape.timestamp_ms + number, b"key", bytes([shape.fill % 256]) * shape.value_bytes)
+    return bytes(
+        builder.build(
+            producer_id=shape.producer_id, producer_epoch=shape.producer_epoch, base_sequence=shape.base_sequence
+        )
+    )
+
+
+def batch_of(shape: BatchShape) -> memoryview:
+    """A whole batch in a buffer of its own, as a request brings it."""
+    return memoryview(bytearray(_built(shape)))
+
+
+class Stored(NamedTuple):
+    """A batch as it lies in the log, base offset and leader epoch stamped."""
+
+    data: bytes
+    head: BatchHeader
+
+    @classmethod
+    def of(cls, data: bytes) -> Stored:
+        return cls(data, read_header(data))
+
+    @property
+    def base_offset(self) -> int:
+        return self.head.base_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.head.next_offset
+
+    @property
+    def epoch(self) -> int:
+        return self.head.leader_epoch
+
+
+def split_log(data: bytes) -> list[Stored]:
+    """The batches of a log file's content; an assertion fails when it is not made of whole batches."""
+    stored = []
+    position = 0
+    while position < len(data):
+        head = HEADER.unpack_from(data, position)
+        end = position + 12 + head[1]
+        assert end <= len(data), f"a batch is cut at position {position}"
+        stored.append(Stored.of(data[position:end]))
+        position = end
+    return stored
+
+
+class LogModel:
+    """`batches` are all that were appended and not cut off, also those that retention removed since."""
+
+    def __init__(self) -> None:
+        self.batches: list[Stored] = []
+        self.log_start_offset = 0
+        self.flushed_end = 0
+        # What the log held before a cut that is not flushed yet: a power loss may undo the cut.
+        self.abandoned: list[list[Stored]] = []
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.batches[-1].next_offset if self.batches else 0
+
+    def append(self, stored: Stored) -> None:
+        assert stored.base_offset == self.log_end_offset, "offsets are dense"
+        self.batches.append(stored)
+
+    def end_if_truncated_to(self, offset: int) -> int:
+        """Where the log ends after a cut at `offset`: below it where that is inside a batch."""
+        return max([0, *(stored.next_offset for stored in self.batches if stored.next_offset <= offset)])
+
+    def truncate_to(self, offset: int) -> None:
+        end_offset = self.end_if_truncated_to(offset)
+        self.batches = [stored for stored in self.batches if stored.next_offset <= end_offset]
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.flushed_end = min(self.flushed_end, end_offset)
+
+    def all_flushed(self) -> None:
+        self.flushed_end = self.log_end_offset
+        self.abandoned = []
+
+    def accept_survivors(self, found: list[Stored], log_start_offset: int, end_offset: int) -> None:
+        """A power loss left `found`, from `log_start_offset` on: go on with that, if it is legal.
+
+        It must hold what was flushed, and be the beginning of what the log held before or after a cut.
+        """
+        assert end_offset >= self.flushed_end, f"flushed up to {self.flushed_end}, left up to {end_offset}"
+        for history in [self.batches, *reversed(self.abandoned)]:
+            kept = [stored for stored in history if stored.next_offset <= end_offset]
+            if (kept[-1].next_offset if kept else 0) != end_offset:
+                continue
+            if found == [stored for stored in kept if stored.next_offset > log_start_offset]:
+                self.batches = kept
+                self.log_start_offset = min(self.log_start_offset, end_offset)
+                return
+        raise AssertionError("what is left never was in the log like that")
+
+    def data_from(self, offset: int) -> bytes:
+        """All batches from the one that holds `offset` on."""
+        return b"".join(stored.data for stored in self.batches if stored.next_offset > offset)
+
+    def base_offsets(self) -> set[int]:
+        return {stored.base_offset for stored in self.batches}
+
+    def producers(self) -> Producers:
+        return producers_of(self.batches)
+
+    def epoch_starts(self) -> list[tuple[int, int]]:
+        """(epoch, first offset) as all batches tell it."""
+        return epoch_starts_of(self.batches, 0)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """Straight from the definition: the greatest epoch not above, and where the next one starts."""
+        starts = epoch_starts_of(self.batches, self.log_start_offset)
+        known = [start for start in starts if start[0] <= epoch]
+        above = [start for start in starts if start[0] > epoch]
+        if not known or epoch < 0:
+            return (epoch, above[0][1]) if above and epoch >= 0 else (-1, -1)
+        if not above:
+            return known[-1][0], self.log_end_offset
+        return known[-1][0], above[0][1]
+
+    def first_at_or_after(self, timestamp_ms: int) -> int | None:
+        """The offset of the first record with that timestamp or a later one (`batch_of`: one ms apart in a batch)."""
+        for stored in self.batches:
+            for delta in range(stored.head.records_count):
+                offset = stored.base_offset + delta
+                if offset >= self.log_start_offset and stored.head.base_timestamp_ms + delta >= timestamp_ms:
+                    return offset
+        return None
+
+
+def producers_of(batches: list[Stored]) -> Producers:
+    """Each producer's epoch and the last five batches of it."""
+    found: Producers = {}
+    for stored in batches:
+        head = stored.head
+        if head.producer_id < 0:
+            continue
+        epoch, window = found.get(head.producer_id, (head.producer_epoch, []))
+        if epoch != head.producer_epoch:
+            window = []
+        last_sequence = (head.base_sequence + head.last_offset_delta) % 2**31
+        window = [*window, (head.base_sequence, last_sequence, head.base_offset, head.last_offset_delta)][-WINDOW:]
+        found[head.producer_id] = (head.producer_epoch, window)
+    return found
+
+
+def epoch_starts_of(batches: list[Stored], log_start_offset: int) -> list[tuple[int, int]]:
+    """(epoch, first offset), the first one moved up to the log's start."""
+    starts: list[tuple[int, int]] = []
+    for stored in batches:
+        if stored.epoch >= 0 and (not starts or stored.epoch > starts[-1][0]):
+            starts.append((stored.epoch, stored.base_offset))
+    while len(starts) > 1 and starts[1][1] <= log_start_offset:
+        starts.pop(0)
+    if starts and starts[0][1] < log_start_offset:
+        starts[0] = (starts[0][0], log_start_offset)
+    return starts
