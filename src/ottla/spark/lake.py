@@ -15,9 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import Row, SparkSession
 
 from ottla.model.identifiers import TopicPartition
@@ -28,6 +25,13 @@ from ottla.spark.lake_files import PARTITION_COLUMNS, REPORT_DDL, TABLE_SCHEMA, 
 from ottla.spark.offset_spec import Offsets, to_dict
 from ottla.spark.read_options import parse_read_options
 from ottla.spark.registration import register_source
+
+try:
+    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake.exceptions import CommitFailedError
+    from deltalake.transaction import AddAction, RemoveAction
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("loads need the package deltalake: pip install 'ottla[demo]'", name=error.name) from None
 
 
 class LakeError(SparkUserError):

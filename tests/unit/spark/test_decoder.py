@@ -150,6 +150,35 @@ def test_a_decompression_bomb_is_refused() -> None:
     assert "decompress" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("inner", "problem"),
+    [
+        (b"\0\0\0\x01\x01\0junk", "headers count"),
+        (b"\0\0\0\x14\x01\0", "length of a key"),
+        (b"\0\0\0\x01\x14\0", "length of a value"),
+        (b"\0\0\0\x03\x01\0", "length of a key"),
+        (b"\0\0\0\x01\x03\0", "length of a value"),
+        (b"\0\0\0\xfe\xff\xff\xff\x0f\x01\0", "length of a key"),
+        (b"\0\0\x02\x01\x01\0", "outside its batch"),
+        (b"\0\0\x01\x01\x01\0", "outside its batch"),
+        (b"\0\0\0\x04kk\x02", "fit"),
+        (b"\0" + b"\x80" * 10 + b"\0\0\x01\x01\0", "more than 10 bytes"),
+        (b"\0" + b"\xff" * 9 + b"\x01\0\x01\x01\0", "timestamp"),
+    ],
+)
+def test_a_record_whose_fields_do_not_fill_it_is_refused(inner: bytes, problem: str) -> None:
+    body = bytearray()
+    append_varint(body, len(inner))
+    error = refusal(raw_batch(bytes(body) + inner, 1), ("value",))
+    assert problem in error.problem
+
+
+def test_a_record_that_ends_before_its_neighbour_begins_is_refused() -> None:
+    whole = b"\x0c\0\0\0\x01\x01\0"
+    assert "next record" in refusal(raw_batch(whole + b"\0" * 7, 1)).problem
+    assert "next record" in refusal(raw_batch(whole + b"\x0b\0\0\x02\x01\x01\0", 2)).problem
+
+
 @pytest.mark.parametrize("count", [2**31 - 1, -1, 5])
 def test_a_headers_count_that_cannot_be_is_refused(count: int) -> None:
     body = record_with(count, b"\2k\2v" * 2)
