@@ -46,10 +46,15 @@ _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separ
     "--offset", "offset", metavar="N|earliest|latest", help="Where to begin, in every partition that is read."
 )
 @click.option(
-    "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Read only this; repeatable."
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Read only this; repeatable.",
 )
-@click.option("--max-messages", type=click.IntRange(min=0), help="End after so many records.")
-@click.option("--timeout-ms", type=click.IntRange(min=0), help="End when nothing has come for so long.")
+@click.option("--max-messages", type=click.IntRange(min=0), metavar="N", help="End after so many records.")
+@click.option("--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="End when nothing has come for so long.")
 @click.option("--until-end", "-e", is_flag=True, help="End where the topic ended when it was started.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
 @click.option("--show", metavar="PART,...", help="Parts of a line: timestamp, partition, offset, headers, key, value.")

@@ -47,12 +47,16 @@ _PROPERTIES: Final = (
 @click.option("--key", metavar="TEXT", help="The key of every record.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
 @click.option("--timestamp", "timestamp_ms", type=int, metavar="MS", help="The time of every record.  [default: now]")
-@click.option("--partition", type=click.IntRange(min=0), help="Where to write.  [default: by key, else in turn]")
+@click.option(
+    "--partition", type=click.IntRange(min=0), metavar="N", help="Where to write.  [default: by key, else in turn]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Each line is an object as `ottla consume --json` writes it.")
 @click.option("--acks", type=click.Choice(list(_ACKS)), default="all", show_default=True)
 @click.option("--compression-codec", "--compression-type", "codec", type=click.Choice(_CODECS), default="none")
 @click.option("--batch-size", type=click.IntRange(1), default=65536, show_default=True, metavar="BYTES")
-@click.option("--linger-ms", type=click.IntRange(0), default=20, show_default=True, help="How long a pause sends.")
+@click.option(
+    "--linger-ms", type=click.IntRange(0), default=20, show_default=True, metavar="MS", help="How long a pause sends."
+)
 @property_flag
 @click.option("--verbose", "-v", is_flag=True, help="Tell where each batch was stored, on standard error.")
 def command(

@@ -34,8 +34,12 @@ def command() -> None:
 @_NAMES
 @_TOPIC_FLAG
 @bootstrap_flag
-@click.option("--partitions", type=click.IntRange(min=1), help="How many.  [default: the broker's num.partitions]")
-@click.option("--replication-factor", type=click.IntRange(1, 32767), help="Copies of each.  [default: the broker's]")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), metavar="N", help="How many.  [default: the broker's num.partitions]"
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(1, 32767), metavar="N", help="Copies of each.  [default: the broker's]"
+)
 @_CONFIG_FLAG
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists already is no error.")
 def create(
