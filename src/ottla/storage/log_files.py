@@ -35,6 +35,13 @@ def base_offsets_in(names: Sequence[str]) -> list[int]:
     return sorted(int(match[1]) for name in names if (match := _LOG_NAME.match(name)))
 
 
+def lost_base_offsets_in(names: Sequence[str]) -> list[int]:
+    """The base offsets whose indexes are there without their log, in order."""
+    present = set(base_offsets_in(names))
+    found = {int(match[1]) for name in names if (match := _SIDE_NAME.match(name))}
+    return sorted(found - present)
+
+
 def leftovers_in(names: Sequence[str]) -> list[str]:
     """Files that a crash or a pending deletion left behind: half-written ones, and indexes without their log."""
     base_offsets = set(base_offsets_in(names))

@@ -78,9 +78,11 @@ def place_of(log: Log, offset: int) -> tuple[Segment, int]:
         return log.segments.active, log.segments.active.size_bytes
     segment = log.segments[log.segments.slot_for(offset)]
     found = segment.find(offset)
-    if found is not None:
-        return segment, found[0]
-    return segment, segment.size_bytes
+    if (found is None or found[1][0] > offset) and "compact" not in log.config.cleanup_policy:
+        # Heads are not covered by the batch's checksum, and files can go: a reader must not pass over it in silence.
+        position = segment.size_bytes if found is None else found[0]
+        raise CorruptLog(segment.log_path, position, offset, "no batch holds this offset")
+    return (segment, segment.size_bytes) if found is None else (segment, found[0])
 
 
 def _batch_size_bytes(segment: Segment, position: int, offset: int) -> int:
@@ -105,11 +107,7 @@ def offset_for_timestamp(log: Log, timestamp_ms: int, limit_offset: int) -> Time
 
 
 def _first_at_or_after(log: Log, segment: Segment, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
-    time_index = segment.indexes()[1]
-    slot = time_index.slot_for(timestamp_ms)
-    # Every record up to that entry's offset is older, so the search begins behind it.
-    start_offset = segment.base_offset + time_index.relative_offsets[slot] + 1 if slot >= 0 else segment.base_offset
-    start_offset = max(start_offset, log.log_start_offset)
+    start_offset = max(segment.offset_behind_older(timestamp_ms), log.log_start_offset)
     place = segment.find(start_offset)
     if place is None:
         return None

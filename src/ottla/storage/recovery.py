@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.model.identifiers import NO_OFFSET
@@ -25,7 +26,7 @@ from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_files import base_offsets_in, leftovers_in
+from ottla.storage.log_files import base_offsets_in, leftovers_in, lost_base_offsets_in
 from ottla.storage.log_parts import LogParts
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import remove_snapshots, snapshot_file_name, snapshot_offsets_in, write_snapshot
@@ -79,6 +80,7 @@ class LogRecovery:
 
     def _run(self) -> LogParts:
         names = self._disk.list_directory(self._path)
+        self._refuse_lost_segments(names)
         for name in leftovers_in(names):
             self._disk.remove(f"{self._path}/{name}")
         base_offsets = self._present_base_offsets(base_offsets_in(names))
@@ -114,6 +116,16 @@ class LogRecovery:
         segment = Segment(self._disk, self._path, base_offset, self._config, self._cache, self._now_ms)
         segment.size_bytes = self._disk.file_size_bytes(segment.log_path)
         return segment
+
+    def _refuse_lost_segments(self, names: Sequence[str]) -> None:
+        """Below the flushed end no log file goes before the log start has passed it, and then its indexes go too."""
+        start = self._recorded.log_start_offset
+        if start is None:
+            start = next(iter(base_offsets_in(names)), 0)
+        for base_offset in lost_base_offsets_in(names):
+            if start <= base_offset < self._recorded.flushed_end:
+                path = f"{self._path}/{segment_file_name(base_offset)}"
+                raise CorruptLog(path, -1, base_offset, "the file is missing, its indexes are there")
 
     def _present_base_offsets(self, base_offsets: list[int]) -> list[int]:
         start = self._recorded.log_start_offset

@@ -29,6 +29,8 @@ TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX: Final = ".deleted"
 
+# How far behind its last entry a time index is checked against the log when it is read.
+_LOOK_BEHIND_BYTES: Final = 64 * 1024
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
@@ -262,16 +264,14 @@ class Segment:
 
     def find(self, offset: int) -> tuple[int, BatchTuple] | None:
         """(position, head) of the first batch that ends at or above `offset`; None when all end below it."""
-        found = self._find_from_index(offset)
+        found = self._find_from_index(self.indexes()[0], offset)
         if found is _BAD_INDEX:
-            self.rebuild_indexes()
-            found = self._find_from_index(offset)
+            found = self._find_from_index(self.rebuild_indexes()[0], offset)
             assert found is not _BAD_INDEX
         return None if found == _NOTHING else found
 
-    def _find_from_index(self, offset: int) -> tuple[int, BatchTuple]:
+    def _find_from_index(self, offset_index: OffsetIndex, offset: int) -> tuple[int, BatchTuple]:
         file = self.open()
-        offset_index = self.indexes()[0]
         slot = offset_index.slot_for(offset - self.base_offset)
         position = offset_index.positions[slot] if slot >= 0 else 0
         indexed_last = self.base_offset + offset_index.relative_offsets[slot] if slot >= 0 else -1
@@ -312,9 +312,42 @@ class Segment:
         self.open()
         offset_index = OffsetIndex.from_bytes(read_file(self._disk, index_path), self.size_bytes)
         time_index = TimeIndex.from_bytes(read_file(self._disk, time_index_path))
-        if offset_index is None or time_index is None:
+        if offset_index is None or time_index is None or not self._ends_right(offset_index, time_index):
             return None
         return offset_index, time_index
+
+    def offset_behind_older(self, timestamp_ms: int) -> int:
+        """An offset before which every record is older than `timestamp_ms`, as far on as the time index tells."""
+        offset_index, time_index = self.indexes()
+        slot = time_index.slot_for(timestamp_ms)
+        if slot >= 0 and not self._is_true_entry(offset_index, time_index, slot):
+            time_index = self.rebuild_indexes()[1]
+            slot = time_index.slot_for(timestamp_ms)
+        return self.base_offset + time_index.relative_offsets[slot] + 1 if slot >= 0 else self.base_offset
+
+    def _ends_right(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
+        """Whether the time index's last entry is true: retention deletes by it, and its file has no checksum."""
+        if self.size_bytes == 0:
+            return not len(time_index)
+        if len(time_index):
+            return self._is_true_entry(offset_index, time_index, len(time_index) - 1)
+        head = self.open().read_at(0, BATCH_OVERHEAD_BYTES)
+        return len(head) == BATCH_OVERHEAD_BYTES and HEADER.unpack_from(head)[8] < 0
+
+    def _is_true_entry(self, offset_index: OffsetIndex, time_index: TimeIndex, slot: int) -> bool:
+        """Whether an entry of the time index names a batch of its timestamp; nothing greater follows the last soon."""
+        offset = self.base_offset + time_index.relative_offsets[slot]
+        timestamp_ms = time_index.timestamps_ms[slot]
+        position, head = self._find_from_index(offset_index, offset)
+        if position < 0 or head[0] + head[6] != offset or head[8] != timestamp_ms:
+            return False
+        if slot + 1 == len(time_index):
+            for at, following in BatchScan(self.open(), position, self.size_bytes, HEAD_CHUNK_BYTES).heads():
+                if following[8] > timestamp_ms:
+                    return False
+                if at - position > _LOOK_BEHIND_BYTES:
+                    break
+        return True
 
     def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Make a closed segment's indexes again from the heads of its batches, in memory and on disk."""
@@ -323,13 +356,21 @@ class Segment:
         was_active = self._is_active
         self.become_active(OffsetIndex(), TimeIndex())
         scan = BatchScan(file, 0, size_bytes, HEAD_CHUNK_BYTES)
+        problem = None
+        next_offset = self.base_offset
         for _, head in scan.heads():
-            self.account(LOG_OVERHEAD_BYTES + head[1], head[0] + head[6], head[8])
-        if scan.problem is not None:
+            last_offset = head[0] + head[6]
+            if head[0] < next_offset or last_offset > self.last_offset_max:
+                problem = f"a batch with base offset {head[0]} behind offset {next_offset - 1}"
+                break
+            self.account(LOG_OVERHEAD_BYTES + head[1], last_offset, head[8])
+            next_offset = last_offset + 1
+        problem = scan.problem if problem is None else problem
+        if problem is not None:
             self.size_bytes = size_bytes
             self._is_active = was_active
             self._indexes = None
-            raise CorruptLog(self.log_path, scan.position, self.base_offset, scan.problem)
+            raise CorruptLog(self.log_path, scan.position, next_offset, problem)
         if not was_active:
             for index_file in self.write_indexes():
                 index_file.close()
