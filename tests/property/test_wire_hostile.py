@@ -142,6 +142,10 @@ def test_every_cut_of_a_message_is_refused(api: ApiKey, version: int) -> None:
             for length in range(len(body)):
                 with pytest.raises(WireError):
                     read(body[:length])
+            if is_request and api is ApiKey.METADATA:
+                # librdkafka's requests for all topics have bytes too many, and every broker takes them.
+                assert read(body + b"\x00\x00\x00") == read(body)
+                continue
             with pytest.raises(WireError, match="behind its end"):
                 read(body + b"\x00")
 

@@ -55,13 +55,24 @@ Reader = Callable[[memoryview, int, Budget], tuple[object, int]]
 _Step = Callable[[memoryview, int, Budget, list[object]], int]
 
 
-def read_message(message_class: type, version: int, flexible: bool, data: memoryview, elements_max: int) -> object:
-    """The message that fills `data` (a view of single bytes) from its first byte to its last."""
+def read_message(
+    message_class: type,
+    version: int,
+    flexible: bool,
+    data: memoryview,
+    elements_max: int,
+    *,
+    allow_bytes_behind: bool = False,
+) -> object:
+    """The message that fills `data` (a view of single bytes) from its first byte to its last.
+
+    `allow_bytes_behind`: more may follow, and is not looked at.
+    """
     try:
         message, position = struct_reader(message_class, version, flexible)(data, 0, Budget(elements_max))
     except struct.error:
         raise WireError(f"{message_class.__name__} v{version} ends early, after {len(data)} bytes") from None
-    if position != len(data):
+    if position != len(data) and not allow_bytes_behind:
         raise WireError(f"{message_class.__name__} v{version} has {len(data) - position} bytes behind its end")
     return message
 

@@ -90,7 +90,9 @@ class FetchHandler:
         request = read_fetch(view, position, end, version)
         if request.session_id != 0 and request.session_epoch not in _FULL_SESSION_EPOCHS:
             unknown = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-            writer = FetchResponseWriter[FileRun](correlation_id, version, topics_count=0, error_code=unknown)
+            writer: FetchResponseWriter[FileRun] = FetchResponseWriter(
+                correlation_id, version, topics_count=0, error_code=unknown
+            )
             connection.answer_pieces(writer.finish())
             return
         if request.replica_id > _CONSUMER:
@@ -122,7 +124,8 @@ class FetchHandler:
 
 def response_pieces(request: FetchRequest, version: int, correlation_id: int, read: FetchRead) -> Sequence[Piece]:
     """The whole response frame: bytes, with the file runs in their places."""
-    writer = FetchResponseWriter[FileRun](correlation_id, version, topics_count=len(read.topics))
+    # Annotated, not subscripted: calling a subscripted class costs a microsecond more.
+    writer: FetchResponseWriter[FileRun] = FetchResponseWriter(correlation_id, version, topics_count=len(read.topics))
     # Readers of committed data get a list of aborted transactions, empty while there are none; others get null.
     aborted = () if request.isolation_level == _READ_COMMITTED else None
     for name_bytes, reads in read.topics:
