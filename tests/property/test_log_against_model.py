@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from dataclasses import replace
 
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.storage import flushed_ends
-from ottla.storage.errors import InvalidProducerEpoch, OffsetOutOfRange, OutOfOrderSequence
+from ottla.storage.errors import (
+    DirectoryOffline,
+    DiskFull,
+    InvalidProducerEpoch,
+    LogOffline,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    StorageError,
+)
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
@@ -152,6 +161,63 @@ class LogAgainstModel(RuleBasedStateMachine):
         while self.place.directory.housekeep(self.place.clock.now_ms()):
             pass
         self.model.log_start_offset = self.log.log_start_offset
+
+    # --- a disk that fails ----------------------------------------------------------------------------------
+
+    @rule(count=COUNTS, room_bytes=st.integers(0, 60))
+    def append_to_full_disk(self, count: int, room_bytes: int) -> None:
+        disk = self.place.disk
+        disk.room_bytes = sum(len(content) for content in disk.files().values()) + room_bytes
+        with pytest.raises(DiskFull):
+            append(self.log, BatchShape(count, 50, START_MS))
+        disk.room_bytes = None
+
+    @rule(taken_bytes=st.integers(1, 80))
+    def append_with_short_write(self, taken_bytes: int) -> None:
+        self.place.disk.faults.shorten_write(taken_bytes)
+        self.append_batch(2, 30, 0)
+        self.place.disk.faults.clear()
+
+    @rule(data=st.data(), taken_bytes=st.sampled_from([None, 20]), is_power_loss=st.booleans())
+    def restart_after_failed_write(self, data: st.DataObject, taken_bytes: int | None, is_power_loss: bool) -> None:
+        faults = self.place.disk.faults
+        if taken_bytes is not None:
+            faults.shorten_write(taken_bytes, path_contains=".log")
+        faults.fail("write", error=errno.EIO, path_contains=".log", nth=1 if taken_bytes is None else 2)
+        with pytest.raises(LogOffline):
+            append(self.log, BatchShape(2, 30, START_MS))
+        faults.clear()
+        self._refuses_and_shows_only_what_is_flushed(LogOffline)
+        if is_power_loss:
+            self.reopen_after_power_loss(data.draw(st.integers(0, 2**32)))
+        else:
+            self.reopen_after_kill()
+
+    @precondition(lambda self: self.log.flushed_end < self.log.log_end_offset)
+    @rule(seed=st.integers(0, 2**32))
+    def restart_after_failed_sync(self, seed: int) -> None:
+        self.place.disk.faults.fail("sync", times=None)
+        self.place.disk.faults.fail("sync_file_system", times=None)
+        flushed_end = self.log.flushed_end
+        self.place.flush()
+        self.place.disk.faults.clear()
+        assert self.place.directory.offline is not None
+        assert self.log.flushed_end == self.log.stable_end == flushed_end
+        # A retry would return: it must not be believed.
+        self.place.flush()
+        assert self.log.flushed_end == flushed_end
+        self._refuses_and_shows_only_what_is_flushed(DirectoryOffline)
+        self.reopen_after_power_loss(seed)
+
+    def _refuses_and_shows_only_what_is_flushed(self, error: type[StorageError]) -> None:
+        log = self.log
+        with pytest.raises(error):
+            append(log, BatchShape(1, 5, START_MS))
+        if log.log_start_offset < log.flushed_end:
+            last = read_log(log, log.log_start_offset, log.flushed_end)[-1]
+            assert last.next_offset == log.flushed_end
+        if log.log_start_offset <= log.flushed_end:
+            assert log.read(log.flushed_end, log.log_end_offset, 1_000, whole_first_batch=True) is None
 
     # --- restarts -------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 
 VERSION: Final = 0
 # Kafka's format has no room for a checksum, so it is the offset of a partition that nobody has: Kafka's reader looks
-# partitions up by name and passes over it.  A file without that line, as Kafka writes it, is believed.
+# partitions up by name and passes over it.
 CHECKSUM_ENTRY: Final = TopicPartition("__ottla_checksum", 0)
 
 _log = logging.getLogger(__name__)
@@ -93,8 +93,8 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     return _format_lines([*lines, f"{topic} {partition} {_checksum(lines)}"])
 
 
-def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
-    """The offsets by partition.  Raises `DamagedCheckpoint`, for a wrong checksum too where there is one."""
+def parse_offsets(content: bytes, path: str, *, is_ours: bool = True) -> dict[TopicPartition, int]:
+    """The offsets by partition.  Raises `DamagedCheckpoint`, also for a wrong checksum, and a missing one if ours."""
     offsets: dict[TopicPartition, int] = {}
     entries = _parse_lines(content, path)
     for entry in entries:
@@ -105,7 +105,9 @@ def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
             raise DamagedCheckpoint(f"{path} names {topic_partition} twice")
         offsets[topic_partition] = _parse_int(entry[2], _INT64_MAX, path)
     checksum = offsets.pop(CHECKSUM_ENTRY, None)
-    if checksum is not None and checksum != _checksum([" ".join(entry) for entry in entries[:-1]]):
+    if checksum is None and not is_ours:
+        return offsets
+    if checksum != _checksum([" ".join(entry) for entry in entries[:-1]]):
         raise DamagedCheckpoint(f"{path}: the checksum is not that of its lines")
     return offsets
 

@@ -48,6 +48,7 @@ class Segment:
         "_index_interval_bytes",
         "_indexes",
         "_is_active",
+        "_may_have_gaps",
         "_offset_entries_max",
         "_segment_ms",
         "_time_entries_max",
@@ -100,6 +101,7 @@ class Segment:
     def configure(self, config: LogConfig) -> None:
         """Take new settings; they hold from the next batch on."""
         self._index_interval_bytes = config.index_interval_bytes
+        self._may_have_gaps = "compact" in config.cleanup_policy
         self._offset_entries_max = max(1, config.segment_index_bytes // OFFSET_ENTRY_BYTES)
         # One entry is kept free for the greatest timestamp, which is added when the segment is closed.
         self._time_entries_max = max(1, config.segment_index_bytes // TIME_ENTRY_BYTES - 1)
@@ -276,14 +278,21 @@ class Segment:
         position = offset_index.positions[slot] if slot >= 0 else 0
         indexed_last = self.base_offset + offset_index.relative_offsets[slot] if slot >= 0 else -1
         scan = BatchScan(file, position, self.size_bytes, HEAD_CHUNK_BYTES)
+        next_offset = self.base_offset
         for at, head in scan.heads():
             last_offset = head[0] + head[6]
             if indexed_last >= 0:
                 if last_offset != indexed_last:
                     return _BAD_INDEX
                 indexed_last = -1
+            elif head[0] != next_offset and (head[0] < next_offset or not self._may_have_gaps):
+                # No checksum covers base offsets, but each follows from the one before.
+                raise CorruptLog(
+                    self.log_path, at, next_offset, f"base offset {head[0]} where {next_offset} must stand"
+                )
             if last_offset >= offset:
                 return at, head
+            next_offset = last_offset + 1
         if scan.problem is not None:
             if indexed_last >= 0:
                 return _BAD_INDEX
