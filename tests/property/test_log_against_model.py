@@ -28,7 +28,7 @@ from .log_model import START_MS, LogModel
 from .log_place import SMALL_SEGMENTS, BatchShape, LogPlace, append, producers_in, read_log
 from .property_settings import example_settings, timeout_s
 
-EXAMPLES_COUNT = 30
+EXAMPLES_COUNT = 200
 pytestmark = pytest.mark.timeout(timeout_s(EXAMPLES_COUNT))
 
 COUNTS = st.integers(1, 4)
@@ -313,4 +313,4 @@ def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TestLogAgainstModel = LogAgainstModel.TestCase
-TestLogAgainstModel.settings = example_settings(EXAMPLES_COUNT, steps_count=40)
+TestLogAgainstModel.settings = example_settings(EXAMPLES_COUNT, steps_count=50)

@@ -24,8 +24,8 @@ from .log_place import DATA, LogPlace, append, partition, producers_in, read_log
 from .property_settings import examples, timeout_s
 
 # Crashes at each moment, and workloads: `OTTLA_PROPERTY_EXAMPLES` raises the first.
-SEEDS_COUNT = 3
-WORKLOADS_COUNT = 3
+SEEDS_COUNT = 4
+WORKLOADS_COUNT = 4
 STEPS_COUNT = 60
 LOGS_COUNT = 2
 pytestmark = pytest.mark.timeout(timeout_s(SEEDS_COUNT))
