@@ -37,7 +37,8 @@ class BrokerDidNotStart(OttlaError):
 class RunningBroker:
     """A broker process.  Without `data_dir` it gets a temporary one, which goes with it.
 
-    `command` is what precedes `serve`: tests of the tests start a broker with a planted fault by it.
+    `command` is what precedes `serve`: tests of the tests start a broker with a planted fault by it.  With `own_group`
+    a terminal's Ctrl-C does not reach it, so whoever started it can end its clients first.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class RunningBroker:
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, str] | None = None,
         command: Sequence[str] = (sys.executable, "-m", "ottla"),
+        own_group: bool = False,
     ) -> None:
         self._command = tuple(command)
+        self._process_group = 0 if own_group else None
         self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-")
         self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
         self._listen = listen
@@ -91,7 +94,12 @@ class RunningBroker:
             command += ["--set", f"{key}={value}"]
         self._is_ready.clear()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=self._process_group,
         )
         self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
         self._reader.start()

@@ -1,0 +1,72 @@
+"""The third count: the rows in the lake's files, read without Spark and without the code that wrote them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from ottla.demo.counts import Bucket, Counts, to_rows
+from ottla.demo.day import HOUR_MS, hour_name
+from ottla.demo.messages import CountLake, LakeCounted, tell
+from ottla.demo.processes.entry import run_task
+from ottla.model.errors import OttlaError
+from ottla.runtime.clock import SystemClock
+
+
+class MisfiledRows(OttlaError):
+    """Rows of one hour lie in the directory of another."""
+
+
+def count_lake(task: CountLake) -> None:
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
+    events = Path(task.lake, "events")
+    files = lake_files(events)
+    if task.drop_one:
+        drop_one_row(events / files[0][0])
+    counts: Counts = Counter()
+    places: defaultdict[str, list[np.ndarray]] = defaultdict(list)
+    for path, topic, event_hour in files:
+        table = pq.ParquetFile(events / path).read(["partition", "offset", "timestamp"])
+        counts.update(_count(table.column("timestamp").to_numpy(), topic, event_hour))
+        places[topic].append(table.column("partition").to_numpy().astype(np.int64) << 48 | table.column("offset"))
+    duplicates_count = sum(_duplicates_count(np.concatenate(parts)) for parts in places.values())
+    tell(LakeCounted(to_rows(counts), duplicates_count, clock.monotonic_ms() - began_ms))
+
+
+def lake_files(events: Path) -> list[tuple[str, str, str]]:
+    """Path, topic and event hour of every file that belongs to the table now, the largest first."""
+    actions = DeltaTable(str(events)).get_add_actions(flatten=True)
+    columns = [actions.column(name).to_pylist() for name in ("path", "partition.topic", "partition.event_hour")]
+    sizes = actions.column("size_bytes").to_pylist()
+    rows = sorted(zip(sizes, *columns, strict=True), reverse=True)
+    return [(path, topic, event_hour) for _, path, topic, event_hour in rows]
+
+
+def drop_one_row(file: Path) -> None:
+    """Take the last row out of a file, behind the table's back."""
+    table = pq.ParquetFile(file).read()
+    pq.write_table(table.slice(0, table.num_rows - 1), file)
+
+
+def _count(timestamps: np.ndarray, topic: str, event_hour: str) -> Counts:
+    """By the rows' own timestamps, which must be of the hour that the directory names."""
+    hours, rows = np.unique(timestamps.astype("datetime64[ms]").astype(np.int64) // HOUR_MS, return_counts=True)
+    counts: Counts = Counter()
+    for hour, count in zip(hours.tolist(), rows.tolist(), strict=True):
+        if hour_name(hour) != event_hour:
+            raise MisfiledRows(f"topic {topic}: {count} rows of hour {hour_name(hour)} are filed under {event_hour}")
+        counts[Bucket(topic, hour)] += count
+    return counts
+
+
+def _duplicates_count(places: np.ndarray) -> int:
+    return len(places) - len(np.unique(places))
+
+
+if __name__ == "__main__":
+    run_task(CountLake, count_lake)

@@ -1,0 +1,64 @@
+"""PySpark loads the topics into a lake table by hour, and flags what is no JSON in a second table."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from deltalake import DeltaTable, write_deltalake
+
+import ottla.spark
+from ottla.demo.messages import Load, Loaded, Loading, tell
+from ottla.demo.processes.entry import run_task
+from ottla.demo.services import TOPICS
+from ottla.runtime.clock import SystemClock
+
+# The demo's machine: two cores are enough, and more would not be noticed.
+MASTER: Final = "local[2]"
+# Hours are text, also those that look like a date.
+SETTINGS: Final = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
+# Every record is in the table of events; a second table names those that are no JSON, and where they are.
+IS_MALFORMED: Final = "try_parse_json(CAST(value AS STRING)) IS NULL"
+MALFORMED_COLUMNS: Final = ("topic", "event_hour", "partition", "offset", "timestamp", "value")
+
+
+def load(task: Load) -> None:
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
+    tell(Loading("Spark starts"))
+    _keep_inside(task.scratch)
+    spark = ottla.spark.session("a day at a small LinkedIn", master=MASTER, **SETTINGS)
+    from ottla.spark.lake import load_topic_to_lake
+
+    events = Path(task.lake, "events")
+    loading_ms = clock.monotonic_ms()
+    tell(Loading(f"Spark {spark.version} loads"))
+    outcome = load_topic_to_lake(spark, task.bootstrap, list(TOPICS), events)
+    loaded_ms = clock.monotonic_ms()
+    tell(Loading("Spark looks for malformed records"))
+    rows = spark.read.option("basePath", str(events)).parquet(*DeltaTable(str(events)).file_uris())
+    flagged = rows.where(IS_MALFORMED).select(*MALFORMED_COLUMNS).toArrow()
+    write_deltalake(str(Path(task.lake, "malformed")), flagged)
+    tell(
+        Loaded(
+            rows_count=outcome.rows_count,
+            files_count=outcome.files_count,
+            malformed_count=flagged.num_rows,
+            session_ms=loading_ms - began_ms,
+            took_ms=loaded_ms - loading_ms,
+            spark_version=spark.version,
+        )
+    )
+    spark.stop()
+
+
+def _keep_inside(scratch: str) -> None:
+    """Whatever Spark and its Java write beside the lake goes into `scratch`, so that nothing is left of it."""
+    os.environ["SPARK_LOCAL_DIRS"] = scratch
+    java_options = f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData"
+    os.environ["JAVA_TOOL_OPTIONS"] = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {java_options}".strip()
+
+
+if __name__ == "__main__":
+    run_task(Load, load)

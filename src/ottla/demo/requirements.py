@@ -1,0 +1,34 @@
+"""What must be installed beside the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Final
+
+from ottla.model.errors import OttlaError
+
+# Module and package, as in the extra `demo`.
+NEEDED: Final[Mapping[str, str]] = {
+    "confluent_kafka": "confluent-kafka",
+    "deltalake": "deltalake",
+    "kafka": "kafka-python",
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+    "pyspark": "pyspark",
+    "rich": "rich",
+}
+
+
+class MissingPackages(OttlaError):
+    """The extra `demo` is not installed."""
+
+    hint = "pip install 'ottla[demo]'"
+
+
+def check_requirements(is_installed: Callable[[str], bool] = lambda module: find_spec(module) is not None) -> None:
+    """Raises `MissingPackages`, which names all that is missing.  Imports nothing."""
+    missing = [package for module, package in NEEDED.items() if not is_installed(module)]
+    if missing:
+        raise MissingPackages(f"the demo needs {', '.join(missing)}; install it with: {MissingPackages.hint}")

@@ -1,0 +1,56 @@
+"""The demo from its beginning to its end, whichever way it ends."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.demo.children import Children, ProcessFailed
+from ottla.demo.interrupts import Interrupts
+from ottla.demo.play import Play
+from ottla.demo.report import next_steps
+from ottla.demo.screen import Screen
+from ottla.demo.workplace import Workplace
+from ottla.testing.broker import RunningBroker
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`keep` names the directory where the broker's data and the lake stay; `drop_one` loses one record on purpose."""
+
+    events_count: int
+    seed: int
+    keep: Path | None
+    drop_one: bool
+
+
+def run_demo(options: Options) -> None:
+    """Raises `CountsDiffer`, `ProcessFailed`, and `KeyboardInterrupt`, each after everything is cleaned up."""
+    with Interrupts() as interrupts, Screen() as screen:
+        try:
+            with ExitStack() as stack:
+                workplace = Workplace(options.keep)
+                stack.callback(workplace.close)
+                broker = RunningBroker(workplace.data_dir, own_group=True)
+                stack.callback(broker.close)
+                # Entered last, ended first: clients before their broker.
+                children = Children(interrupts, {"TMPDIR": str(workplace.scratch)})
+                stack.callback(children.close)
+                Play(options.events_count, options.seed, workplace, broker, children, screen).run(options.drop_one)
+                _say_where_to_look(screen, options.keep)
+        except KeyboardInterrupt:
+            screen.settle()
+            screen.say("stopped; nothing is left running")
+            raise
+        except ProcessFailed as error:
+            screen.settle()
+            for line in error.complaints:
+                screen.say(f"  | {line}")
+            raise
+
+
+def _say_where_to_look(screen: Screen, keep: Path | None) -> None:
+    screen.say("\nwhere to look next:")
+    for step in next_steps(None if keep is None else keep.absolute()):
+        screen.say(f"  {step}")
