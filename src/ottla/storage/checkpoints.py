@@ -70,6 +70,9 @@ def _parse_lines(content: bytes, path: str) -> list[list[str]]:
         raise DamagedCheckpoint(f"{path} is no text: {error}") from error
     if not lines:
         return []
+    if not content.endswith(b"\n"):
+        # A torn last line may still be a number, and another one.
+        raise DamagedCheckpoint(f"{path} ends inside a line")
     version = _parse_int(lines[0], _INT32_MAX, path)
     if version != VERSION:
         raise DamagedCheckpoint(f"{path} has version {version}, {VERSION} is known")

@@ -120,7 +120,8 @@ def test_start_below_the_first_epoch_changes_nothing(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"0\n2\n2 0\n", b"1\n0\n", b"0\n2\n5 0\n2 10\n", b"0\n1\n2 -1\n", b"\xff", b"0\n1\nx y\n"]
+    "content",
+    [b"0\n2\n2 0\n", b"1\n0\n", b"0\n2\n5 0\n2 10\n", b"0\n1\n2 -1\n", b"\xff", b"0\n1\nx y\n", b"0\n2\n0 0\n1 1"],
 )
 def test_damaged_checkpoint_is_as_good_as_none(disk: MemoryDisk, content: bytes) -> None:
     disk.open("/t-0/leader-epoch-checkpoint", create=True).write_at(0, content)
