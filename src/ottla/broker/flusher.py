@@ -7,6 +7,7 @@ One plan is under way at a time (group commit): what is appended meanwhile rides
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import queue
 import threading
@@ -42,6 +43,8 @@ class Flusher:
         self._idle = asyncio.Event()
         self._idle.set()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
 
     def start(self) -> None:
@@ -55,7 +58,10 @@ class Flusher:
 
     async def stop(self) -> None:
         """Wait for the flush under way and end the thread."""
-        await self._idle.wait()
+        # A flush that ends may start the next one at once.
+        while self._is_busy:
+            await self._idle.wait()
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
         self._plans.put(None)
@@ -63,7 +69,7 @@ class Flusher:
 
     def _kick(self) -> None:
         self._is_poked = False
-        if self._is_busy:
+        if self._is_busy or self._is_stopped:
             return
         now_ms = self._clock.monotonic_ms()
         plan = self._scheduler.plan(now_ms)
@@ -73,8 +79,17 @@ class Flusher:
             self._plans.put(plan)
             return
         due_ms = self._scheduler.next_due_ms(now_ms)
-        if due_ms is not None and self._timer is None:
-            self._timer = self._loop.call_later(max(due_ms - now_ms, 1) / 1000, self._on_timer)
+        if due_ms is not None:
+            self._arm(due_ms, now_ms)
+
+    def _arm(self, due_ms: int, now_ms: int) -> None:
+        if self._timer is not None:
+            if self._timer_due_ms <= due_ms:
+                return
+            # Logs wait for different ages: what became dirty last may be due first.
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        self._timer = self._loop.call_later(max(due_ms - now_ms, 1) / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -88,6 +103,10 @@ class Flusher:
                 plan.execute(self._disk)
             except OSError as failure:
                 error = failure
+            except Exception as bug:
+                # A thread that died would leave every produce waiting.  What was synced is not known: a failed flush.
+                log.exception("flush.bug")
+                error = OSError(errno.EIO, f"the flush ended by {bug!r}")
             self._loop.call_soon_threadsafe(self._complete, plan, error)
 
     def _complete(self, plan: FlushPlan, error: OSError | None) -> None:

@@ -1,0 +1,156 @@
+"""The flusher: one plan at a time, times kept, and an end that leaves no plan under way."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from ottla.broker.flusher import Flusher
+from ottla.runtime.event_loop import run
+from ottla.testing.fake_clock import FakeClock
+from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.broker.turned_loop import TurnedLoop
+
+
+class Plan:
+    """Ends when the test lets it, with the error that the test gives."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        self.failure: BaseException | None = None
+
+    def execute(self, disk: object) -> None:
+        assert self.may_end.wait(10)
+        if self.failure is not None:
+            raise self.failure
+
+
+class Scheduler:
+    """Plans are there when the test adds them; `due_ms` is when the next one would be."""
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self.in_flight: Plan | None = None
+        self.completed: list[tuple[Plan, OSError | None]] = []
+        self.due_ms: int | None = None
+        self.asked_at_ms: list[int] = []
+
+    def plan(self, now_ms: int) -> Plan | None:
+        self.asked_at_ms.append(now_ms)
+        assert self.in_flight is None
+        if self.plans:
+            self.in_flight = self.plans.pop(0)
+        return self.in_flight
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        return self.due_ms
+
+    def complete(self, plan: Plan, error: OSError | None, now_ms: int) -> None:
+        assert plan is self.in_flight
+        self.in_flight = None
+        self.completed.append((plan, error))
+
+
+def flusher_of(scheduler: Scheduler, loop: object, on_flushed: Callable[[OSError | None], None]) -> Flusher:
+    clock = loop if isinstance(loop, TurnedClock) else FakeClock()
+    return Flusher(scheduler, MemoryDisk(), clock, loop, on_flushed)  # type: ignore[arg-type]  # what it uses of them
+
+
+class TurnedClock(TurnedLoop):
+    """A turned loop whose time is the clock's."""
+
+    def now_ms(self) -> int:
+        return self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return round(self.now_s * 1000)
+
+
+def test_flusher_waits_for_the_log_that_is_due_first_when_one_that_waits_longer_was_dirty_before() -> None:
+    loop, scheduler = TurnedClock(), Scheduler()
+    flusher = flusher_of(scheduler, loop, lambda _: None)
+    scheduler.due_ms = 60_000
+    flusher.poke()
+    loop.turn()
+    scheduler.due_ms = 1_000
+    flusher.poke()
+    loop.turn()
+    scheduler.asked_at_ms.clear()
+    loop.advance(1.0)
+    assert scheduler.asked_at_ms == [1_000]
+
+
+def test_flusher_asks_once_for_all_pokes_of_a_turn() -> None:
+    loop, scheduler = TurnedClock(), Scheduler()
+    flusher = flusher_of(scheduler, loop, lambda _: None)
+    for _ in range(5):
+        flusher.poke()
+    loop.turn()
+    assert len(scheduler.asked_at_ms) == 1
+
+
+def test_flusher_ends_only_when_the_flush_that_followed_the_one_under_way_has_ended() -> None:
+    async def scenario() -> None:
+        scheduler = Scheduler()
+        flusher = flusher_of(scheduler, asyncio.get_running_loop(), lambda _: None)
+        first, second = Plan(), Plan()
+        scheduler.plans += [first, second]
+        flusher.start()
+        flusher.poke()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert scheduler.in_flight is first
+        second.may_end.set()
+
+        async def in_flight_after_stop() -> object:
+            # Looked at without another turn of the loop, as the log directory does when it closes.
+            await flusher.stop()
+            return scheduler.in_flight
+
+        stopping = asyncio.ensure_future(in_flight_after_stop())
+        await asyncio.sleep(0)
+        first.may_end.set()
+        assert await stopping is None
+        assert [plan for plan, _ in scheduler.completed] == [first, second]
+
+    run(scenario())
+
+
+def test_flusher_plans_nothing_after_its_end() -> None:
+    async def scenario() -> None:
+        scheduler = Scheduler()
+        flusher = flusher_of(scheduler, asyncio.get_running_loop(), lambda _: None)
+        flusher.start()
+        flusher.poke()
+        scheduler.plans.append(Plan())
+        await flusher.stop()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert scheduler.in_flight is None
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "cannot sync"), ValueError("a closed file")])
+def test_flusher_tells_of_a_flush_that_failed_for_whatever_reason(failure: Exception) -> None:
+    async def scenario() -> None:
+        scheduler = Scheduler()
+        told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+        flusher = flusher_of(scheduler, asyncio.get_running_loop(), told.set_result)
+        plan = Plan()
+        plan.failure = failure
+        plan.may_end.set()
+        scheduler.plans.append(plan)
+        flusher.start()
+        flusher.poke()
+        error = await asyncio.wait_for(told, 10)
+        assert error is not None
+        assert error.errno == errno.EIO
+        assert scheduler.completed == [(plan, error)]
+        await flusher.stop()
+
+    run(scenario())
