@@ -50,6 +50,13 @@ class Deadlines:
         if due_s < self._timer_due_s:
             self._arm(due_s)
 
+    def expire_all(self) -> None:
+        """Everything that waits is over now: the broker stops."""
+        heap, self._heap = self._heap, []
+        for _, _, waiting in sorted(heap):
+            if not waiting.is_over:
+                waiting.on_expired()
+
     def cancel(self) -> None:
         """Stop the timer; nothing expires any more."""
         if self._timer is not None:
@@ -69,12 +76,15 @@ class Deadlines:
         # The loop's timers have a resolution: what is due within it is due now.
         now_s = self._loop.time() + 0.001
         heap = self._heap
-        while heap and (heap[0][0] <= now_s or heap[0][2].is_over):
-            _, _, waiting = heapq.heappop(heap)
-            if not waiting.is_over:
-                waiting.on_expired()
-        if heap:
-            self._arm(heap[0][0])
+        try:
+            while heap and (heap[0][0] <= now_s or heap[0][2].is_over):
+                _, _, waiting = heapq.heappop(heap)
+                if not waiting.is_over:
+                    waiting.on_expired()
+        finally:
+            # Whatever became of one of them, the others must not wait for ever.
+            if heap:
+                self._arm(heap[0][0])
 
     def _prune(self) -> None:
         self._heap = [entry for entry in self._heap if not entry[2].is_over]

@@ -51,12 +51,13 @@ class Housekeeping:
                 partition.expire_late(now_ms)
 
     def _run_slice(self) -> None:
+        goes_on = False
         try:
             goes_on = self._directory.housekeep(self._clock.now_ms())
         except OSError as error:
             # Retention that fails must not take the broker down: it is tried again, and the log stays as it is.
             log.error("housekeeping.failed", extra=fields(error=str(error)))
-            goes_on = False
-        # Retention may have rolled a segment.
-        self._poke_flusher()
-        self._timer = self._loop.call_later(0 if goes_on else _PAUSE_S, self._run_slice)
+        finally:
+            # Retention may have rolled a segment.
+            self._poke_flusher()
+            self._timer = self._loop.call_later(0 if goes_on else _PAUSE_S, self._run_slice)

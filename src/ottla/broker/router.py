@@ -75,6 +75,10 @@ class Router:
                 self._start_cold(connection, header, bytes(view[header.body_position : end]))
         except WireError as error:
             self.refuse(connection, error)
+        except Exception:
+            # A bug of ours must leave nobody waiting: the connection could not go on behind an unanswered request.
+            log.exception("request.failed", extra=fields(peer=connection.peer_name, client_id=connection.client_id))
+            connection.close("the request failed inside the broker")
 
     def refuse(self, connection: Connection, error: WireError) -> None:
         """Close a connection whose request cannot be read or answered."""
