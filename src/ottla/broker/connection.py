@@ -14,6 +14,7 @@ answers are not taken, so a peer that does not read costs one answer.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 from collections import deque
@@ -22,13 +23,17 @@ from typing import Final, Protocol
 
 from ottla.broker.limits import (
     ANSWERS_PENDING_MAX,
+    PIPELINED_ANSWER_BYTES_MAX,
     RECEIVE_BUFFER_BYTES,
     RECEIVE_BUFFER_KEPT_BYTES,
     REQUEST_BYTES_MIN,
     SEND_TURN_BYTES,
 )
 from ottla.broker.receive_budget import ReceiveBudget
+from ottla.observe.events import fields
 from ottla.runtime.disk import FileRun
+
+log = logging.getLogger(__name__)
 
 _LENGTH: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")
@@ -124,7 +129,7 @@ class Connection:
         self._out: list[bytes] = []
         self._unsent: deque[Piece] = deque()
         self._pending: deque[Answer] = deque()
-        # The last of the pending requests is not a Produce: nothing starts behind it.
+        # The last of the pending requests is not a Produce, or a very large one: nothing starts behind it.
         self._exclusive = False
         # A request stands in the buffer that may not start yet.
         self._blocked = False
@@ -151,6 +156,8 @@ class Connection:
             answer = Answer(self)
             answer.pieces = (data,)
             self._pending.append(answer)
+            if len(data) > PIPELINED_ANSWER_BYTES_MAX:
+                self._exclusive = True
         else:
             self._out.append(data)
 
@@ -230,8 +237,12 @@ class Connection:
         self._pending.clear()
         self._unsent.clear()
         self._out.clear()
-        self._budget.give_back(self._grown_bytes)
-        self._grown_bytes = 0
+        # What waits elsewhere may keep this object for a while; the buffer must not stay with it.
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        grown_bytes, self._grown_bytes = self._grown_bytes, 0
+        self._budget.forget(self._on_budget)
+        self._budget.give_back(grown_bytes)
         if self.on_close is not None:
             self.on_close()
             self.on_close = None
@@ -249,7 +260,10 @@ class Connection:
             self.close(f"receive failed: {error}")
             return
         if not received:
-            self.close("the peer closed" if self._end == self._start else "the peer closed within a request")
+            if self._end == self._start or self._blocked:
+                self.close("the peer closed")
+            else:
+                self._refuse("the peer closed within a request")
             return
         self._end += received
         if self._blocked:
@@ -257,6 +271,11 @@ class Connection:
             self._pause_reading()
             return
         self._process()
+
+    def _refuse(self, reason: str) -> None:
+        """Close a connection whose bytes make no request, with a line for whoever looks for the reason."""
+        log.warning("request.refused", extra=fields(peer=self.peer_name, client_id=self.client_id, error=reason))
+        self.close(reason)
 
     def _receive_limit(self) -> int:
         """Where reading stops: at a large frame's end, else where the buffer ends."""
@@ -277,7 +296,7 @@ class Connection:
         while end - start >= 4:
             (length,) = length_at(buffer, start)
             if length < REQUEST_BYTES_MIN or length > self._request_bytes_max:
-                self.close(
+                self._refuse(
                     f"a request of {length} bytes: {REQUEST_BYTES_MIN} to {self._request_bytes_max} are allowed "
                     "(socket.request.max.bytes)"
                 )
@@ -347,7 +366,7 @@ class Connection:
     def _grow(self, target_bytes: int) -> bool:
         """Take a larger buffer within the shared budget; without room, wait for it with reading stopped."""
         grown = target_bytes - RECEIVE_BUFFER_BYTES
-        if not self._budget.take(grown - self._grown_bytes, self._on_budget):
+        if not self._budget.take(grown - self._grown_bytes, self._on_budget, held_bytes=self._grown_bytes):
             self._pause_reading()
             return False
         self._grown_bytes = grown

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final, NamedTuple
 
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
+from ottla.observe.events import fields
 from ottla.protocol.fetch import FetchPartition, FetchRequest
 from ottla.runtime.disk import FileRun
+
+_log = logging.getLogger(__name__)
 
 _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1
@@ -62,6 +66,16 @@ def read_partitions(table: PartitionTable, request: FetchRequest, size_bytes_max
     return FetchRead(topics, readable_bytes, is_due)
 
 
+def ends_in_older_segment(table: PartitionTable, request: FetchRequest) -> bool:
+    """Whether some partition has readable records behind its run, in a later segment: waiting adds none of them."""
+    for name_bytes, wanted in request.topics:
+        for fetch in wanted:
+            partition = table.get(name_bytes, fetch[0])
+            if partition is not None and fetch[2] < min(partition.high_watermark, partition.log.active_base_offset):
+                return True
+    return False
+
+
 def _read_partition(partition: Partition, fetch: FetchPartition, left_bytes: int, *, is_first: bool) -> PartitionRead:
     index, epoch, fetch_offset, last_fetched_epoch, _, size_bytes_max = fetch
     if epoch not in (_NO_EPOCH, partition.leader_epoch):
@@ -82,4 +96,8 @@ def _read_partition(partition: Partition, fetch: FetchPartition, left_bytes: int
             run = log.read(fetch_offset, high_watermark, max(limit_bytes, 0), whole_first_batch=is_first)
     except OttlaError as error:
         return PartitionRead(index, error.error_code)
+    except OSError as error:
+        # Opening or reading a closed segment failed: no descriptor left, a disk that cannot read.
+        _log.error("fetch.read_failed", extra=fields(partition=partition.topic_partition, error=str(error)))
+        return PartitionRead(index, ErrorCode.KAFKA_STORAGE_ERROR)
     return PartitionRead(index, 0, high_watermark, log.log_start_offset, None, run)

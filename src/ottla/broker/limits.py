@@ -22,17 +22,26 @@ REQUEST_BYTES_MIN: Final = 8
 # Produce requests of one connection whose answers wait for a flush.  Clients keep 5; load tests a few hundred.
 ANSWERS_PENDING_MAX: Final = 4_096
 
+# A produce with more partitions than this is not waited for together with others, nor is an answer of more bytes:
+# 4,096 of them would take gigabytes.
+PIPELINED_PARTITIONS_MAX: Final = 256
+PIPELINED_ANSWER_BYTES_MAX: Final = 16 * KIB
+
 # One turn of the loop sends at most this much for one connection, then lets the others have theirs.
 SEND_TURN_BYTES: Final = 4 * MIB
 
-# A frame that began must be whole after this long, and a peer must take some byte of its answer within it.
+# Within a frame or an answer a peer must send or take some byte in each such time.
 STALLED_PEER_MS: Final = 30_000
 
 # Fetches that wait, over all connections; beyond it a fetch is answered at once with what there is.
 PARKED_FETCHES_MAX: Final = 100_000
 
+# Partitions named by fetches that wait, over all connections (some 300 bytes each); beyond it the same.
+PARKED_PARTITIONS_MAX: Final = 1_000_000
+
 # How often connections are looked at for idleness and stalls, and parked produces for their time-out.
 SWEEP_INTERVAL_MS: Final = 500
+SHRINK_AFTER_SWEEPS: Final = 2
 
 # A stopping broker waits this long for answers under way.
 DRAIN_MS: Final = 5_000

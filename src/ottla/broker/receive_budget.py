@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 
 class ReceiveBudget:
     """A count of bytes.  Who finds no room is called back, in order, when some is given back.
 
-    A peer that holds room and sends nothing is closed by the sweep for stalled peers, so waiting ends.
+    A peer that holds room and sends nothing is closed by the sweep for stalled peers, so waiting ends.  Holders that
+    all wait for each other would not: the one that would be the last to wait gets its bytes, beyond the limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._taken_bytes = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+        # Who waits, in order, and the bytes that it holds meanwhile.
+        self._waiting: dict[Callable[[], None], int] = {}
+        self._held_by_waiting_bytes = 0
 
     @property
     def taken_bytes(self) -> int:
@@ -26,20 +28,30 @@ class ReceiveBudget:
         """Whether somebody waits for room: who holds some without need gives it back."""
         return bool(self._waiting)
 
-    def take(self, size_bytes: int, when_room: Callable[[], None]) -> bool:
-        """Take `size_bytes`; without room, False, and `when_room` is called once later to try again."""
+    def take(self, size_bytes: int, when_room: Callable[[], None], *, held_bytes: int = 0) -> bool:
+        """Take `size_bytes`; without room, False, and `when_room` is called once later to try again.
+
+        `held_bytes` is what the caller has already and keeps while it waits.
+        """
         assert size_bytes >= 0
-        # The first to ask is always served, however large: a limit below one request would stop the broker.
-        if self._taken_bytes and self._taken_bytes + size_bytes > self._limit_bytes:
-            self._waiting.append(when_room)
+        # With nobody else who will give some back the request is served, however large: else nothing would go on.
+        others_bytes = self._taken_bytes - self._held_by_waiting_bytes - held_bytes
+        if others_bytes > 0 and self._taken_bytes + size_bytes > self._limit_bytes:
+            self._waiting[when_room] = held_bytes
+            self._held_by_waiting_bytes += held_bytes
             return False
         self._taken_bytes += size_bytes
         return True
+
+    def forget(self, when_room: Callable[[], None]) -> None:
+        """Whoever waited under this name waits no more."""
+        self._held_by_waiting_bytes -= self._waiting.pop(when_room, 0)
 
     def give_back(self, size_bytes: int) -> None:
         self._taken_bytes -= size_bytes
         assert self._taken_bytes >= 0
         if size_bytes and self._waiting:
-            waiting, self._waiting = self._waiting, deque()
+            waiting, self._waiting = self._waiting, {}
+            self._held_by_waiting_bytes = 0
             for when_room in waiting:
                 when_room()

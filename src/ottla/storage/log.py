@@ -358,6 +358,11 @@ class Log:
         return self.stable_end if limit_offset is None else limit_offset
 
     @property
+    def active_base_offset(self) -> int:
+        """Where the segment begins that takes the batches; those below lie in closed segments."""
+        return self._active.base_offset
+
+    @property
     def size_bytes(self) -> int:
         """All segments' `.log` files."""
         return sum(segment.size_bytes for segment in self.segments)

@@ -23,6 +23,7 @@ class ServedLog:
         self.log_end_offset = 0
         self.stable_end = 0
         self.leader_epoch = 0
+        self.active_base_offset = 0
         self.on_stable: Callable[[ServedLog], None] | None = None
         self.failure: StorageError | None = None
         self.batches: list[tuple[int, bytes]] = []

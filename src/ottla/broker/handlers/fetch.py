@@ -16,7 +16,8 @@ from typing import Final
 
 from ottla.broker.connection import Answer, Connection, Piece
 from ottla.broker.deadlines import Deadlines
-from ottla.broker.fetch_read import FetchRead, PartitionRead, read_partitions
+from ottla.broker.fetch_read import FetchRead, PartitionRead, ends_in_older_segment, read_partitions
+from ottla.broker.limits import PARKED_PARTITIONS_MAX
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
@@ -27,6 +28,7 @@ from ottla.runtime.disk import FileRun
 _CONSUMER: Final = -1
 _READ_COMMITTED: Final = 1
 _FULL_SESSION_EPOCHS: Final = frozenset({-1, 0})
+_NOTHING_ASKED: Final = FetchRequest(_CONSUMER, 0, 0, 0, 0, 0, -1, [], [], b"")
 
 
 class WaitingFetch:
@@ -35,7 +37,13 @@ class WaitingFetch:
     __slots__ = ("_answer", "_correlation_id", "_handler", "_partitions", "_request", "_version", "is_over")
 
     def __init__(
-        self, handler: FetchHandler, request: FetchRequest, version: int, correlation_id: int, answer: Answer
+        self,
+        handler: FetchHandler,
+        request: FetchRequest,
+        partitions: list[Partition],
+        version: int,
+        correlation_id: int,
+        answer: Answer,
     ) -> None:
         self._handler = handler
         self._request = request
@@ -43,15 +51,16 @@ class WaitingFetch:
         self._correlation_id = correlation_id
         self._answer = answer
         self.is_over = False
-        self._partitions: list[Partition] = handler.partitions_of(request)
-        for partition in self._partitions:
+        self._partitions = partitions
+        handler.parked_partitions_count += len(partitions)
+        for partition in partitions:
             partition.park_fetch(self)
         answer.connection.on_close = self.cancel
 
     def on_readable(self) -> None:
         """A partition's high watermark moved, or the partition is going away."""
         read = self._handler.read(self._request)
-        if read.is_due or read.readable_bytes >= self._request.min_bytes:
+        if self._handler.is_enough(self._request, read):
             self._finish(read)
 
     def on_expired(self) -> None:
@@ -61,14 +70,18 @@ class WaitingFetch:
         self.is_over = True
         for partition in self._partitions:
             partition.forget_fetch(self)
+        self._handler.parked_partitions_count -= len(self._partitions)
+        # Its deadline keeps this object until its time comes; what is large goes now.
+        self._partitions = []
+        self._request = _NOTHING_ASKED
 
     def _finish(self, read: FetchRead) -> None:
+        request = self._request
         self.cancel()
         connection = self._answer.connection
         connection.on_close = None
         if not connection.is_closed:
-            pieces = response_pieces(self._request, self._version, self._correlation_id, read)
-            self._answer.complete(pieces)
+            self._answer.complete(response_pieces(request, self._version, self._correlation_id, read))
             self._handler.ready.add(connection)
 
 
@@ -82,13 +95,14 @@ class FetchHandler:
         self.ready = ready
         self._deadlines = deadlines
         self._size_bytes_max = size_bytes_max
+        self.parked_partitions_count = 0
 
     def handle(
         self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
     ) -> None:
         """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed."""
         request = read_fetch(view, position, end, version)
-        if request.session_id != 0 and request.session_epoch not in _FULL_SESSION_EPOCHS:
+        if request.session_epoch not in _FULL_SESSION_EPOCHS:
             unknown = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             writer: FetchResponseWriter[FileRun] = FetchResponseWriter(
                 correlation_id, version, topics_count=0, error_code=unknown
@@ -99,8 +113,10 @@ class FetchHandler:
             read = _refusal(request)
         else:
             read = self.read(request)
-            if self._must_wait(request, read):
-                waiting = WaitingFetch(self, request, version, correlation_id, connection.park(exclusive=True))
+            if self._may_wait(request) and not self.is_enough(request, read):
+                partitions = self._partitions_of(request)
+                answer = connection.park(exclusive=True)
+                waiting = WaitingFetch(self, request, partitions, version, correlation_id, answer)
                 self._deadlines.add(waiting, request.max_wait_ms)
                 return
         connection.answer_pieces(response_pieces(request, version, correlation_id, read))
@@ -108,17 +124,22 @@ class FetchHandler:
     def read(self, request: FetchRequest) -> FetchRead:
         return read_partitions(self._table, request, self._size_bytes_max)
 
-    def partitions_of(self, request: FetchRequest) -> list[Partition]:
+    def is_enough(self, request: FetchRequest, read: FetchRead) -> bool:
+        """Whether the answer need not wait: it is large enough, or would not become larger by waiting."""
+        # Nobody gets more than what may be sent at once, however much he asks to wait for.
+        enough_bytes = min(request.min_bytes, request.max_bytes, self._size_bytes_max)
+        return read.is_due or read.readable_bytes >= enough_bytes or ends_in_older_segment(self._table, request)
+
+    def _partitions_of(self, request: FetchRequest) -> list[Partition]:
         found = (self._table.get(name_bytes, fetch[0]) for name_bytes, wanted in request.topics for fetch in wanted)
         return [partition for partition in found if partition is not None]
 
-    def _must_wait(self, request: FetchRequest, read: FetchRead) -> bool:
+    def _may_wait(self, request: FetchRequest) -> bool:
         return (
-            not read.is_due
-            and request.max_wait_ms > 0
-            and read.readable_bytes < request.min_bytes
+            request.max_wait_ms > 0
             and bool(request.topics)
             and self._deadlines.has_room
+            and self.parked_partitions_count < PARKED_PARTITIONS_MAX
         )
 
 

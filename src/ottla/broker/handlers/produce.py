@@ -12,16 +12,19 @@ Not done: transactional batches (INVALID_TXN_STATE).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.batch_rules import batch_error
 from ottla.broker.connection import Answer, Connection
+from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
+from ottla.observe.events import fields
 from ottla.protocol.produce import read_produce, write_produce_response
 from ottla.records.checksum import crc32c
 from ottla.records.header import (
@@ -36,6 +39,8 @@ from ottla.records.header import (
     TIMESTAMP_TYPE_BIT,
 )
 from ottla.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
 
 # index, error code, base offset, log append time, log start offset, error message
 PartitionResult = tuple[int, int, int, int, int, str | None]
@@ -63,15 +68,23 @@ class WaitingProduce:
 
     __slots__ = ("_answer", "_correlation_id", "_deadline_ms", "_ready", "_slots", "_topics", "_version", "_waits_for")
 
-    def __init__(self, ready: ReadyConnections, correlation_id: int, version: int, deadline_ms: int) -> None:
+    def __init__(
+        self,
+        ready: ReadyConnections,
+        correlation_id: int,
+        version: int,
+        deadline_ms: int,
+        topics: list[TopicResult],
+    ) -> None:
         self._ready = ready
         self._correlation_id = correlation_id
         self._version = version
         self._deadline_ms = deadline_ms
         self._answer: Answer | None = None
-        self._topics: list[TopicResult] = []
-        # (topic, partition) places in `_topics`, by slot.
-        self._slots: list[tuple[int, int]] = []
+        # The results of all partitions, which the handler still fills.
+        self._topics = topics
+        # (topic, partition) places in `_topics`, by slot; None where the outcome is known.
+        self._slots: list[tuple[int, int] | None] = []
         self._waits_for = 0
 
     def add_slot(self, topic_place: int, partition_place: int) -> int:
@@ -80,9 +93,13 @@ class WaitingProduce:
         self._waits_for += 1
         return len(self._slots) - 1
 
-    def park(self, answer: Answer, topics: list[TopicResult]) -> None:
+    @property
+    def waits(self) -> bool:
+        """False when all its batches came to an end before it was parked: the disk failed under the last one."""
+        return self._waits_for > 0
+
+    def park(self, answer: Answer) -> None:
         self._answer = answer
-        self._topics = topics
 
     def is_late(self, now_ms: int) -> bool:
         return self._waits_for > 0 and now_ms >= self._deadline_ms
@@ -93,22 +110,27 @@ class WaitingProduce:
         self._waits_for -= 1
         if self._waits_for == 0:
             self._complete()
+        else:
+            self._slots[slot] = None
 
     def on_failed(self, slot: int, error_code: int) -> None:
         if self._waits_for == 0:
             return
-        topic_place, partition_place = self._slots[slot]
-        results = self._topics[topic_place][1]
-        results[partition_place] = (results[partition_place][0], error_code, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
+        self._set_error(slot, error_code)
         self.on_stable(slot)
 
     def on_late(self) -> None:
-        """Answer now; what becomes stable later finds nobody waiting."""
-        for topic_place, partition_place in self._slots:
-            results = self._topics[topic_place][1]
-            results[partition_place] = (results[partition_place][0], _TIMED_OUT, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
+        """Answer now, with the error for those that still wait; what becomes stable later finds nobody waiting."""
+        for slot in range(len(self._slots)):
+            self._set_error(slot, _TIMED_OUT)
         self._waits_for = 0
         self._complete()
+
+    def _set_error(self, slot: int, error_code: int) -> None:
+        place = self._slots[slot]
+        if place is not None:
+            results = self._topics[place[0]][1]
+            results[place[1]] = (results[place[1]][0], error_code, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
 
     def _complete(self) -> None:
         answer, self._answer = self._answer, None
@@ -159,23 +181,31 @@ class ProduceHandler:
                     failure = error
                     results.append((index, error, _NO_OFFSET, _NO_TIME, _NO_OFFSET, message))
                     continue
-                log = partition.log
-                append_time_ms = now_ms if log.config.message_timestamp_type == _LOG_APPEND_TIME else _NO_TIME
-                results.append((index, _NONE, base_offset, append_time_ms, log.log_start_offset, None))
+                served = partition.log
+                append_time_ms = now_ms if served.config.message_timestamp_type == _LOG_APPEND_TIME else _NO_TIME
+                results.append((index, _NONE, base_offset, append_time_ms, served.log_start_offset, None))
                 if acks and required_end > partition.high_watermark:
                     if waiting is None:
                         deadline_ms = now_ms + max(request.timeout_ms, 0)
-                        waiting = WaitingProduce(self._ready, correlation_id, version, deadline_ms)
+                        waiting = WaitingProduce(self._ready, correlation_id, version, deadline_ms, topics)
                     partition.park_produce(required_end, waiting, waiting.add_slot(len(topics) - 1, len(results) - 1))
         self._poke_flusher()
         if not acks:
             if failure:
                 # The only way to tell a client that wants no answers.
-                connection.close(f"a produce with acks=0 failed: {ErrorCode(failure).name}")
-        elif waiting is None:
+                reason = f"a produce with acks=0 failed: {ErrorCode(failure).name}"
+                log.warning("produce.failed", extra=fields(peer=connection.peer_name, reason=reason))
+                connection.close(reason)
+        elif waiting is None or not waiting.waits:
             connection.answer_now(write_produce_response(correlation_id, version, topics))
         else:
-            waiting.park(connection.park(exclusive=False), topics)
+            waiting.park(connection.park(exclusive=_is_large(topics)))
+
+
+def _is_large(topics: list[TopicResult]) -> bool:
+    """Whether the answer is too large for thousands of such requests to wait at once."""
+    count = len(topics[0][1]) if len(topics) == 1 else sum(len(results) for _, results in topics)
+    return count > PIPELINED_PARTITIONS_MAX
 
 
 def _append(
@@ -186,13 +216,13 @@ def _append(
         return _INVALID_ACKS, None, _NO_OFFSET, _NO_OFFSET
     if stop - start < BATCH_OVERHEAD_BYTES:
         return _INVALID_RECORD, _ONE_BATCH, _NO_OFFSET, _NO_OFFSET
-    log = partition.log
+    served = partition.log
     batch = view[start:stop]
     header = HEADER.unpack_from(batch)
     error = batch_error(batch, header, version)
     if error:
         return error, _ONE_BATCH if error == _INVALID_RECORD else None, _NO_OFFSET, _NO_OFFSET
-    config = log.config
+    config = served.config
     if stop - start > config.max_message_bytes:
         return _TOO_LARGE, None, _NO_OFFSET, _NO_OFFSET
     if config.message_timestamp_type == _LOG_APPEND_TIME:
@@ -206,7 +236,7 @@ def _append(
         # This broker is the only in-sync replica.
         return _NOT_ENOUGH_REPLICAS, None, _NO_OFFSET, _NO_OFFSET
     try:
-        base_offset = log.append(batch, header, now_ms)
+        base_offset = served.append(batch, header, now_ms)
     except OttlaError as refused:
         return refused.error_code, None, _NO_OFFSET, _NO_OFFSET
     return _NONE, None, base_offset, base_offset + header[6] + 1

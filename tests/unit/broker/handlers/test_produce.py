@@ -9,6 +9,7 @@ import pytest
 
 from ottla.broker.connection import Connection
 from ottla.broker.handlers.produce import ProduceHandler
+from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
@@ -26,7 +27,7 @@ from ottla.protocol.schemas.produce import (
 )
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
-from ottla.storage.errors import DiskFull
+from ottla.storage.errors import DirectoryOffline, DiskFull
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.served_log import ServedLog
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
@@ -279,3 +280,70 @@ def test_flush_for_a_client_that_went_away_is_harmless(served: Served) -> None:
     assert served.connection.is_closed
     log.become_stable()
     served.loop.turn()
+
+
+def test_late_produce_is_told_which_of_its_batches_are_stable(served: Served) -> None:
+    stable, late = served.add("a", 0), served.add("b", 0)
+    served.send(("a", 0, batch()), ("b", 0, batch()), timeout_ms=1_000)
+    stable.become_stable()
+    assert served.answers() == []
+    for key in (("a", 0), ("b", 0)):
+        partition = served.table.find(*key)
+        assert partition is not None
+        partition.expire_late(NOW_MS + 1_000)
+    served.handler._ready.send_all()
+    assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.REQUEST_TIMED_OUT, -1)]
+    late.become_stable()
+    assert served.answers() == []
+
+
+def test_produce_is_answered_when_the_directory_fails_under_its_second_batch(served: Served) -> None:
+    first = served.add("a", 0)
+    second = served.add("b", 0)
+
+    def fail(*_: object) -> int:
+        # As `Log.append` does when it cannot undo a write: everything that waits is answered, then it raises.
+        for key in (("a", 0), ("b", 0)):
+            partition = served.table.find(*key)
+            assert partition is not None
+            partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
+        raise DirectoryOffline("the log directory is offline")
+
+    second.append = fail  # type: ignore[method-assign, assignment]  # the failing disk
+    served.send(("a", 0, batch()), ("b", 0, batch()))
+    assert served.codes() == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * 2
+    first.become_stable()
+    assert served.answers() == []
+
+
+def test_duplicate_waits_until_the_batch_that_it_repeats_is_stable(served: Served) -> None:
+    log = served.add("a", 0)
+    served.send(("a", 0, batch()))
+    served.send(("a", 0, batch()))
+    # As a log answers the repetition of its first batch.
+    log.append = lambda *_: 0  # type: ignore[method-assign]  # the log's answer
+    served.send(("a", 0, batch()))
+    assert served.answers() == []
+    log.become_stable(1)
+    assert served.codes() == [(ErrorCode.NONE, 0)], "answers keep their order"
+    log.become_stable(2)
+    assert served.codes() == [(ErrorCode.NONE, 1), (ErrorCode.NONE, 0)]
+
+
+def test_nothing_starts_behind_a_produce_with_very_many_partitions(served: Served) -> None:
+    log = served.add("a", 0)
+    unknown = [("unknown", index, b"") for index in range(PIPELINED_PARTITIONS_MAX)]
+    served.send(("a", 0, batch()), *unknown)
+    served.send(("a", 0, batch()))
+    assert log.log_end_offset == 1
+    log.become_stable()
+    served.loop.turn()
+    assert log.log_end_offset == 2
+
+
+def test_failed_produce_without_answers_leaves_a_line_in_the_log(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.send(("unknown", 0, batch()), acks=0)
+    assert served.connection.is_closed
+    assert [record.message for record in caplog.records] == ["produce.failed"]

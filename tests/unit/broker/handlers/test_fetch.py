@@ -1,0 +1,394 @@
+"""Fetch: what is answered at once, what waits and what ends the waiting."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.broker.connection import Connection
+from ottla.broker.deadlines import Deadlines
+from ottla.broker.handlers import fetch
+from ottla.broker.handlers.fetch import FetchHandler
+from ottla.broker.partition import Partition
+from ottla.broker.partition_table import PartitionTable
+from ottla.broker.ready_connections import ReadyConnections
+from ottla.broker.receive_budget import ReceiveBudget
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
+from ottla.protocol.frame import read_request_header, read_response_header, request_frame
+from ottla.protocol.messages import decode_response, encode_request
+from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.records.builder import BatchBuilder
+from ottla.records.header import HEADER
+from ottla.runtime.posix_disk import PosixDisk
+from tests.unit.broker.served_log import ServedLog
+from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
+
+VERSION = 11
+SIZE_BYTES_MAX = 100_000
+
+
+class FilledLog(ServedLog):
+    """Its runs lie in a file that is really there, so answers reach the client whole."""
+
+    def __init__(self, name: str, index: int, path: str) -> None:
+        super().__init__(name, index)
+        if not os.path.exists(path):
+            with open(path, "wb") as file:
+                file.write(bytes(1 << 20))
+        self._file = PosixDisk().open(path, read_only=True)
+
+    def add(self, *, is_stable: bool = True) -> int:
+        """Append one batch; returns its size."""
+        builder = BatchBuilder()
+        builder.append(1, None, b"v" * 100)
+        batch = builder.build()
+        self.append(memoryview(batch), HEADER.unpack_from(batch), 0)
+        if is_stable:
+            self.become_stable()
+        return len(batch)
+
+
+class Served:
+    """A fetch handler over logs of the test, and clients' ends of connections to it."""
+
+    def __init__(self, directory: str) -> None:
+        self.loop = TurnedLoop()
+        self.table = PartitionTable()
+        self.directory = directory
+        self.ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that it uses
+        self.deadlines = Deadlines(self.loop)  # type: ignore[arg-type]  # as above
+        self.handler = FetchHandler(self.table, self.ready, self.deadlines, SIZE_BYTES_MAX)
+        self.client, self.connection = self.connect()
+
+    def connect(self) -> tuple[socket.socket, Connection]:
+        client, server = connected_pair()
+        connection = Connection(
+            server,
+            self.loop,  # type: ignore[arg-type]  # as above
+            self,
+            ReceiveBudget(1 << 24),
+            1 << 24,
+            lambda _: None,
+        )
+        return client, connection
+
+    def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+        header = read_request_header(view, position, end)
+        self.handler.handle(
+            connection, view, header.body_position, end, header.api_version, header.correlation_id
+        )  # fmt: skip
+
+    def add(self, name: str, index: int = 0) -> FilledLog:
+        log = FilledLog(name, index, f"{self.directory}/run")
+        self.table.add(Partition(log, 3))  # type: ignore[arg-type]  # what a partition uses of a log
+        return log
+
+    def partition(self, name: str, index: int = 0) -> Partition:
+        found = self.table.find(name, index)
+        assert found is not None
+        return found
+
+    def ask(self, *wanted: FetchPartition, **options: int) -> None:
+        fields = {"max_wait_ms": 1_000, "min_bytes": 1, "max_bytes": 1_000_000, **options}
+        request = FetchRequest(topics=[FetchTopic("t", list(wanted))] if wanted else [], **fields)  # type: ignore[arg-type]
+        self.client.send(
+            request_frame(ApiKey.FETCH, VERSION, 5, "test", encode_request(ApiKey.FETCH, VERSION, request))
+        )
+        self.loop.turn()
+
+    def answer(self) -> FetchResponse | None:
+        """The next answer, None while there is none."""
+        self.loop.turn()
+        data = b""
+        while True:
+            try:
+                part = self.client.recv(1 << 20)
+            except BlockingIOError:
+                break
+            if not part:
+                break
+            data += part
+            self.loop.turn()
+        if not data:
+            return None
+        _, position = read_response_header(ApiKey.FETCH, VERSION, data, 4, len(data))
+        response = decode_response(ApiKey.FETCH, VERSION, data[position:])
+        assert isinstance(response, FetchResponse)
+        return response
+
+    def partitions(self) -> list[PartitionData]:
+        response = self.answer()
+        assert response is not None, "no answer"
+        return [partition for topic in response.responses for partition in topic.partitions]
+
+    def sizes(self) -> list[int]:
+        return [len(partition.records or b"") for partition in self.partitions()]
+
+
+@pytest.fixture
+def served(tmp_path: object) -> Iterator[Served]:
+    made = Served(str(tmp_path))
+    yield made
+    made.connection.close("the test ended")
+    made.client.close()
+
+
+def at(offset: int, index: int = 0, *, limit: int = 1_000_000, **options: int) -> FetchPartition:
+    return FetchPartition(index, fetch_offset=offset, partition_max_bytes=limit, **options)
+
+
+def test_fetch_is_answered_at_once_when_there_are_records(served: Served) -> None:
+    size = served.add("t").add()
+    served.ask(at(0))
+    assert served.sizes() == [size]
+
+
+@pytest.mark.parametrize("options", [{"min_bytes": 0}, {"max_wait_ms": 0}, {"max_wait_ms": -1}])
+def test_fetch_that_may_not_wait_is_answered_empty(served: Served, options: dict[str, int]) -> None:
+    served.add("t")
+    served.ask(at(0), **options)
+    assert served.sizes() == [0]
+
+
+def test_fetch_of_nothing_is_answered_at_once(served: Served) -> None:
+    served.ask()
+    assert served.partitions() == []
+
+
+def test_fetch_waits_for_the_high_watermark_not_for_the_append(served: Served) -> None:
+    log = served.add("t")
+    served.ask(at(0))
+    size = log.add(is_stable=False)
+    assert served.answer() is None
+    log.become_stable()
+    assert served.sizes() == [size]
+    assert not served.partition("t")._waiting_fetches
+
+
+def test_fetch_is_answered_empty_at_its_deadline_and_not_again_by_later_records(served: Served) -> None:
+    log = served.add("t")
+    served.ask(at(0), max_wait_ms=300)
+    served.loop.advance(0.2)
+    assert served.answer() is None
+    served.loop.advance(0.11)
+    assert served.sizes() == [0]
+    log.add()
+    assert served.answer() is None
+
+
+def test_fetch_gets_at_its_deadline_what_there_is_though_less_than_it_asked_for(served: Served) -> None:
+    log = served.add("t")
+    served.ask(at(0), min_bytes=10_000, max_wait_ms=300)
+    size = log.add()
+    assert served.answer() is None
+    served.loop.advance(0.31)
+    assert served.sizes() == [size]
+
+
+def test_fetch_waits_until_its_partitions_together_have_enough(served: Served) -> None:
+    first, second = served.add("t", 0), served.add("t", 1)
+    size = first.add()
+    served.ask(at(0, 0), at(0, 1), min_bytes=2 * size)
+    assert served.answer() is None
+    second.add()
+    assert served.sizes() == [size, size]
+
+
+@pytest.mark.parametrize("options", [{"max_bytes": 150}, {"max_bytes": 0}])
+def test_fetch_does_not_wait_for_more_bytes_than_its_answer_may_have(served: Served, options: dict[str, int]) -> None:
+    size = served.add("t").add()
+    served.ask(at(0), min_bytes=1_000_000, **options)
+    assert served.sizes() == [min(size, max(150, size))]
+
+
+def test_fetch_does_not_wait_for_more_bytes_than_the_broker_sends_at_once(served: Served) -> None:
+    log = served.add("t")
+    for _ in range(SIZE_BYTES_MAX // 100):
+        log.add()
+    served.ask(at(0), min_bytes=10 * SIZE_BYTES_MAX, max_bytes=2**31 - 1)
+    assert served.sizes() == [SIZE_BYTES_MAX]
+
+
+def test_fetch_does_not_wait_when_more_records_stand_in_a_later_segment(served: Served) -> None:
+    log = served.add("t")
+    size = log.add()
+    log.add()
+    log.active_base_offset = 1
+    served.ask(at(0, limit=size), min_bytes=10 * size)
+    assert served.sizes() == [size]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (at(2), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (at(-1), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (at(2**63 - 1), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (at(0, 7), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (at(0, -7), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (at(0, current_leader_epoch=2), ErrorCode.FENCED_LEADER_EPOCH),
+        (at(0, current_leader_epoch=4), ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_error_is_told_at_once_beside_a_partition_that_would_wait(
+    served: Served, wanted: FetchPartition, code: ErrorCode
+) -> None:
+    served.add("t").add()
+    served.add("t", 1)
+    served.ask(wanted, at(0, 1), min_bytes=1_000)
+    assert [partition.error_code for partition in served.partitions()] == [code, 0]
+
+
+def test_fetch_between_high_watermark_and_log_end_waits_instead_of_failing(served: Served) -> None:
+    log = served.add("t")
+    log.add(is_stable=False)
+    served.ask(at(1))
+    assert served.answer() is None
+    log.become_stable()
+    log.add()
+    assert [partition.error_code for partition in served.partitions()] == [0]
+
+
+def test_fetch_is_told_when_the_topic_is_deleted_while_it_waits(served: Served) -> None:
+    served.add("t")
+    served.ask(at(0), max_wait_ms=2**31 - 1)
+    partition = served.table.remove(TopicPartition("t", 0))
+    assert partition is not None
+    partition.fail_waiting(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert [found.error_code for found in served.partitions()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_fetch_is_told_when_a_file_cannot_be_opened(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = served.add("t")
+    log.add()
+
+    def read(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(log, "read", read)
+    served.ask(at(0))
+    assert [found.error_code for found in served.partitions()] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    monkeypatch.undo()
+    served.ask(at(0))
+    assert [found.error_code for found in served.partitions()] == [0]
+
+
+def test_failing_file_keeps_no_other_fetch_from_its_records(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = served.add("t")
+    served.ask(at(0))
+    failing, other = served.partition("t"), served.client
+    served.client, connection = served.connect()
+    served.ask(at(0))
+    calls = []
+    read = log.read
+
+    def fail_first(*arguments: object, **options: object) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError(5, "Input/output error")
+        return read(*arguments, **options)  # type: ignore[arg-type]  # passed on
+
+    monkeypatch.setattr(log, "read", fail_first)
+    log.add()
+    assert [found.error_code for found in served.partitions()] == [0]
+    connection.close("done")
+    served.client.close()
+    served.client = other
+    assert [found.error_code for found in served.partitions()] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert not failing._waiting_fetches
+
+
+def test_waiting_fetch_leaves_nothing_behind_when_its_client_goes_away(served: Served) -> None:
+    log = served.add("t")
+    served.ask(*[at(0)] * 1_000, max_wait_ms=2**31 - 1)
+    assert served.handler.parked_partitions_count == 1_000
+    served.client.close()
+    served.loop.turn()
+    assert served.connection.is_closed
+    assert not served.partition("t")._waiting_fetches
+    assert served.handler.parked_partitions_count == 0
+    # Only its deadline still knows it, without what it asked for.
+    (_, _, waiting), = served.deadlines._heap  # fmt: skip
+    assert waiting._request.topics == []  # type: ignore[attr-defined]  # a WaitingFetch
+    log.add()
+
+
+def test_fetch_is_answered_at_once_when_too_many_partitions_are_waited_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "PARKED_PARTITIONS_MAX", 10)
+    served.add("t")
+    served.ask(*[at(0)] * 10)
+    assert served.answer() is None
+    first = served.client
+    served.client, connection = served.connect()
+    served.ask(at(0))
+    assert served.sizes() == [0]
+    connection.close("done")
+    served.client.close()
+    served.client = first
+
+
+def test_all_waiting_fetches_are_answered_when_the_broker_stops(served: Served) -> None:
+    served.add("t")
+    served.ask(at(0), max_wait_ms=2**31 - 1)
+    served.connection.drain()
+    assert not served.connection.is_closed
+    served.deadlines.expire_all()
+    assert served.sizes() == [0]
+    assert served.connection.is_closed
+
+
+@pytest.mark.parametrize(
+    ("session_id", "session_epoch", "code"),
+    [
+        (0, -1, ErrorCode.NONE),
+        (0, 0, ErrorCode.NONE),
+        (9, -1, ErrorCode.NONE),
+        (9, 0, ErrorCode.NONE),
+        (9, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+    ],
+)
+def test_fetch_that_continues_a_session_is_refused(
+    served: Served, session_id: int, session_epoch: int, code: ErrorCode
+) -> None:
+    served.add("t").add()
+    served.ask(at(0), session_id=session_id, session_epoch=session_epoch)
+    response = served.answer()
+    assert response is not None
+    assert (response.error_code, response.session_id) == (code, 0)
+    assert bool(response.responses) == (code == ErrorCode.NONE)
+
+
+def test_fetch_in_the_name_of_a_replica_is_refused(served: Served) -> None:
+    served.add("t").add()
+    served.ask(at(0), replica_id=1)
+    assert [found.error_code for found in served.partitions()] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize(("isolation_level", "aborted"), [(0, None), (1, [])])
+def test_readers_of_committed_records_get_a_list_of_aborted_transactions(
+    served: Served, isolation_level: int, aborted: list[object] | None
+) -> None:
+    served.add("t").add()
+    served.ask(at(0), isolation_level=isolation_level)
+    (found,) = served.partitions()
+    assert found.aborted_transactions == aborted
+    assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (1, 1, 0)
+
+
+def test_fetch_behind_a_waiting_one_starts_when_that_is_answered(served: Served) -> None:
+    log = served.add("t")
+    served.ask(at(0))
+    served.ask(at(0))
+    log.add()
+    served.loop.turn()
+    data = served.client.recv(1 << 20)
+    first_bytes = 4 + int.from_bytes(data[:4], "big")
+    assert len(data) == 2 * first_bytes
