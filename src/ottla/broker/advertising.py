@@ -23,4 +23,6 @@ class Advertising:
 
     def address_for(self, local_address: tuple[str, int]) -> tuple[str, int]:
         """Host and port to tell a client that reached `local_address`."""
-        return self._by_port.get(local_address[1], local_address)
+        host, port = local_address
+        # A socket for both families names an IPv4 client's address in IPv6 form (RFC 4291, 2.5.5.2).
+        return self._by_port.get(port, (host.removeprefix("::ffff:"), port))

@@ -112,7 +112,7 @@ class Broker:
             listener = Listener(listening, loop, router, self._connection_limits(), housekeeping.expire_late_produces)
             self._listeners.append(listener)
             listener.start()
-        self._closing.push_async_callback(self._drain)
+        self._closing.push_async_callback(self._drain, flusher, deadlines)
 
     async def _open_tree(self, disk: PosixDisk) -> None:
         """The lock first: two brokers in one directory would each believe in their own tree."""
@@ -167,9 +167,16 @@ class Broker:
         await self._topics.finish_pending_deletions()
         self._topics.serve_known()
 
-    async def _drain(self) -> None:
+    async def _drain(self, flusher: Flusher, deadlines: Deadlines) -> None:
+        """Take no further request; answer what is under way without waiting for more records or a flush's time."""
         for listener in self._listeners:
             listener.stop_accepting()
+            listener.begin_drain()
+        deadlines.expire_all()
+        for partition in self.partitions:
+            if partition.has_waiting_produces:
+                self._directory.mark_due(partition.log)
+        flusher.poke()
         await asyncio.gather(*(listener.drain(DRAIN_MS) for listener in self._listeners))
 
     def _log_config(self, topic_partition: TopicPartition) -> LogConfig:

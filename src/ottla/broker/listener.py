@@ -14,6 +14,7 @@ from ottla.broker.limits import (
     ACCEPTS_PER_TURN,
     LISTEN_BACKLOG,
     RECEIVE_BUDGET_BYTES,
+    SHRINK_AFTER_SWEEPS,
     STALLED_PEER_MS,
     SWEEP_INTERVAL_MS,
 )
@@ -98,10 +99,13 @@ class Listener:
         self._loop.remove_reader(self._listening.fileno())
         self._listening.close()
 
-    async def drain(self, timeout_ms: int) -> None:
-        """Answer what is under way, then close all; what is not answered in time is cut."""
+    def begin_drain(self) -> None:
+        """Start no further request on any connection; each closes when what is under way is answered."""
         for connection in list(self._connections):
             connection.drain()
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Wait for the connections that drain; what is not answered in time is cut."""
         try:
             await asyncio.wait_for(self._all_closed.wait(), timeout_ms / 1000)
         except TimeoutError:
@@ -167,11 +171,15 @@ class Listener:
         stalled_sweeps = STALLED_PEER_MS // SWEEP_INTERVAL_MS
         for connection in list(self._connections):
             connection.quiet_sweeps += 1
+            is_owed = connection.has_unanswered
             if connection.quiet_sweeps > stalled_sweeps and connection.is_stalled:
                 log.info("connection.stalled", extra=fields(peer=connection.peer_name))
                 connection.close("the peer stalled within a request or an answer")
-            elif 0 <= idle_sweeps < connection.quiet_sweeps and not connection.has_unanswered:
+            elif 0 <= idle_sweeps < connection.quiet_sweeps and not is_owed:
                 connection.close("idle for connections.max.idle.ms")
-            elif connection.quiet_sweeps == 2:
+            elif connection.quiet_sweeps >= SHRINK_AFTER_SWEEPS:
                 connection.shrink()
+                if is_owed and not connection.is_stalled:
+                    # It waits for us: its own silence begins when it is answered.
+                    connection.quiet_sweeps = SHRINK_AFTER_SWEEPS
         self._on_sweep()
