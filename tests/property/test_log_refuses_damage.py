@@ -7,7 +7,9 @@ its files alone; damage of anything else - indexes, snapshots, checkpoints, flus
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -19,7 +21,7 @@ from ottla.storage.errors import CorruptLog, StorageError
 from ottla.testing.memory_disk import MemoryDisk
 
 from .log_model import START_MS, BatchShape, LogModel
-from .log_place import DATA, LogPlace, append, partition, producers_in, read_log
+from .log_place import DATA, SMALL_SEGMENTS, LogPlace, append, partition, producers_in, read_log
 from .property_settings import examples, timeout_s
 
 LOG_NUMBER: Final = 0
@@ -260,3 +262,21 @@ def test_missing_segment_file_refuses_the_log(which: int) -> None:
     place = LogPlace(disk)
     assert isinstance(place.directory.failed.get(partition(LOG_NUMBER)), CorruptLog)
     written.check_whole(place, OTHER_NUMBER)
+
+
+@pytest.mark.parametrize("content", [b"", struct.pack(">qi", 1, 0), struct.pack(">qi", 2**62, 1)])
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_retention_does_not_believe_a_time_index_that_the_log_contradicts(content: bytes, is_clean: bool) -> None:
+    written = Written(is_clean=is_clean)
+    for path in written.paths(".timeindex"):
+        file = written.disk.open(path)
+        file.truncate(0)
+        file.write_at(0, content)
+    place = LogPlace(written.disk, replace(SMALL_SEGMENTS, retention_ms=3_600_000))
+    log = place.log(LOG_NUMBER)
+    assert log.delete_old_segments(place.clock.now_ms()) == 0
+    greatest_ms = [segment.greatest_timestamp()[0] for segment in log.segments]
+    heads = [stored.head for stored in written.models[LOG_NUMBER].batches]
+    base_offsets = [segment.base_offset for segment in log.segments] + [log.log_end_offset]
+    for base_offset, end_offset, found_ms in zip(base_offsets, base_offsets[1:], greatest_ms, strict=False):
+        assert found_ms == max(head.max_timestamp_ms for head in heads if base_offset <= head.base_offset < end_offset)
