@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from tests.peers import kcat
 from tests.peers.kafka_jars import KafkaUnavailable, install, kafka_version
 
 
@@ -15,6 +16,11 @@ def main() -> int:
         sys.stderr.write(f"peers: Apache Kafka {kafka_version()} in {install()}\n")
     except KafkaUnavailable as reason:
         sys.stderr.write(f"peers: no Apache Kafka: {reason}\n")
+    try:
+        kcat.install()
+        sys.stderr.write(f"peers: kcat in {kcat.find_kcat()}\n")
+    except kcat.KcatUnavailable as reason:
+        sys.stderr.write(f"peers: no kcat: {reason}\n")
     return 0
 
 

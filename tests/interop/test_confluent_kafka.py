@@ -1,0 +1,48 @@
+"""confluent-kafka 2 (librdkafka): idempotence, every kind of acks, administration."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the names are there, its stubs forget them
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from ottla.testing.broker import RunningBroker
+from tests.interop.confluent_client import consume, produce
+from tests.interop.expected_records import CODECS, records_to_send
+from tests.interop.stored_batches import assert_stored_with, librdkafka_codec, stored_batches
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_confluent_kafka_sends_idempotently(broker: RunningBroker, topic: str, now_ms: int, codec: str) -> None:
+    sent = records_to_send(3, now_ms)
+    assert produce(broker.bootstrap, topic, sent, codec, **{"enable.idempotence": True}) == list(range(len(sent)))
+    assert consume(broker.bootstrap, topic, len(sent)) == sent
+    assert_stored_with(broker.data_dir, topic, librdkafka_codec(codec))
+    assert all(header.producer_id >= 0 for header in stored_batches(broker.data_dir, topic))
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_confluent_kafka_sends_with_every_kind_of_acks(bootstrap: str, topic: str, now_ms: int, acks: str) -> None:
+    sent = records_to_send(4, now_ms, with_large=False)
+    produce(bootstrap, topic, sent, "none", acks=acks)
+    assert consume(bootstrap, topic, len(sent)) == sent
+
+
+def test_confluent_kafka_administers_topics(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic("confluent-admin", 3, 1, config={"retention.ms": "1234567"})
+    for future in admin.create_topics([new]).values():
+        future.result(10)
+    assert len(admin.list_topics(timeout=10).topics["confluent-admin"].partitions) == 3
+    resource = ConfigResource(ResourceType.TOPIC, "confluent-admin")
+    (described,) = admin.describe_configs([resource]).values()
+    assert described.result(10)["retention.ms"].value == "1234567"
+    for future in admin.delete_topics(["confluent-admin"]).values():
+        future.result(10)
+    assert "confluent-admin" not in admin.list_topics(timeout=10).topics
