@@ -30,7 +30,8 @@ def test_confluent_kafka_sends_idempotently(broker: RunningBroker, topic: str, n
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_confluent_kafka_sends_with_every_kind_of_acks(bootstrap: str, topic: str, now_ms: int, acks: str) -> None:
     sent = records_to_send(4, now_ms, with_large=False)
-    produce(bootstrap, topic, sent, "none", acks=acks)
+    offsets = produce(bootstrap, topic, sent, "none", acks=acks)
+    assert offsets == ([] if acks == "0" else list(range(len(sent))))
     assert consume(bootstrap, topic, len(sent)) == sent
 
 

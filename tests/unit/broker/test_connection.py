@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -176,16 +177,14 @@ def test_connection_stops_reading_when_the_peer_does_not_take_its_answers(peer: 
     answer = b"z" * 200_000
     peer.router.script = lambda connection, frame: connection.answer_now(answer)
     sent = 0
-    try:
-        while sent < 50_000_000:
+    with contextlib.suppress(BlockingIOError):
+        while sent < 5_000_000:
             sent += peer.client.send(frame(OTHER, b"q" * 1_000) * 10)
             peer.loop.turn()
-    except BlockingIOError:
-        pass
-    assert sent < 50_000_000, "requests were read although no answer was taken"
+    assert sent < 5_000_000, "requests were read although no answer was taken"
+    # What is kept for the peer is the answers of one turn.
     served = len(peer.router.frames)
-    # What is kept for the peer is one buffer of requests and the answers of one turn.
-    assert served * len(answer) < 80_000_000
+    assert served == 10
     assert peer.received()[: len(answer)] == answer
     assert len(peer.router.frames) > served
 

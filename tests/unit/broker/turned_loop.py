@@ -88,13 +88,25 @@ class TurnedLoop:
         raise AssertionError("the loop never comes to rest")
 
 
+class LoopbackEnd(socket.socket):
+    """An end of a local socket pair that has an address, as an end of a TCP connection has.
+
+    What one end of such a pair sends, the other has when `send` returns.  Loopback TCP delivers a moment later, so that
+    a loop which looks once may find nothing.
+    """
+
+    address = ("127.0.0.1", 9092)
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.address
+
+    def getpeername(self) -> tuple[str, int]:
+        return self.address
+
+
 def connected_pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends of a TCP connection on loopback, both non-blocking: (client, server)."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        client = socket.create_connection(listening.getsockname())
-        server, _ = listening.accept()
-    for end in (client, server):
-        end.setblocking(False)
-        # As the listener does: else a small answer waits up to 40 ms for the acknowledgement of the one before it.
-        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    """Two ends of a connection, both non-blocking: (client, server)."""
+    client, server = (LoopbackEnd(fileno=end.detach()) for end in socket.socketpair())
+    client.setblocking(False)
+    server.setblocking(False)
     return client, server
