@@ -28,6 +28,8 @@ from ottla.runtime.clock import SystemClock
 from ottla.testing.broker import RunningBroker
 
 CAUGHT_UP_WITHIN_S: Final = 30.0
+# In the error's one line; the table has them all.
+PROBLEMS_TOLD: Final = 5
 
 Picture: TypeAlias = Callable[[Progress, int, float], RenderableType]
 PlainLine: TypeAlias = Callable[[Progress, int], str]
@@ -35,8 +37,6 @@ PlainLine: TypeAlias = Callable[[Progress, int], str]
 
 class CountsDiffer(OttlaError):
     """Produced, stored and loaded are not the same; the message names where."""
-
-    hint = "run it again with --keep DIR, and compare the broker's data and the lake there"
 
 
 class Play:
@@ -163,7 +163,13 @@ class Play:
         if loaded.malformed_count != self._progress.watched.malformed_count:
             problems.append(malformed_line(self._progress))
         if problems:
-            raise CountsDiffer("the counts differ: " + "; ".join(problems))
+            more = len(problems) - PROBLEMS_TOLD
+            rest = f"; and {more} more" if more > 0 else ""
+            place = self._workplace
+            kept = (
+                f"compare {place.data_dir} and {place.lake}" if place.is_kept else "--keep DIR keeps the data of a run"
+            )
+            raise CountsDiffer("the counts differ: " + "; ".join(problems[:PROBLEMS_TOLD]) + rest, hint=kept)
         self._screen.say(f"\nAll {total:,} events are in all three places, each once.")
 
 

@@ -1,11 +1,8 @@
-"""The end of the demo: the audit as a table for each topic and hour, what was measured, and where to look next."""
+"""The end of the demo: the audit as a table for each topic and hour, and what was measured."""
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -58,7 +55,7 @@ def measured_lines(progress: Progress, total_s: float, log_bytes: int) -> Iterat
     yield f"produced   {_rate(count, progress.producing_ms)} acknowledged, by {len(progress.produced)} processes"
     yield f"online     all {watched.events_count:,} seen {progress.caught_up_ms} ms after the last acknowledgement"
     yield f"stored     {log_bytes / 1e6:,.1f} MB of compressed batches, read back by kafka-python at {read_rate}"
-    yield f"loaded     {_rate(loaded.rows_count, loaded.took_ms)} by Spark {loaded.spark_version}"
+    yield f"loaded     {_rate(loaded.rows_count, loaded.took_ms)} by Spark {loaded.spark_version} in its first job"
     yield f"in all     {total_s:.1f} s, {loaded.session_ms / 1000:.1f} s of them for Spark to start"
 
 
@@ -70,30 +67,6 @@ def malformed_line(progress: Progress) -> str:
         f"malformed among them: {watched.malformed_count:,} seen by the online consumer, "
         f"{loaded.malformed_count:,} flagged by Spark"
     )
-
-
-def next_steps(keep: Path | None) -> list[str]:
-    """Commands that can be pasted."""
-    if keep is None:
-        return [
-            "ottla demo --keep DIR         the same, and the broker's data and the lake stay for a look",
-            "ottla serve --data-dir DIR    a broker of your own, for the clients that you have",
-            "README.md, docs/spark.md      snippets for clients and for PySpark",
-        ]
-    data_dir, lake = shlex.quote(str(keep / "broker")), keep / "lake"
-    return [
-        f"ottla serve --data-dir {data_dir} --listen 127.0.0.1:9092     (and in another terminal:)",
-        "ottla topic list",
-        "ottla topic describe page-views",
-        "ottla consume page-views --from-beginning --max-messages 5 --json",
-        f"ottla log verify {data_dir} --deep",
-        _python(f"DeltaTable('{lake / 'events'}').to_pandas().sample(5)"),
-        _python(f"DeltaTable('{lake / 'malformed'}').to_pandas()"),
-    ]
-
-
-def _python(expression: str) -> str:
-    return f"{shlex.quote(sys.executable)} -c " + shlex.quote(f"from deltalake import DeltaTable; print({expression})")
 
 
 def _cell(line: Line) -> Text:

@@ -24,11 +24,11 @@ NEEDED: Final[Mapping[str, str]] = {
 class MissingPackages(OttlaError):
     """The extra `demo` is not installed."""
 
-    hint = "pip install 'ottla[demo]'"
-
 
 def check_requirements(is_installed: Callable[[str], bool] = lambda module: find_spec(module) is not None) -> None:
     """Raises `MissingPackages`, which names all that is missing.  Imports nothing."""
     missing = [package for module, package in NEEDED.items() if not is_installed(module)]
     if missing:
-        raise MissingPackages(f"the demo needs {', '.join(missing)}; install it with: {MissingPackages.hint}")
+        *others, last = missing
+        names = f"{', '.join(others)} and {last}" if others else last
+        raise MissingPackages(f"the demo needs {names}: pip install 'ottla[demo]'")

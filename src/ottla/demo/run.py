@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from ottla.demo.children import Children, ProcessFailed
 from ottla.demo.interrupts import Interrupts
+from ottla.demo.next_steps import next_steps
 from ottla.demo.play import Play
-from ottla.demo.report import next_steps
 from ottla.demo.screen import Screen
 from ottla.demo.workplace import Workplace
 from ottla.testing.broker import RunningBroker
@@ -52,5 +53,5 @@ def run_demo(options: Options) -> None:
 
 def _say_where_to_look(screen: Screen, keep: Path | None) -> None:
     screen.say("\nwhere to look next:")
-    for step in next_steps(None if keep is None else keep.absolute()):
+    for step in next_steps(None if keep is None else keep.absolute(), os.environ):
         screen.say(f"  {step}")

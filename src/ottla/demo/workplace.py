@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import time
@@ -10,14 +11,14 @@ from typing import Final
 
 from ottla.model.errors import OttlaError
 
+# Spark takes others for a pattern, and the Delta library for a part of a URL.
+_PLAIN_PATH: Final = re.compile(r"[\w /.+=@:~-]+")
 _REMOVE_TRIES: Final = 20
 _REMOVE_PAUSE_S: Final = 0.1
 
 
-class KeepDirectoryInUse(OttlaError):
-    """What is there already would be mixed with the demo's own."""
-
-    hint = "name a directory that does not exist yet, or an empty one"
+class UnfitDirectory(OttlaError):
+    """The demo's data cannot be kept there."""
 
 
 class Workplace:
@@ -26,14 +27,13 @@ class Workplace:
     def __init__(self, keep: Path | None) -> None:
         if keep is not None:
             keep = keep.absolute()
+            _check_fit(keep)
             keep.mkdir(parents=True, exist_ok=True)
-            if any(keep.iterdir()):
-                raise KeepDirectoryInUse(f"{keep} is not empty")
-        # A short name: Spark's sockets lie in it, and their paths may have little over a hundred bytes.
         self._temporary = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
         self.scratch = self._temporary / "tmp"
         self.scratch.mkdir()
-        home = keep or self._temporary
+        home = self._temporary if keep is None else keep
+        self.is_kept = keep is not None
         self.data_dir = home / "broker"
         self.lake = home / "lake"
 
@@ -44,3 +44,12 @@ class Workplace:
             if not self._temporary.exists():
                 return
             time.sleep(_REMOVE_PAUSE_S)
+
+
+def _check_fit(keep: Path) -> None:
+    if not _PLAIN_PATH.fullmatch(str(keep)):
+        raise UnfitDirectory(
+            f"the lake cannot lie in {keep}", hint="name a directory of letters, digits, spaces and _ . + = @ : ~ -"
+        )
+    if keep.exists() and any(keep.iterdir()):
+        raise UnfitDirectory(f"{keep} is not empty", hint="name a directory that does not exist yet, or an empty one")

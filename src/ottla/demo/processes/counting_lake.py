@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from ottla.demo.counts import Bucket, Counts, to_rows
 from ottla.demo.day import HOUR_MS, hour_name
+from ottla.demo.lake_table import EVENTS, lake_files
 from ottla.demo.messages import CountLake, LakeCounted, tell
 from ottla.demo.processes.entry import run_task
 from ottla.model.errors import OttlaError
@@ -24,27 +24,17 @@ class MisfiledRows(OttlaError):
 def count_lake(task: CountLake) -> None:
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
-    events = Path(task.lake, "events")
-    files = lake_files(events)
+    files = lake_files(Path(task.lake, EVENTS))
     if task.drop_one:
-        drop_one_row(events / files[0][0])
+        drop_one_row(files[0].path)
     counts: Counts = Counter()
     places: defaultdict[str, list[np.ndarray]] = defaultdict(list)
-    for path, topic, event_hour in files:
-        table = pq.ParquetFile(events / path).read(["partition", "offset", "timestamp"])
-        counts.update(_count(table.column("timestamp").to_numpy(), topic, event_hour))
-        places[topic].append(table.column("partition").to_numpy().astype(np.int64) << 48 | table.column("offset"))
+    for file in files:
+        table = pq.ParquetFile(file.path).read(["partition", "offset", "timestamp"])
+        counts.update(_count(table.column("timestamp").to_numpy(), file.topic, file.event_hour))
+        places[file.topic].append(table.column("partition").to_numpy().astype(np.int64) << 48 | table.column("offset"))
     duplicates_count = sum(_duplicates_count(np.concatenate(parts)) for parts in places.values())
     tell(LakeCounted(to_rows(counts), duplicates_count, clock.monotonic_ms() - began_ms))
-
-
-def lake_files(events: Path) -> list[tuple[str, str, str]]:
-    """Path, topic and event hour of every file that belongs to the table now, the largest first."""
-    actions = DeltaTable(str(events)).get_add_actions(flatten=True)
-    columns = [actions.column(name).to_pylist() for name in ("path", "partition.topic", "partition.event_hour")]
-    sizes = actions.column("size_bytes").to_pylist()
-    rows = sorted(zip(sizes, *columns, strict=True), reverse=True)
-    return [(path, topic, event_hour) for _, path, topic, event_hour in rows]
 
 
 def drop_one_row(file: Path) -> None:

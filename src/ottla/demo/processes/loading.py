@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 import ottla.spark
+from ottla.demo.lake_table import EVENTS, MALFORMED, lake_files
 from ottla.demo.messages import Load, Loaded, Loading, tell
 from ottla.demo.processes.entry import run_task
 from ottla.demo.services import TOPICS
@@ -18,6 +19,8 @@ from ottla.runtime.clock import SystemClock
 MASTER: Final = "local[2]"
 # Hours are text, also those that look like a date.
 SETTINGS: Final = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
+# Spark's sockets have names of 43 characters in the directory for temporary files; a whole path may have 104 (macOS).
+SOCKET_DIRECTORY_MAX: Final = 104 - 43 - 1
 # Every record is in the table of events; a second table names those that are no JSON, and where they are.
 IS_MALFORMED: Final = "try_parse_json(CAST(value AS STRING)) IS NULL"
 MALFORMED_COLUMNS: Final = ("topic", "event_hour", "partition", "offset", "timestamp", "value")
@@ -28,18 +31,18 @@ def load(task: Load) -> None:
     began_ms = clock.monotonic_ms()
     tell(Loading("Spark starts"))
     _keep_inside(task.scratch)
-    spark = ottla.spark.session("a day at a small LinkedIn", master=MASTER, **SETTINGS)
+    spark = ottla.spark.session("a day at a small LinkedIn", master=MASTER, **_settings(task.scratch))
     from ottla.spark.lake import load_topic_to_lake
 
-    events = Path(task.lake, "events")
+    events = Path(task.lake, EVENTS)
     loading_ms = clock.monotonic_ms()
     tell(Loading(f"Spark {spark.version} loads"))
     outcome = load_topic_to_lake(spark, task.bootstrap, list(TOPICS), events)
     loaded_ms = clock.monotonic_ms()
     tell(Loading("Spark looks for malformed records"))
-    rows = spark.read.option("basePath", str(events)).parquet(*DeltaTable(str(events)).file_uris())
+    rows = spark.read.option("basePath", str(events)).parquet(*(str(file.path) for file in lake_files(events)))
     flagged = rows.where(IS_MALFORMED).select(*MALFORMED_COLUMNS).toArrow()
-    write_deltalake(str(Path(task.lake, "malformed")), flagged)
+    write_deltalake(str(Path(task.lake, MALFORMED)), flagged)
     tell(
         Loaded(
             rows_count=outcome.rows_count,
@@ -51,6 +54,11 @@ def load(task: Load) -> None:
         )
     )
     spark.stop()
+
+
+def _settings(scratch: str) -> dict[str, str]:
+    has_room = len(scratch.encode()) <= SOCKET_DIRECTORY_MAX
+    return SETTINGS if has_room else {**SETTINGS, "spark.python.unix.domain.socket.enabled": "false"}
 
 
 def _keep_inside(scratch: str) -> None:

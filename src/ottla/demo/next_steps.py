@@ -1,0 +1,36 @@
+"""Where to look next: commands that can be pasted into a shell as they stand."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ottla.demo.lake_table import EVENTS, MALFORMED
+
+
+def next_steps(keep: Path | None, environment: Mapping[str, str]) -> Iterator[str]:
+    """`keep`: where this run's data stayed."""
+    # `./dev` uses its virtual environment without the user's shell being in it.
+    if sys.prefix != sys.base_prefix and environment.get("VIRTUAL_ENV") != sys.prefix:
+        yield f". {shlex.quote(sys.prefix)}/bin/activate"
+    if keep is None:
+        yield "ottla demo --keep demo-data      # the same, and the broker's data and the lake stay for a look"
+        yield "ottla serve --data-dir data      # a broker of your own, for the clients that you have"
+        yield "# README.md has snippets for many clients, docs/spark.md for PySpark"
+        return
+    lake = keep / "lake"
+    data_dir = shlex.quote(str(keep / "broker"))
+    yield f"ottla serve --data-dir {data_dir}      # and in another terminal:"
+    yield "ottla topic list"
+    yield "ottla topic describe page-views"
+    yield "ottla consume page-views --from-beginning --max-messages 5 --json"
+    yield f"ottla log verify {data_dir} --deep"
+    yield _show_table("sample(5)", lake / EVENTS)
+    yield _show_table("head()", lake / MALFORMED)
+
+
+def _show_table(rows: str, table: Path) -> str:
+    code = f"import sys, deltalake; print(deltalake.DeltaTable(sys.argv[1]).to_pandas().{rows})"
+    return f"python -c '{code}' {shlex.quote(str(table))}"

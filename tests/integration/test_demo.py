@@ -1,0 +1,224 @@
+"""The demo as its user runs it: to its end, with a record lost on purpose, and interrupted at many moments."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.testing.broker import RunningBroker
+
+pytest.importorskip("rich")
+deltalake = pytest.importorskip("deltalake")
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are looked for in Linux's /proc"),
+]
+
+EVENTS: Final = 2_000
+ENDED_WITHIN_S: Final = 30.0
+CTRL_C: Final = b"\x03"
+
+
+class RunOfDemo:
+    """`ottla demo` in a session of its own, with a directory for temporary files that nobody else uses.
+
+    Everything that it starts, at any depth, inherits a mark in its environment.
+    """
+
+    def __init__(self, temporary: Path) -> None:
+        self.temporary = temporary
+        self.output = b""
+        self.mark = f"OTTLA_TEST_MARK={uuid.uuid4()}"
+        name, _, value = self.mark.partition("=")
+        self.environment = {**os.environ, "TMPDIR": str(temporary), "COLUMNS": "100", "LINES": "40", name: value}
+
+    def start(self, *arguments: str) -> None:
+        self.out, write_end = os.pipe()
+        self.process = subprocess.Popen(
+            self._command(arguments),
+            stdout=write_end,
+            stderr=subprocess.STDOUT,
+            env=self.environment,
+            start_new_session=True,
+        )
+        os.close(write_end)
+
+    def start_at_terminal(self, *arguments: str) -> None:
+        pid, self.out = pty.fork()
+        if pid == 0:
+            os.execve(sys.executable, self._command(arguments), self.environment | {"TERM": "xterm-256color"})
+        self.pid = pid
+
+    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+        return [sys.executable, "-m", "ottla", "demo", "--events", str(EVENTS), *arguments]
+
+    def read_until(self, text: str) -> None:
+        while text.encode() not in self.output:
+            assert self._read(), f"the demo ended without {text!r}:\n{self.output.decode()}"
+
+    def read_all(self) -> str:
+        while self._read():
+            pass
+        return self.output.decode()
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self.out, 1 << 16)
+        except OSError:  # the terminal's other side is closed
+            return False
+        self.output += data
+        return bool(data)
+
+    def close(self) -> None:
+        os.close(self.out)
+        if hasattr(self, "process"):
+            self.process.wait()
+
+    def processes(self) -> dict[int, str]:
+        """What is left of it in the process table, by id; the dead that nobody has buried are not counted."""
+        found = {}
+        for directory in Path("/proc").iterdir():
+            try:
+                if self.mark.encode() in (directory / "environ").read_bytes().split(b"\0"):
+                    found[int(directory.name)] = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+        return found
+
+
+@pytest.fixture
+def demo() -> Iterator[RunOfDemo]:
+    temporary = Path(tempfile.mkdtemp(prefix="od-"))
+    run = RunOfDemo(temporary)
+    yield run
+    for pid in run.processes():
+        os.kill(pid, signal.SIGKILL)
+    run.close()
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _assert_nothing_is_left(demo: RunOfDemo) -> None:
+    assert demo.processes() == {}
+    assert list(demo.temporary.iterdir()) == []
+
+
+def test_every_event_is_counted_in_three_places_and_can_be_looked_at_afterwards(
+    demo: RunOfDemo, tmp_path: Path
+) -> None:
+    keep = tmp_path / "kept here"
+    demo.start("--keep", str(keep), "--seed", "7")
+    text = demo.read_all()
+    assert demo.process.wait() == 0, text
+    assert f"All {EVENTS:,} events are in all three places" in text
+    assert "\x1b" not in text, "no terminal, no escape sequences"
+    hours = re.findall(r"^ ?(\d{4}-\d\d-\d\d-\d\d) +(\S+) +(\S+) +(\S+) +(\S+) *$", text, re.MULTILINE)
+    assert len(hours) == 24
+    cells = [cell.split("=") for _, *row in hours for cell in row if cell != "-"]
+    assert sum(int(produced) for produced, _, _ in cells) == EVENTS
+    assert all(len(set(cell)) == 1 for cell in cells)
+    assert "Traceback" not in text
+    _assert_nothing_is_left(demo)
+
+    assert deltalake.DeltaTable(str(keep / "lake" / "events")).to_pyarrow_table().num_rows == EVENTS
+    with RunningBroker(keep / "broker") as broker, Cluster(broker.bootstrap) as cluster:
+        names = {topic.name for topic in Admin(cluster).list_topics()}
+    assert names == {"page-views", "clicks", "searches", "service-metrics"}
+
+
+def test_a_record_that_the_lake_lost_is_named_by_topic_and_hour(demo: RunOfDemo) -> None:
+    demo.start("--drop-one")
+    text = demo.read_all()
+    assert demo.process.wait() == 1, text
+    found = re.search(
+        r"^error: the counts differ: topic ([\w-]+), hour \d{4}-\d\d-\d\d-\d\d: "
+        r"produced (\d+), stored (\d+), loaded (\d+)$",
+        text,
+        re.MULTILINE,
+    )
+    assert found is not None, text
+    produced, stored, loaded = map(int, found.groups()[1:])
+    assert produced == stored == loaded + 1
+    assert f"{produced}={stored}!={loaded}" in text
+    assert "where to look next" not in text
+    _assert_nothing_is_left(demo)
+
+
+@pytest.mark.parametrize(
+    ("moment", "wait_s"),
+    [
+        ("", 0.4),  # while modules are imported and the broker starts
+        ("broker ", 0.0),
+        ("producing ", 0.0),
+        ("producing ", 0.5),
+        ("loading ", 0.0),
+        ("loading ", 2.0),  # while Java starts
+        (" loads", 0.0),
+        (" loads", 2.0),  # while Python workers start
+        ("malformed records", 0.2),
+    ],
+)
+def test_interrupted_demo_leaves_nothing_running_and_nothing_behind(
+    demo: RunOfDemo, moment: str, wait_s: float
+) -> None:
+    demo.start()
+    demo.read_until(moment)
+    time.sleep(wait_s)  # the moment itself is what is tested
+    # As a terminal does it: the whole foreground group gets the signal, twice because nobody waits.
+    os.killpg(demo.process.pid, signal.SIGINT)
+    time.sleep(0.3)
+    if demo.process.poll() is None:
+        os.killpg(demo.process.pid, signal.SIGINT)
+    began_s = time.monotonic()
+    text = demo.read_all()
+    assert demo.process.wait() == 130, text
+    assert time.monotonic() - began_s < ENDED_WITHIN_S
+    assert "Traceback" not in text
+    _assert_nothing_is_left(demo)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_demo_told_to_stop_by_another_signal_cleans_up_as_well(demo: RunOfDemo, number: signal.Signals) -> None:
+    demo.start()
+    demo.read_until("loading ")
+    demo.process.send_signal(number)
+    demo.read_all()
+    assert demo.process.wait() == 130
+    _assert_nothing_is_left(demo)
+
+
+def test_ctrl_c_at_a_terminal_ends_the_demo_and_leaves_the_cursor_visible(demo: RunOfDemo) -> None:
+    demo.start_at_terminal()
+    demo.read_until("online consumer:")
+    os.write(demo.out, CTRL_C)
+    text = demo.read_all()
+    assert os.waitstatus_to_exitcode(os.waitpid(demo.pid, 0)[1]) == 130
+    assert "stopped; nothing is left running" in text
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+    _assert_nothing_is_left(demo)
+
+
+def test_directory_in_use_is_not_touched(demo: RunOfDemo, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    demo.start("--keep", str(tmp_path))
+    text = demo.read_all()
+    assert demo.process.wait() == 1
+    assert text.splitlines()[0] == f"error: {tmp_path} is not empty"
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from ottla.demo.in_step import LEAD_MS_MAX, InStep, prepare_steps
+
+
+def test_nobody_goes_far_ahead_of_the_slowest_until_that_one_has_ended(tmp_path: Path) -> None:
+    prepare_steps(tmp_path / "steps", 2)
+    fast, slow = InStep(tmp_path / "steps", 0), InStep(tmp_path / "steps", 1)
+    fast.reached(1_000)
+    assert fast.limit_ms == LEAD_MS_MAX, "the other has not begun"
+    slow.reached(400)
+    assert fast.limit_ms == slow.limit_ms == 400 + LEAD_MS_MAX
+    slow.ended()
+    assert fast.limit_ms == 1_000 + LEAD_MS_MAX
