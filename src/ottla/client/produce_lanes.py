@@ -59,7 +59,13 @@ class ProduceLanes:
         self._pool.close()
 
     def has_room(self, leader_id: int) -> bool:
-        """Whether one more request may go to this broker now; connects.  Raises what `send` would before sending."""
+        """Whether one more request may go to this broker now; connects.  Raises what `send` would before sending.
+
+        Nothing goes out while outcomes wait to be taken in: after a lost connection the batches that were on it come
+        first, and a new connection would carry their successors past them.
+        """
+        if self._outcomes:
+            return False
         lane = self._lanes.get(leader_id)
         if lane is None or not lane.flights:
             deadline = self._cluster.retrying.deadline(self._cluster.options.request_timeout_ms)

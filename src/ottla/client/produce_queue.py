@@ -26,7 +26,8 @@ SEQUENCE_LIMIT: Final = 1 << 31
 class PendingBatch:
     """`may_be_stored`: an attempt ended without an answer.  `base_sequence` is -1 until it is first sent.
 
-    `sequences_count`: how many numbers it takes, one for each offset.
+    `sequences_count`: how many numbers it takes, one for each offset.  Here numbers rise without end, so that later
+    ones are greater; on the wire they begin anew at 2^31.
     """
 
     partition: TopicPartition
@@ -42,7 +43,11 @@ class PendingBatch:
 
     @property
     def next_sequence(self) -> int:
-        return (self.base_sequence + self.sequences_count) % SEQUENCE_LIMIT
+        return self.base_sequence + self.sequences_count
+
+    @property
+    def wire_sequence(self) -> int:
+        return self.base_sequence % SEQUENCE_LIMIT
 
 
 class ProduceQueue:
@@ -52,7 +57,8 @@ class ProduceQueue:
         self.waiting: deque[PendingBatch] = deque()
         self.flying: deque[PendingBatch] = deque()
         self._added_count = 0
-        # The number that follows the last batch that was sent, and that follows the last one acknowledged.
+        # The number that follows the last batch that was sent, and the greatest that follows an acknowledged one: a
+        # batch can be acknowledged after its successors, when the answers to its first attempt were lost.
         self._send_sequence = 0
         self._expected_sequence = 0
         self._is_recovering = False
@@ -80,7 +86,8 @@ class ProduceQueue:
         batch = self.waiting.popleft()
         if not batch.may_be_stored:
             batch.base_sequence = self._send_sequence
-        self._send_sequence = batch.next_sequence
+        # Numbers that were given are never given to another batch: the leader would take it for the first one.
+        self._send_sequence = max(self._send_sequence, batch.next_sequence)
         self.flying.append(batch)
         return batch
 
@@ -93,7 +100,7 @@ class ProduceQueue:
 
     def acknowledge(self, batch: PendingBatch) -> None:
         self.flying.remove(batch)
-        self._expected_sequence = batch.next_sequence
+        self._expected_sequence = max(self._expected_sequence, batch.next_sequence)
         self._is_known_to_leader = True
 
     def refuse(self, batch: PendingBatch) -> None:

@@ -186,7 +186,7 @@ class RawProducer:
                 room_bytes -= len(batch.batch)
                 batches.append(batch)
                 if self._options.is_idempotent:
-                    stamp_producer(batch.batch, self.producer_id, self.producer_epoch, batch.base_sequence)
+                    stamp_producer(batch.batch, self.producer_id, self.producer_epoch, batch.wire_sequence)
         self._lanes.send(leader_id, sorted(batches, key=lambda batch: batch.partition))
         return True
 
