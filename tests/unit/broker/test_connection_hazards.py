@@ -173,7 +173,7 @@ def test_closed_connection_keeps_no_buffer_for_whoever_still_knows_it(peer: Peer
     peer.client.close()
     peer.loop.turn()
     assert peer.budget.taken_bytes == 0
-    assert not peer.connection._buffer
+    assert not peer.connection._buffer.data
     parked[0].complete((b"late",))
     peer.ready.add(peer.connection)
     peer.loop.turn()

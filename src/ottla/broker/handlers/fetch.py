@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.broker.connection import Answer, Connection, Piece
+from ottla.broker.connection import Answer, Connection
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_read import FetchRead, PartitionRead, ends_in_older_segment, read_partitions
 from ottla.broker.limits import PARKED_PARTITIONS_MAX
+from ottla.broker.outbox import Piece
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections

@@ -1,0 +1,147 @@
+"""What a connection has to send: bytes and runs of files, in order, as fast as its peer takes them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.broker.limits import SEND_TURN_BYTES
+from ottla.runtime.disk import FileRun
+
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
+
+Piece = bytes | bytearray | memoryview | FileRun
+
+
+class Outbox:
+    """The sending half of a socket.
+
+    `add` collects this turn's small answers, which leave in one `send`; what the socket does not take waits for it to
+    become writable.  `on_progress` is called when the peer has taken some of what waited, `on_failed` when the socket
+    failed.
+    """
+
+    __slots__ = ("_is_writing", "_lines", "_loop", "_on_failed", "_on_progress", "_socket", "_unsent")
+
+    def __init__(
+        self,
+        peer: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        on_progress: Callable[[], None],
+        on_failed: Callable[[str], None],
+    ) -> None:
+        self._socket = peer
+        self._loop = loop
+        self._on_progress = on_progress
+        self._on_failed = on_failed
+        self._lines: list[bytes] = []
+        self._unsent: deque[Piece] = deque()
+        self._is_writing = False
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the peer has not taken something that was sent to it."""
+        return bool(self._unsent)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._unsent and not self._lines
+
+    def add(self, data: bytes) -> None:
+        """A whole answer, for the next `send`."""
+        self._lines.append(data)
+
+    def add_pieces(self, pieces: Sequence[Piece]) -> None:
+        """An answer in pieces, behind everything that was added before."""
+        for piece in pieces:
+            if type(piece) is bytes and not self._unsent:
+                self._lines.append(piece)
+            else:
+                self._join_lines()
+                self._unsent.append(piece)
+
+    def send(self) -> None:
+        """Send what is there; the rest follows when the socket is writable."""
+        if self._unsent:
+            self._join_lines()
+            if not self._is_writing:
+                self._send_unsent()
+            return
+        lines = self._lines
+        if not lines:
+            return
+        data = lines[0] if len(lines) == 1 else b"".join(lines)
+        lines.clear()
+        try:
+            sent = self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._on_failed(f"send failed: {error}")
+            return
+        if sent < len(data):
+            self._unsent.append(memoryview(data)[sent:])
+            self._wait_writable()
+
+    def close(self) -> None:
+        """Forget everything; before the socket is closed."""
+        if self._is_writing:
+            self._loop.remove_writer(self._socket.fileno())
+            self._is_writing = False
+        self._unsent.clear()
+        self._lines.clear()
+
+    def _join_lines(self) -> None:
+        if self._lines:
+            self._unsent.append(b"".join(self._lines))
+            self._lines.clear()
+
+    def _send_unsent(self) -> None:
+        unsent = self._unsent
+        turn_bytes = SEND_TURN_BYTES
+        try:
+            while unsent and turn_bytes > 0:
+                turn_bytes -= self._send_piece(unsent)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._on_failed(f"send failed: {error}")
+            return
+        if unsent:
+            self._wait_writable()
+
+    def _send_piece(self, unsent: deque[Piece]) -> int:
+        """Send from the first piece; returns the bytes that the socket took."""
+        piece = unsent[0]
+        if isinstance(piece, FileRun):
+            sent = piece.file.send_to(self._socket, piece.position, piece.length_bytes)
+            if sent == 0:
+                raise OSError(f"{piece.file.path} ends before the {piece.length_bytes} bytes promised")
+            if sent == piece.length_bytes:
+                unsent.popleft()
+            else:
+                unsent[0] = FileRun(piece.file, piece.position + sent, piece.length_bytes - sent)
+            return sent
+        sent = self._socket.send(piece, _MSG_MORE if len(unsent) > 1 else 0)
+        if sent == len(piece):
+            unsent.popleft()
+        else:
+            unsent[0] = memoryview(piece)[sent:]
+        return sent
+
+    def _wait_writable(self) -> None:
+        if not self._is_writing:
+            self._is_writing = True
+            self._loop.add_writer(self._socket.fileno(), self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._send_unsent()
+        if not self._is_writing:
+            return  # the socket failed, and this box is closed
+        if not self._unsent:
+            self._loop.remove_writer(self._socket.fileno())
+            self._is_writing = False
+        self._on_progress()

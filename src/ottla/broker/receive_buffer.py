@@ -1,0 +1,111 @@
+"""The bytes of a connection that are not routed yet, in one buffer that grows as they arrive.
+
+`data[start:end]` is unread.  `view` is a view of `data`; both are replaced when the buffer is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.limits import RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_KEPT_BYTES
+from ottla.broker.receive_budget import ReceiveBudget
+
+_LENGTH: Final = struct.Struct(">i")
+LENGTH_BYTES: Final = 4
+
+# A large frame is read up to its end only, so that the next one starts at the buffer's begin without a move.
+_LOOK_AHEAD_BYTES: Final = 256 * 1024
+
+
+class ReceiveBuffer:
+    """Growing beyond the first size is paid from a budget that all connections share."""
+
+    __slots__ = ("_budget", "_grown_bytes", "_when_room", "data", "end", "start", "view")
+
+    def __init__(self, budget: ReceiveBudget, when_room: Callable[[], None]) -> None:
+        self._budget = budget
+        self._when_room = when_room
+        self._grown_bytes = 0
+        self.data = bytearray(RECEIVE_BUFFER_BYTES)
+        self.view = memoryview(self.data)
+        self.start = 0
+        self.end = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start == self.end
+
+    @property
+    def is_full(self) -> bool:
+        return self.end == len(self.data)
+
+    def window(self) -> memoryview:
+        """Where the next bytes are received: up to a large frame's end, else as far as looking ahead goes."""
+        start, end, size = self.start, self.end, len(self.data)
+        limit = end + _LOOK_AHEAD_BYTES
+        if end - start >= LENGTH_BYTES:
+            frame_end = start + LENGTH_BYTES + _LENGTH.unpack_from(self.data, start)[0]
+            if frame_end > limit:
+                limit = frame_end
+        return self.view[end : limit if limit < size else size]
+
+    def make_room(self) -> bool:
+        """See that the window has room for what is missing of the frame in front; False: wait for `when_room`."""
+        start, end, size = self.start, self.end, len(self.data)
+        if start == end:
+            self.start = self.end = 0
+            if self._grown_bytes and (size > RECEIVE_BUFFER_KEPT_BYTES or self._budget.is_contended):
+                self._replace(RECEIVE_BUFFER_BYTES)
+            return True
+        frame_bytes = LENGTH_BYTES
+        if end - start >= LENGTH_BYTES:
+            frame_bytes += _LENGTH.unpack_from(self.data, start)[0]
+        if end < size and start + frame_bytes <= size:
+            return True
+        if end - start == size:
+            # Full of one frame: double, so memory follows the bytes that came, not the length claimed.
+            return self._grow(min(max(frame_bytes, RECEIVE_BUFFER_BYTES), 2 * size))
+        if start:
+            self._replace(size)
+        return True
+
+    def shrink(self) -> None:
+        """Give back a grown buffer that holds nothing."""
+        if self._grown_bytes and self.is_empty:
+            self.start = self.end = 0
+            self._replace(RECEIVE_BUFFER_BYTES)
+
+    def close(self) -> None:
+        """Give everything back.  Who still knows the connection keeps no bytes of it."""
+        self.data = bytearray()
+        self.view = memoryview(self.data)
+        self.start = self.end = 0
+        grown_bytes, self._grown_bytes = self._grown_bytes, 0
+        self._budget.forget(self._when_room)
+        self._budget.give_back(grown_bytes)
+
+    def _grow(self, target_bytes: int) -> bool:
+        grown = target_bytes - RECEIVE_BUFFER_BYTES
+        if not self._budget.take(grown - self._grown_bytes, self._when_room, held_bytes=self._grown_bytes):
+            return False
+        self._grown_bytes = grown
+        self._replace(target_bytes)
+        return True
+
+    def _replace(self, size_bytes: int) -> None:
+        """Move what is unread to the front of a buffer of this size (the same one where the size is the same)."""
+        unread = self.end - self.start
+        assert unread <= size_bytes
+        if size_bytes == len(self.data):
+            self.view[:unread] = bytes(self.view[self.start : self.end])
+        else:
+            data = bytearray(size_bytes)
+            data[:unread] = self.view[self.start : self.end]
+            self.data = data
+            self.view = memoryview(data)
+            if size_bytes <= RECEIVE_BUFFER_BYTES:
+                grown_bytes, self._grown_bytes = self._grown_bytes, 0
+                self._budget.give_back(grown_bytes)
+        self.start, self.end = 0, unread
