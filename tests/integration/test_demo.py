@@ -129,7 +129,7 @@ def test_every_event_is_counted_in_three_places_and_can_be_looked_at_afterwards(
     assert demo.process.wait() == 0, text
     assert f"All {EVENTS:,} events are in all three places" in text
     assert "\x1b" not in text, "no terminal, no escape sequences"
-    hours = re.findall(r"^ ?(\d{4}-\d\d-\d\d-\d\d) +(\S+) +(\S+) +(\S+) +(\S+) *$", text, re.MULTILINE)
+    hours = re.findall(r"^ ?(\d\d:00) +(\S+) +(\S+) +(\S+) +(\S+) *$", text, re.MULTILINE)
     assert len(hours) == 24
     cells = [cell.split("=") for _, *row in hours for cell in row if cell != "-"]
     assert sum(int(produced) for produced, _, _ in cells) == EVENTS
@@ -166,8 +166,8 @@ def test_a_record_that_the_lake_lost_is_named_by_topic_and_hour(demo: RunOfDemo)
     [
         ("", 0.4),  # while modules are imported and the broker starts
         ("broker ", 0.0),
-        ("producing ", 0.0),
-        ("producing ", 0.5),
+        ("the day ", 0.0),
+        ("the day ", 0.5),
         ("loading ", 0.0),
         ("loading ", 2.0),  # while Java starts
         (" loads", 0.0),
@@ -212,6 +212,24 @@ def test_ctrl_c_at_a_terminal_ends_the_demo_and_leaves_the_cursor_visible(demo: 
     assert os.waitstatus_to_exitcode(os.waitpid(demo.pid, 0)[1]) == 130
     assert "stopped; nothing is left running" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+    _assert_nothing_is_left(demo)
+
+
+@pytest.mark.parametrize(
+    ("victim", "told"),
+    [("ottla serve", "error: the broker: ended"), ("watching", "error: online consumer: was ended by signal 9")],
+)
+def test_demo_fails_at_once_and_names_the_process_that_died(demo: RunOfDemo, victim: str, told: str) -> None:
+    demo.start("--events", "200000")
+    demo.read_until("produced ")
+    while not (pids := [pid for pid, command in demo.processes().items() if victim in command]):
+        time.sleep(0.01)
+    os.kill(pids[0], signal.SIGKILL)
+    began_s = time.monotonic()
+    text = demo.read_all()
+    assert demo.process.wait() == 1
+    assert told in text
+    assert time.monotonic() - began_s < ENDED_WITHIN_S
     _assert_nothing_is_left(demo)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
-EVENTS_COUNT: int = 300_000
+EVENTS_COUNT: Final = 500_000
 
 
 @click.command(name="demo")

@@ -19,5 +19,5 @@ VERBS: Final[Mapping[str, Verb]] = {
     "produce": Verb("ottla.cli.produce", "Write lines of standard input to a topic."),
     "consume": Verb("ottla.cli.consume", "Write a topic's records to standard output."),
     "log": Verb("ottla.cli.log", "Look into a data directory: dump and verify segments."),
-    "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn: produce, load with PySpark, compare the counts."),
+    "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),
 }

@@ -14,13 +14,13 @@ from ottla.demo.progress import Progress
 from ottla.demo.services import TOPICS
 
 
-def producing_picture(progress: Progress, events_count: int, elapsed_s: float) -> RenderableType:
+def producing_picture(progress: Progress, events_count: int, _elapsed_s: float) -> RenderableType:
     watched = progress.watched
     return Group(
-        _bar("produced", progress.acknowledged_count, events_count, elapsed_s),
+        _bar("produced", progress.acknowledged_count, events_count),
         "",
         _minute_table(watched.minutes),
-        f"  online consumer: {watched.events_count:,} seen, {watched.late_count:,} of them late by over an hour, "
+        f"  online consumer: {watched.events_count:,} seen, {watched.late_count:,} over an hour late, "
         f"{watched.malformed_count:,} malformed",
     )
 
@@ -37,7 +37,7 @@ def producing_line(progress: Progress, events_count: int) -> str:
 
 def loading_picture(progress: Progress, events_count: int, elapsed_s: float) -> RenderableType:
     return Group(
-        _bar("read back", progress.read_count, events_count, elapsed_s),
+        _bar("read back", progress.read_count, events_count),
         f"  lake       {loading_stage(progress)}  {elapsed_s:.0f} s",
     )
 
@@ -52,10 +52,9 @@ def loading_stage(progress: Progress) -> str:
     return f"{progress.loaded.rows_count:,} rows in {progress.loaded.files_count} files"
 
 
-def _bar(name: str, done: int, total: int, elapsed_s: float) -> RenderableType:
+def _bar(name: str, done: int, total: int) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
-    rate = f"{done / elapsed_s:,.0f}/s" if elapsed_s > 1 else ""
-    grid.add_row(f"  {name:10}", ProgressBar(total, done, width=28), f"{done:,} of {total:,}", rate)
+    grid.add_row(f"  {name:10}", ProgressBar(total, done, width=28), f"{done:,} of {total:,}")
     return grid
 
 
@@ -63,7 +62,7 @@ def _minute_table(rows: Sequence[MinuteRow]) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, pad_edge=True)
     table.add_column("minute")
     for topic in TOPICS:
-        table.add_column(topic, justify="right", width=15)
+        table.add_column(topic, justify="right", min_width=len(topic))
     table.add_column("busiest page", width=14, no_wrap=True)
     for name, counts, page in rows:
         table.add_row(name, *(f"{count:,}" for count in counts), page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Final, TypeAlias
 
 from rich.console import RenderableType
@@ -12,6 +13,7 @@ from rich.console import RenderableType
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.client.errors import BrokerRefused
+from ottla.client.options import ClientOptions
 from ottla.demo.children import Children, ProcessFailed
 from ottla.demo.counts import Audit
 from ottla.demo.day import yesterday_ms
@@ -27,7 +29,9 @@ from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
 from ottla.testing.broker import RunningBroker
 
+CREATED_WITHIN_MS: Final = 10_000
 CAUGHT_UP_WITHIN_S: Final = 30.0
+COMPLAINTS: Final = 10
 # In the error's one line; the table has them all.
 PROBLEMS_TOLD: Final = 5
 
@@ -73,19 +77,21 @@ class Play:
 
     def _start_broker(self) -> None:
         self._broker.start()
-        with Cluster(self._broker.bootstrap) as cluster:
+        with Cluster(self._broker.bootstrap, ClientOptions(call_timeout_ms=CREATED_WITHIN_MS)) as cluster:
             created = Admin(cluster).create_topics(NewTopic(name, count) for name, count in TOPICS.items())
         for outcome in created.values():
             if isinstance(outcome, BrokerRefused):
                 raise outcome
         topics = ", ".join(f"{name} ({count})" for name, count in TOPICS.items())
-        self._screen.say(f"broker     {self._broker.bootstrap}; topics and their partitions: {topics}")
+        self._screen.say(f"broker     {self._broker.bootstrap}, a process of its own")
+        self._screen.say(f"topics     {topics} partitions")
 
     def _produce(self) -> None:
         day_start_ms = yesterday_ms(self._clock.now_ms())
         day = datetime.fromtimestamp(day_start_ms / 1000, UTC).strftime("%A, %Y-%m-%d")
-        services = ", ".join(f"{each.name} ({each.client}, {each.codec})" for each in SERVICES)
-        self._screen.say(f"producing  {self._events_count:,} events of {day}, as {services}")
+        for client, services in groupby(SERVICES, key=lambda service: service.client):
+            self._screen.say(f"producers  {', '.join(f'{each.name} ({each.codec})' for each in services)} by {client}")
+        self._screen.say(f"the day    {day} in UTC, {self._events_count:,} events")
         watcher = self._children.start("online consumer", "watching", Watch(self._broker.bootstrap))
         steps = self._workplace.scratch / "steps"
         prepare_steps(steps, len(SERVICES))
@@ -107,7 +113,8 @@ class Play:
 
     def _read_and_load(self) -> None:
         """Two readers at once: one counts what the broker has, the other takes it to the lake."""
-        self._screen.say("loading    all of it into a Delta table by topic and hour; kafka-python reads it back beside")
+        self._screen.say("loading    into a Delta table by topic and hour, with PySpark;")
+        self._screen.say("           at the same time kafka-python reads all topics back")
         task = Load(self._broker.bootstrap, str(self._workplace.lake), str(self._workplace.scratch))
         self._children.start("Spark", "loading", task)
         self._children.start("reader", "reading_stored", ReadStored(self._broker.bootstrap))
@@ -133,6 +140,8 @@ class Play:
             self._screen.show(shown, plain)
 
     def _take_messages(self) -> None:
+        if not self._broker.is_running:
+            raise ProcessFailed("the broker", "ended in the middle of the day", self._broker.log_lines[-COMPLAINTS:])
         for child, message in self._children.messages():
             self._progress.take(child.name, message)
 

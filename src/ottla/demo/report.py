@@ -9,20 +9,22 @@ from rich.table import Table
 from rich.text import Text
 
 from ottla.demo.counts import Audit, Bucket, Line
-from ottla.demo.day import hour_name
+from ottla.demo.day import HOUR_MS, clock_name, hour_name
 from ottla.demo.progress import Progress
 from ottla.demo.services import TOPICS
 
 
 def hours_table(audit: Audit) -> Table:
-    """A row for each hour, a column for each topic: the three counts, and in a last row their sums."""
+    """A row for each hour, a column for each topic: the three counts."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left")
-    table.add_column("hour (UTC)", no_wrap=True)
+    table.add_column("UTC", no_wrap=True)
     for topic in TOPICS:
         table.add_column(topic, justify="right", overflow="fold")
+    is_one_day = len({hour_name(hour)[:10] for hour in audit.hours}) == 1
     for hour in audit.hours:
+        name = clock_name(hour * HOUR_MS) if is_one_day else hour_name(hour)
         cells = (_cell(audit.line(Bucket(topic, hour))) for topic in TOPICS)
-        table.add_row(hour_name(hour), *cells)
+        table.add_row(name, *cells)
     return table
 
 

@@ -6,6 +6,9 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from rich.text import Text
 
 from ottla.demo.children import Children, ProcessFailed
 from ottla.demo.interrupts import Interrupts
@@ -13,7 +16,10 @@ from ottla.demo.next_steps import next_steps
 from ottla.demo.play import Play
 from ottla.demo.screen import Screen
 from ottla.demo.workplace import Workplace
+from ottla.model.errors import OttlaError
 from ottla.testing.broker import RunningBroker
+
+BROKER_LINES_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +44,26 @@ def run_demo(options: Options) -> None:
                 # Entered last, ended first: clients before their broker.
                 children = Children(interrupts, {"TMPDIR": str(workplace.scratch)})
                 stack.callback(children.close)
-                Play(options.events_count, options.seed, workplace, broker, children, screen).run(options.drop_one)
+                play = Play(options.events_count, options.seed, workplace, broker, children, screen)
+                try:
+                    play.run(options.drop_one)
+                except OttlaError as error:
+                    screen.settle()
+                    _say_complaints(screen, error, broker)
+                    raise
                 _say_where_to_look(screen, options.keep)
         except KeyboardInterrupt:
             screen.settle()
             screen.say("stopped; nothing is left running")
             raise
-        except ProcessFailed as error:
-            screen.settle()
-            for line in error.complaints:
-                screen.say(f"  | {line}")
-            raise
+
+
+def _say_complaints(screen: Screen, error: OttlaError, broker: RunningBroker) -> None:
+    """What the process that failed has written, and what the broker has found worth a warning."""
+    complaints = error.complaints if isinstance(error, ProcessFailed) else []
+    warnings = [line for line in broker.log_lines if line.split()[1:2] != ["INFO"]]
+    for line in [*complaints, *warnings[-BROKER_LINES_SHOWN:]]:
+        screen.say(Text(f"  | {line}"))
 
 
 def _say_where_to_look(screen: Screen, keep: Path | None) -> None:

@@ -37,7 +37,7 @@ class Screen:
         self.settle()
 
     def say(self, text: RenderableType) -> None:
-        self.console.print(text, soft_wrap=isinstance(text, str))
+        self.console.print(text, soft_wrap=isinstance(text, str), markup=False)
 
     def show(self, picture: RenderableType, line: str) -> None:
         """The same in two forms; drawn only as often as an eye can follow."""
