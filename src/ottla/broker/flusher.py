@@ -52,7 +52,7 @@ class Flusher:
 
     def poke(self) -> None:
         """Something may be due: look at the end of this turn, so that all its appends ride one flush."""
-        if not self._is_poked and not self._is_busy:
+        if not self._is_poked and not self._is_busy and self._scheduler.has_waiting:
             self._is_poked = True
             self._loop.call_soon(self._kick)
 

@@ -104,6 +104,11 @@ class FlushScheduler:
     def in_flight(self) -> FlushPlan | None:
         return self._plan
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether any log is due or will be: under policy `os` with no `flush.*` set there is none, and no plan either."""
+        return bool(self._due or self._aging)
+
     def mark_dirty(self, log: Log, now_ms: int) -> None:
         """A clean log took its first batch.  All times here are monotonic ones."""
         due_after_ms = log.flush_ms_max

@@ -38,6 +38,7 @@ class Scheduler:
         self.completed: list[tuple[Plan, OSError | None]] = []
         self.due_ms: int | None = None
         self.asked_at_ms: list[int] = []
+        self.has_waiting = True
 
     def plan(self, now_ms: int) -> Plan | None:
         self.asked_at_ms.append(now_ms)
@@ -82,6 +83,15 @@ def test_flusher_waits_for_the_log_that_is_due_first_when_one_that_waits_longer_
     scheduler.asked_at_ms.clear()
     loop.advance(1.0)
     assert scheduler.asked_at_ms == [1_000]
+
+
+def test_flusher_does_not_ask_when_no_log_waits() -> None:
+    loop, scheduler = TurnedClock(), Scheduler()
+    flusher = flusher_of(scheduler, loop, lambda _: None)
+    scheduler.has_waiting = False
+    flusher.poke()
+    loop.turn()
+    assert scheduler.asked_at_ms == []
 
 
 def test_flusher_asks_once_for_all_pokes_of_a_turn() -> None:
