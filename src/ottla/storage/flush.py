@@ -106,7 +106,7 @@ class FlushScheduler:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether any log is due or will be: under policy `os` with no `flush.*` set there is none, and no plan either."""
+        """Whether any log is due or will be.  Under policy `os` without `flush.*` settings there is none."""
         return bool(self._due or self._aging)
 
     def mark_dirty(self, log: Log, now_ms: int) -> None:
