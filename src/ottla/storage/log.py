@@ -233,7 +233,12 @@ class Log:
         self._epoch_is_new = False
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """(the greatest known epoch not above `epoch`, where it ended), (-1, -1) when there is none."""
+        """(the greatest known epoch not above `epoch`, where it ended), (-1, -1) when there is none.
+
+        The epoch that was started last ends at the log's end, also before its first batch.
+        """
+        if epoch == self.leader_epoch and epoch >= 0:
+            return epoch, self.log_end_offset
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_of(self, offset: int) -> int:

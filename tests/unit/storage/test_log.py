@@ -38,6 +38,19 @@ def test_append_stamps_base_offset_and_leader_epoch(place: Place) -> None:
     assert [record.offset for record in records_in(log.read(0, 5, 10_000, whole_first_batch=True))] == [0, 1, 2, 3, 4]
 
 
+def test_started_epoch_ends_at_the_logs_end_before_and_after_its_first_batch(place: Place) -> None:
+    log = place.log()
+    log.start_epoch(0)
+    append(log, batch_of(3))
+    log.start_epoch(1)
+    assert log.epoch_end_offset(1) == (1, 3)
+    assert log.epoch_end_offset(0) == (0, 3)
+    append(log, batch_of(2))
+    assert log.epoch_end_offset(1) == (1, 5)
+    assert log.epoch_end_offset(0) == (0, 3)
+    assert log.epoch_end_offset(2) == (-1, -1)
+
+
 def test_append_rolls_when_the_segment_would_pass_its_size(tmp_path: Path) -> None:
     place = Place(tmp_path / "data", config=SMALL)
     log = place.log()
