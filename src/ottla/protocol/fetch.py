@@ -13,6 +13,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from ottla.model.errors import WireError
 from ottla.protocol.primitives import (
     INT16,
+    check_count,
     ends_early,
     read_compact_length,
     read_length16,
@@ -97,13 +98,6 @@ def _require(data: memoryview, position: int, size_bytes: int) -> None:
         raise ends_early("a fetch request", size_bytes, len(data) - position)
 
 
-def _check_count(what: str, count: int, smallest_bytes: int, data: memoryview, position: int) -> None:
-    if count < 0:
-        raise WireError(f"{what} must not be null")
-    if count * smallest_bytes > len(data) - position:
-        raise WireError(f"{count} {what} cannot fit in {len(data) - position} bytes")
-
-
 def _check_total(partitions_count: int) -> int:
     if partitions_count > PARTITIONS_MAX:
         raise WireError(f"a fetch request has more than {PARTITIONS_MAX} partitions")
@@ -116,14 +110,14 @@ def _read_topics(
     layout = _PARTITION_V9 if version >= 9 else _PARTITION_V5 if version >= 5 else _PARTITION_V4
     size_bytes = layout.size
     topics_count, position = read_length32(data, position)
-    _check_count("topics", topics_count, 6, data, position)
+    check_count("topics", topics_count, 6, data, position)
     topics: list[tuple[bytes, list[FetchPartition]]] = []
     total = 0
     for _ in range(topics_count):
         length, position = read_length16(data, position)
         name = bytes(take(data, position, length))
         count, position = read_length32(data, position + length)
-        _check_count("partitions", count, size_bytes, data, position)
+        check_count("partitions", count, size_bytes, data, position)
         total = _check_total(total + count)
         found = layout.iter_unpack(data[position : position + count * size_bytes])
         partitions: list[FetchPartition]
@@ -143,14 +137,14 @@ def _read_topics_flexible(
 ) -> tuple[list[tuple[bytes, list[FetchPartition]]], int]:  # fmt: skip
     size_bytes = _PARTITION_V12.size
     topics_count, position = read_compact_length(data, position)
-    _check_count("topics", topics_count, 3, data, position)
+    check_count("topics", topics_count, 3, data, position)
     topics: list[tuple[bytes, list[FetchPartition]]] = []
     total = 0
     for _ in range(topics_count):
         length, position = read_compact_length(data, position)
         name = bytes(take(data, position, length))
         count, position = read_compact_length(data, position + length)
-        _check_count("partitions", count, size_bytes + 1, data, position)
+        check_count("partitions", count, size_bytes + 1, data, position)
         total = _check_total(total + count)
         partitions: list[FetchPartition] = []
         for _ in range(count):
@@ -164,7 +158,7 @@ def _read_topics_flexible(
 
 def _read_forgotten(data: memoryview, position: int) -> tuple[list[tuple[bytes, list[int]]], int]:
     topics_count, position = read_length32(data, position)
-    _check_count("forgotten topics", topics_count, 6, data, position)
+    check_count("forgotten topics", topics_count, 6, data, position)
     _check_total(topics_count)
     forgotten: list[tuple[bytes, list[int]]] = []
     for _ in range(topics_count):
@@ -178,7 +172,7 @@ def _read_forgotten(data: memoryview, position: int) -> tuple[list[tuple[bytes, 
 
 def _read_forgotten_flexible(data: memoryview, position: int) -> tuple[list[tuple[bytes, list[int]]], int]:
     topics_count, position = read_compact_length(data, position)
-    _check_count("forgotten topics", topics_count, 3, data, position)
+    check_count("forgotten topics", topics_count, 3, data, position)
     _check_total(topics_count)
     forgotten: list[tuple[bytes, list[int]]] = []
     for _ in range(topics_count):
@@ -192,7 +186,7 @@ def _read_forgotten_flexible(data: memoryview, position: int) -> tuple[list[tupl
 
 
 def _read_indexes(data: memoryview, position: int, count: int) -> tuple[list[int], int]:
-    _check_count("forgotten partitions", count, 4, data, position)
+    check_count("forgotten partitions", count, 4, data, position)
     _check_total(count)
     return list(struct.unpack_from(f">{count}i", data, position)), position + 4 * count
 

@@ -112,3 +112,11 @@ def skip_tagged_fields(data: memoryview, position: int) -> int:
             raise ends_early("a tagged field", length, len(data) - position)
         position += length
     return position
+
+
+def check_count(what: str, count: int, smallest_bytes: int, data: memoryview, position: int) -> None:
+    """Refuse a count of elements that is null, or that the bytes left cannot hold at `smallest_bytes` each."""
+    if count < 0:
+        raise WireError(f"{what} must not be null")
+    if count * smallest_bytes > len(data) - position:
+        raise WireError(f"{count} {what} cannot fit in {len(data) - position} bytes")

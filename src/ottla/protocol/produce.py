@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from ottla.model.errors import WireError
 from ottla.protocol.primitives import (
     INT16,
+    check_count,
     ends_early,
     read_compact_length,
     read_length16,
@@ -77,14 +78,14 @@ def _read_legacy(data: memoryview, position: int) -> ProduceRequest:
         position += length
     acks, timeout_ms = _acks_and_timeout(data, position)
     topics_count, position = read_length32(data, position + _ACKS_TIMEOUT.size)
-    _check_count("topics", topics_count, 6, data, position)
+    check_count("topics", topics_count, 6, data, position)
     topics: list[tuple[bytes, list[ProducePartition]]] = []
     total = 0
     for _ in range(topics_count):
         name_length, position = read_length16(data, position)
         name = bytes(take(data, position, name_length))
         partitions_count, position = read_length32(data, position + name_length)
-        _check_count("partitions", partitions_count, 8, data, position)
+        check_count("partitions", partitions_count, 8, data, position)
         total = _check_total(total + partitions_count)
         partitions: list[ProducePartition] = []
         for _ in range(partitions_count):
@@ -103,14 +104,14 @@ def _read_flexible(data: memoryview, position: int) -> ProduceRequest:
         position += length
     acks, timeout_ms = _acks_and_timeout(data, position)
     topics_count, position = read_compact_length(data, position + _ACKS_TIMEOUT.size)
-    _check_count("topics", topics_count, 3, data, position)
+    check_count("topics", topics_count, 3, data, position)
     topics: list[tuple[bytes, list[ProducePartition]]] = []
     total = 0
     for _ in range(topics_count):
         name_length, position = read_compact_length(data, position)
         name = bytes(take(data, position, name_length))
         partitions_count, position = read_compact_length(data, position + name_length)
-        _check_count("partitions", partitions_count, 6, data, position)
+        check_count("partitions", partitions_count, 6, data, position)
         total = _check_total(total + partitions_count)
         partitions: list[ProducePartition] = []
         for _ in range(partitions_count):
@@ -147,13 +148,6 @@ def _add_partition(
         raise ends_early("records", length, len(data) - position)
     partitions.append((index, position, position + length))
     return position + length
-
-
-def _check_count(what: str, count: int, smallest_bytes: int, data: memoryview, position: int) -> None:
-    if count < 0:
-        raise WireError(f"{what} must not be null")
-    if count * smallest_bytes > len(data) - position:
-        raise WireError(f"{count} {what} cannot fit in {len(data) - position} bytes")
 
 
 def _check_total(partitions_count: int) -> int:
