@@ -1,0 +1,1 @@
+"""Groups: members, generations, committed offsets.  Pure: it decides and returns records; the shell logs and sends."""

@@ -1,0 +1,172 @@
+"""What may be asked of a shard.  No wire versions: a handler turns their quirks into the named flags below.
+
+Each command names the type of its reply (see `replies`).  Bytes are `bytes`, never views: they are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+NO_GENERATION = -1
+
+
+class JoinProtocol(NamedTuple):
+    """An assignor that a member supports, with what it wants to tell the leader about itself."""
+
+    name: str
+    metadata: bytes
+
+
+class JoinGroup(NamedTuple):
+    """API 11.  Reply: `JoinReply`, held until all members have rejoined or the rebalance timed out.
+
+    `member_id` is empty for a member that has none yet.  `rebalance_timeout_ms` is the session time-out where the
+    version has no such field.
+    """
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    protocol_type: str
+    protocols: Sequence[JoinProtocol]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    reason: str | None = None
+    # KIP-394: a dynamic member without an id gets one with MEMBER_ID_REQUIRED and joins with it (v4 and above).
+    requires_known_member_id: bool = True
+    # KIP-814: a static leader that returns is told to be leader and to skip the assignment (v9 and above).
+    may_skip_assignment: bool = True
+
+
+class MemberAssignment(NamedTuple):
+    member_id: str
+    assignment: bytes
+
+
+class SyncGroup(NamedTuple):
+    """API 14.  Reply: `SyncReply`, held until the leader's assignment is stable.
+
+    `protocol_type` and `protocol_name` are None where the version does not send them.
+    """
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: Sequence[MemberAssignment]
+
+
+class Heartbeat(NamedTuple):
+    """API 12.  Reply: `ErrorCode`, at once."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+
+
+class LeavingMember(NamedTuple):
+    """`member_id` may be empty when `instance_id` names a static member."""
+
+    member_id: str
+    instance_id: str | None
+    reason: str | None = None
+
+
+class LeaveGroup(NamedTuple):
+    """API 13, one member or several.  Reply: `LeaveReply`."""
+
+    group_id: str
+    members: Sequence[LeavingMember]
+
+
+class OffsetToCommit(NamedTuple):
+    """`offset` is the next offset to read; `leader_epoch` is -1 when unknown."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class CommitOffsets(NamedTuple):
+    """API 8, for partitions that exist (the handler refuses the others).  Reply: `CommitReply`.
+
+    `generation_or_epoch` is -1 and `member_id` empty for a simple consumer, which is in no group.
+    """
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation_or_epoch: int
+    offsets: Sequence[OffsetToCommit]
+    # Only v2 to v4 may set how long these offsets are kept.
+    retention_ms: int | None = None
+    # Versions below 9 do not know STALE_MEMBER_EPOCH: they are told UNSUPPORTED_VERSION.
+    knows_stale_epoch: bool = True
+
+
+class TopicPartitions(NamedTuple):
+    topic: str
+    partitions: Sequence[int]
+
+
+class FetchOffsets(NamedTuple):
+    """API 9, one group of it.  Reply: `FetchReply`.  `topics` None asks for all that the group has committed.
+
+    `member_id` and `member_epoch` are checked for consumer groups only, and only when given.
+    """
+
+    group_id: str
+    topics: Sequence[TopicPartitions] | None
+    member_id: str | None = None
+    member_epoch: int = NO_GENERATION
+
+
+class DeleteOffsets(NamedTuple):
+    """API 47.  Reply: `DeleteOffsetsReply`."""
+
+    group_id: str
+    topics: Sequence[TopicPartitions]
+
+
+class ListGroups(NamedTuple):
+    """API 16, for the groups of this shard.  Reply: `ListReply`.  An empty filter lets everything through.
+
+    Filters are compared without regard to case.
+    """
+
+    states: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+
+
+class DescribeGroup(NamedTuple):
+    """API 15, one group of it.  Reply: `DescribedGroup`, with GROUP_ID_NOT_FOUND for what is no classic group."""
+
+    group_id: str
+
+
+class DeleteGroup(NamedTuple):
+    """API 42, one group of it.  Reply: `ErrorCode`."""
+
+    group_id: str
+
+
+Command = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | CommitOffsets
+    | FetchOffsets
+    | DeleteOffsets
+    | ListGroups
+    | DescribeGroup
+    | DeleteGroup
+)

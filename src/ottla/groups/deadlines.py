@@ -1,0 +1,75 @@
+"""One heap of deadlines for all groups of a shard.
+
+A deadline that moves away (each heartbeat moves its session) costs one store: its entry in the heap stays where it is
+and is pushed again when it comes up too early.  So the heap holds at most a few entries for each deadline, and no
+timer object is ever made or cancelled.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ottla.groups.group import Group
+
+
+class Deadline:
+    """A moment by which something must have happened to `group`; `kind` and `member_id` are for the group to read.
+
+    `due_ms` (monotonic) is None while disarmed.  To move a deadline later, or to disarm it, set `due_ms`; to arm it,
+    or when it may move nearer, use `Deadlines.arm`.
+    """
+
+    __slots__ = ("due_ms", "group", "kind", "member_id", "queued_ms")
+
+    def __init__(self, group: Group, kind: str, member_id: str = "") -> None:
+        self.group: Final = group
+        self.kind: Final = kind
+        self.member_id: Final = member_id
+        self.due_ms: int | None = None
+        # Where its newest entry lies in the heap.
+        self.queued_ms: int | None = None
+
+
+class Deadlines:
+    def __init__(self) -> None:
+        self._heap: Final[list[tuple[int, int, Deadline]]] = []
+        self._pushed_count = 0
+
+    def arm(self, deadline: Deadline, due_ms: int) -> None:
+        deadline.due_ms = due_ms
+        if deadline.queued_ms is None or due_ms < deadline.queued_ms:
+            self._push(deadline, due_ms)
+
+    def next_due_ms(self) -> int | None:
+        """When to look again; may be too early for a deadline that has moved away, never too late."""
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now_ms: int) -> Deadline | None:
+        """The next deadline that has passed, disarmed; None when there is none."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms:
+            queued_ms, _, deadline = heappop(heap)
+            if deadline.queued_ms != queued_ms:
+                continue  # it was armed nearer: that entry spoke for it
+            deadline.queued_ms = None
+            if deadline.due_ms is None:
+                continue
+            if deadline.due_ms <= now_ms:
+                deadline.due_ms = None
+                return deadline
+            self._push(deadline, deadline.due_ms)
+        return None
+
+    def clear(self) -> None:
+        """Forget all deadlines: their groups have gone."""
+        for _, _, deadline in self._heap:
+            deadline.due_ms = deadline.queued_ms = None
+        self._heap.clear()
+
+    def _push(self, deadline: Deadline, due_ms: int) -> None:
+        # The count makes entries of one moment come in their order, and keeps the heap from comparing deadlines.
+        self._pushed_count += 1
+        deadline.queued_ms = due_ms
+        heappush(self._heap, (due_ms, self._pushed_count, deadline))

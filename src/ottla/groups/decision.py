@@ -1,0 +1,19 @@
+"""What a pure core hands back: first log this, then answer that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.groups.group_log import GroupRecord
+
+
+class Decision(NamedTuple):
+    """`records` are appended as one batch and then replayed; after that `reply` is due, once the batch is stable.
+
+    Deciding changed no durable state: when the append fails, `reply` is dropped and an error is sent instead.
+    `reply` is None when nobody waits (a deadline passed).
+    """
+
+    records: Sequence[GroupRecord]
+    reply: object

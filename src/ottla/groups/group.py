@@ -1,0 +1,97 @@
+"""The seam: what a shard asks of a group, whichever of the two kinds it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol
+
+from ottla.groups.commands import CommitOffsets
+from ottla.groups.deadlines import Deadline
+from ottla.groups.decision import Decision
+from ottla.groups.group_log import GroupRecord
+from ottla.groups.moment import Moment
+from ottla.model.error_code import ErrorCode
+from ottla.observe.story import Story
+
+GroupKind = Literal["classic", "consumer"]
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+
+
+class Group(Protocol):
+    """A group of one shard.  Committed offsets are the shard's, under the group's id: they outlive its kind.
+
+    The shard removes a group from its table when `has_records` has become false by a replay and nothing else (offsets,
+    members in memory) keeps it.
+    """
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def story(self) -> Story: ...
+
+    @property
+    def kind(self) -> GroupKind: ...
+
+    @property
+    def state_name(self) -> str:
+        """As users read it: `Empty`, `Stable`, ..."""
+        ...
+
+    @property
+    def protocol_type(self) -> str:
+        """`consumer`, `connect`, ...; empty for a group that only commits offsets."""
+        ...
+
+    @property
+    def is_empty(self) -> bool:
+        """No member is there: offsets may expire, the group may be deleted, and its kind may change."""
+        ...
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the log holds anything of the group itself (offsets aside) that a deletion must cover."""
+        ...
+
+    def empty_since_ms(self) -> int | None:
+        """Wall time since when the group is empty, for the expiry of its offsets.
+
+        None when it is not known, or when the group never had members: then each offset's own commit time counts.
+        """
+        ...
+
+    def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
+        """NONE when the sender may commit now (then its session begins anew), else what it is told."""
+        ...
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """NONE when committed offsets may be told to this member, or to anybody when none is given."""
+        ...
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a live member may be reading `topic`: then its offsets are not deleted."""
+        ...
+
+    def tombstones(self) -> Sequence[GroupRecord]:
+        """Tombstones for every record of the group itself that the log may hold."""
+        ...
+
+    def on_loaded(self, moment: Moment) -> None:
+        """Replay has ended: every session starts anew, every state gets its deadline."""
+        ...
+
+    def on_deadline(self, deadline: Deadline, moment: Moment) -> Decision | None:
+        """A deadline of this group has passed (and is disarmed).  Records to log, or None.
+
+        When the log refuses the records, the shard calls `on_append_failed`.
+        """
+        ...
+
+    def on_append_failed(self, deadline: Deadline, moment: Moment) -> None:
+        """What `on_deadline` decided could not be logged: nothing has changed, so arm a later try."""
+        ...
+
+    def fail_all(self, error: ErrorCode) -> None:
+        """The shard leaves this broker: answer every parked request with `error` and forget them."""
+        ...

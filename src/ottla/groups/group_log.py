@@ -1,0 +1,30 @@
+"""The log of a shard, as the shard sees it: a partition of `__consumer_offsets` behind two members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class GroupRecord(NamedTuple):
+    """A record in Kafka's own format of `__consumer_offsets`; no value is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class GroupLog(Protocol):
+    """Where records go.  Synchronous: durability is told later, by `GroupShard.on_stable`."""
+
+    @property
+    def stable_end(self) -> int:
+        """The offset below which records survive a crash; exclusive, never goes back."""
+        ...
+
+    def append(self, records: Sequence[GroupRecord], now_ms: int) -> int:
+        """Append `records` (at least one) as one batch, whole or not at all.
+
+        `now_ms` is wall time.  Returns the exclusive end of the batch: replies wait until `stable_end` reaches it.
+        Raises `OttlaError` when nothing was appended; its `error_code` says why.
+        """
+        ...

@@ -1,0 +1,16 @@
+"""The time that a decision is told: two clocks at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Moment(NamedTuple):
+    """When something happens.
+
+    `wall_ms` is for what records and users see (commit times, expiry of offsets); it may jump.  `monotonic_ms` is for
+    every time-out (sessions, rebalances, pending members); it never goes back.
+    """
+
+    wall_ms: int
+    monotonic_ms: int
