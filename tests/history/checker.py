@@ -1,0 +1,55 @@
+"""The history checker: from what clients did and saw to what must never be seen (docs/invariants.md).
+
+It believes nobody: not the broker, and not itself (test_checker.py plants each anomaly and demands that it is found).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from tests.history import group_checks, log_checks
+from tests.history.operations import Commit, Committed, Operation, Outcome, Poll, Positioned, Send, Watermark
+from tests.history.report import Report
+
+# The process that reads every partition from its beginning, after all faults have ended.
+FINAL_READER: Final = "final-reader"
+
+
+def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report:
+    """All anomalies of a history.  `members` are the processes of one consumer group, whose records must arrive."""
+    operations = list(history)
+    # A producer writes a send down when it begins and again when it is settled: the last word counts.
+    begun = (operation for operation in operations if isinstance(operation, Send))
+    sends = list({(send.partition, send.value): send for send in begun}.values())
+    polls = [operation for operation in operations if isinstance(operation, Poll)]
+    commits = [operation for operation in operations if isinstance(operation, Commit)]
+    order = log_checks.version_order(sends, polls)
+    report = Report()
+    report.figures = {
+        "operations": len(operations),
+        "sends_ok": sum(send.outcome is Outcome.OK for send in sends),
+        "sends_failed": sum(send.outcome is Outcome.FAILED for send in sends),
+        "sends_unknown": sum(send.outcome is Outcome.UNKNOWN for send in sends),
+        "records_polled": sum(len(poll.records) for poll in polls),
+        "commits_ok": sum(commit.outcome is Outcome.OK for commit in commits),
+        "commits_refused": sum(commit.outcome is Outcome.FAILED for commit in commits),
+        "partitions_given": sum(isinstance(operation, Positioned) for operation in operations),
+    }
+    log_checks.check_values(order, sends, polls, report)
+    log_checks.check_losses(sends, polls, FINAL_READER, report)
+    log_checks.check_polls(order, operations, report)
+    log_checks.check_sends(sends, report)
+    log_checks.check_real_time(sends, polls, report)
+    log_checks.check_watermarks((mark for mark in operations if isinstance(mark, Watermark)), report)
+    reads = (read for read in operations if isinstance(read, Committed))
+    group_checks.check_commits(commits, reads, report)
+    group_checks.check_stale_commits([operation for operation in operations if _is_of(operation, members)], report)
+    group_checks.check_owners(operations, members, report)
+    if members:
+        group_checks.check_delivery(sends, polls, members, report)
+    return report
+
+
+def _is_of(operation: Operation, members: Collection[str]) -> bool:
+    return operation.process in members

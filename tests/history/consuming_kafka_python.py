@@ -1,0 +1,118 @@
+"""A process that is a member of a classic group through kafka-python, which tells its generation.
+
+    python -m tests.history.consuming_kafka_python NAME BOOTSTRAP TOPIC GROUP PROTOCOL FILE
+
+`PROTOCOL` is `range`.  SIGTERM makes it leave.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    KafkaError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+
+from tests.history.member import RECORDS_PER_POLL_MAX, Member
+from tests.history.operations import Outcome
+from tests.history.recorder import Recorder
+
+SESSION_TIMEOUT_MS: Final = 6_000
+POLL_MS: Final = 200
+REFUSED: Final = (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+
+
+class KafkaPythonClient:
+    """`GroupClient` of kafka-python."""
+
+    def __init__(self, consumer: KafkaConsumer, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+
+    def commit(self, partition: int, offset: int) -> Outcome:
+        try:
+            self._consumer.commit({TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1)})
+        except REFUSED:
+            return Outcome.FAILED
+        except KafkaError:
+            return Outcome.UNKNOWN
+        return Outcome.OK
+
+    def committed(self, partitions: Iterable[int]) -> Mapping[int, int] | None:
+        found: dict[int, int] = {}
+        for partition in partitions:
+            try:
+                offset = self._consumer.committed(TopicPartition(self._topic, partition), timeout_ms=5_000)
+            except KafkaError:
+                return None
+            found[partition] = -1 if offset is None else offset
+        return found
+
+    def high_watermark(self, partition: int) -> int | None:
+        told: int | None = self._consumer.highwater(TopicPartition(self._topic, partition))
+        return told
+
+    def generation(self) -> int:
+        generation: int = self._consumer.group_metadata().generation_id
+        return generation
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._member.taken([partition.partition for partition in revoked])
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._member.given([partition.partition for partition in assigned])
+
+
+def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file: str) -> None:
+    assert protocol == "range", f"kafka-python members use the range assignor, not {protocol}"
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=500,
+        reconnect_backoff_max_ms=200,
+        partition_assignment_strategy=[RangePartitionAssignor],
+    )
+    with Recorder(Path(file)) as recorder:
+        member = Member(name, KafkaPythonClient(consumer, topic), recorder)
+        consumer.subscribe([topic], listener=Listener(member))
+        while not stopping.is_set():
+            member.begin_poll()
+            for partition, records in consumer.poll(POLL_MS, max_records=RECORDS_PER_POLL_MAX).items():
+                for record in records:
+                    member.got(partition.partition, record.offset, record.value)
+            member.end_poll()
+            member.commit_sometimes()
+        consumer.close()
+
+
+if __name__ == "__main__":
+    _, NAME, BOOTSTRAP, TOPIC, GROUP, PROTOCOL, FILE = sys.argv
+    main(NAME, BOOTSTRAP, TOPIC, GROUP, PROTOCOL, FILE)

@@ -1,0 +1,131 @@
+"""A process that is a member of a group through librdkafka.
+
+    python -m tests.history.consuming_librdkafka NAME BOOTSTRAP TOPIC GROUP PROTOCOL FILE
+
+`PROTOCOL` is `range`, `cooperative-sticky` (both classic) or `consumer` (KIP-848).  SIGTERM makes it leave.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+
+from tests.history.member import RECORDS_PER_POLL_MAX, Member
+from tests.history.operations import Outcome
+from tests.history.recorder import Recorder
+
+SESSION_TIMEOUT_MS: Final = 6_000
+POLL_S: Final = 0.2
+COMMITTED_S: Final = 5.0
+REFUSED: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.FENCED_MEMBER_EPOCH,
+        KafkaError._ASSIGNMENT_LOST,
+        KafkaError._NO_OFFSET,
+    }
+)
+
+
+class LibrdkafkaClient:
+    """`GroupClient` of confluent-kafka, which does not tell generations."""
+
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+
+    def commit(self, partition: int, offset: int) -> Outcome:
+        try:
+            self._consumer.commit(offsets=[TopicPartition(self._topic, partition, offset)], asynchronous=False)
+        except KafkaException as failure:
+            return Outcome.FAILED if failure.args[0].code() in REFUSED else Outcome.UNKNOWN
+        return Outcome.OK
+
+    def committed(self, partitions: Iterable[int]) -> Mapping[int, int] | None:
+        wanted = [TopicPartition(self._topic, partition) for partition in partitions]
+        try:
+            found = self._consumer.committed(wanted, COMMITTED_S)
+        except KafkaException:
+            return None
+        return {
+            partition.partition: -1 if partition.offset == OFFSET_INVALID else partition.offset
+            for partition in found
+            if partition.error is None
+        }
+
+    def high_watermark(self, partition: int) -> int | None:
+        found = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+        return None if found is None or found[1] < 0 else found[1]
+
+    def generation(self) -> int:
+        return -1
+
+
+def settings(bootstrap: str, group: str, protocol: str) -> dict[str, str | int | bool]:
+    common: dict[str, str | int | bool] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "reconnect.backoff.max.ms": 200,
+    }
+    if protocol == "consumer":
+        return common | {"group.protocol": "consumer"}
+    return common | {
+        "partition.assignment.strategy": protocol,
+        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "heartbeat.interval.ms": 500,
+    }
+
+
+def read(consumer: Consumer, member: Member) -> None:
+    member.begin_poll()
+    give_up_s = time.monotonic() + POLL_S
+    for _ in range(RECORDS_PER_POLL_MAX):
+        # One by one: a batch call could give records from before and after a rebalance together.
+        message = consumer.poll(max(give_up_s - time.monotonic(), 0))
+        if message is None:
+            break
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        if message.error() is None and partition is not None and offset is not None and value is not None:
+            member.got(partition, offset, value)
+    member.end_poll()
+
+
+def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file: str) -> None:
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    consumer = Consumer(settings(bootstrap, group, protocol))
+    with Recorder(Path(file)) as recorder:
+        member = Member(name, LibrdkafkaClient(consumer, topic), recorder)
+
+        def given(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+            member.given(partition.partition for partition in partitions)
+
+        def taken(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+            member.taken([partition.partition for partition in partitions])
+
+        def lost(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+            member.lost(partition.partition for partition in partitions)
+
+        consumer.subscribe([topic], on_assign=given, on_revoke=taken, on_lost=lost)
+        while not stopping.is_set():
+            read(consumer, member)
+            member.commit_sometimes()
+        consumer.close()
+
+
+if __name__ == "__main__":
+    _, NAME, BOOTSTRAP, TOPIC, GROUP, PROTOCOL, FILE = sys.argv
+    main(NAME, BOOTSTRAP, TOPIC, GROUP, PROTOCOL, FILE)

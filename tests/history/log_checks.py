@@ -1,0 +1,149 @@
+"""Checks of what was written and read: offsets, values, order.  Each is linear in the history's size, sorting aside.
+
+The version order of a partition (which value stands at which offset) is put together from all that clients were told
+or shown; every promise is then a statement about it.  After Jepsen's workload for Kafka.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from tests.history.operations import Operation, Outcome, Poll, Positioned, Send, Watermark
+from tests.history.report import Anomaly, Report
+
+# partition -> offset -> the values that somebody was told or shown there, in the order of discovery
+VersionOrder: TypeAlias = Mapping[int, Mapping[int, Mapping[str, None]]]
+
+
+def version_order(sends: Iterable[Send], polls: Iterable[Poll]) -> VersionOrder:
+    order: dict[int, dict[int, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
+    for send in sends:
+        if send.outcome is Outcome.OK:
+            order[send.partition][send.offset][send.value] = None
+    for poll in polls:
+        for offset, value in poll.records:
+            order[poll.partition][offset][value] = None
+    return order
+
+
+def check_values(order: VersionOrder, sends: Sequence[Send], polls: Sequence[Poll], report: Report) -> None:
+    """Inconsistent offsets, duplicates, reads of failed writes, phantoms."""
+    sent = {(send.partition, send.value): send for send in sends}
+    for partition, offsets in order.items():
+        offsets_of: dict[str, list[int]] = defaultdict(list)
+        for offset, values in offsets.items():
+            if len(values) > 1:
+                report.add(Anomaly.INCONSISTENT_OFFSET, f"partition {partition} offset {offset}: {list(values)[:3]}")
+            for value in values:
+                offsets_of[value].append(offset)
+        for value, places in offsets_of.items():
+            if len(places) > 1:
+                report.add(Anomaly.DUPLICATE, f"partition {partition} value {value} at {sorted(places)[:3]}")
+    read = {(poll.partition, value) for poll in polls for _, value in poll.records}
+    for partition, value in sorted(read):
+        send = sent.get((partition, value))
+        if send is None:
+            report.add(Anomaly.PHANTOM, f"partition {partition} value {value}")
+        elif send.outcome is Outcome.FAILED:
+            report.add(Anomaly.FAILED_WRITE_READ, f"partition {partition} value {value}")
+
+
+def check_losses(sends: Sequence[Send], polls: Sequence[Poll], final_reader: str, report: Report) -> None:
+    """Acknowledged writes that nobody read although somebody read beyond, or that the final reading lacks."""
+    read: dict[int, set[str]] = defaultdict(set)
+    read_finally: dict[int, set[str]] = defaultdict(set)
+    highest_read: dict[int, int] = defaultdict(lambda: -1)
+    for poll in polls:
+        for offset, value in poll.records:
+            read[poll.partition].add(value)
+            highest_read[poll.partition] = max(highest_read[poll.partition], offset)
+            if poll.process == final_reader:
+                read_finally[poll.partition].add(value)
+    for send in sends:
+        if send.outcome is not Outcome.OK:
+            continue
+        where = f"partition {send.partition} offset {send.offset} value {send.value}"
+        if send.value not in read[send.partition] and send.offset < highest_read[send.partition]:
+            report.add(Anomaly.LOST_WRITE, where)
+        if send.value not in read_finally[send.partition]:
+            report.add(Anomaly.UNSEEN, where)
+
+
+def check_polls(order: VersionOrder, operations: Iterable[Operation], report: Report) -> None:
+    """A consumer sees rising offsets without a gap, within a poll and between polls; a new position excuses a jump."""
+    known = {partition: sorted(offsets) for partition, offsets in order.items()}
+    last_offset: dict[tuple[str, int], int] = {}
+    for operation in sorted(
+        (operation for operation in operations if isinstance(operation, Poll | Positioned)), key=_when_seen
+    ):
+        reader = operation.process, operation.partition
+        if isinstance(operation, Positioned):
+            last_offset.pop(reader, None)
+            continue
+        for offset, _ in operation.records:
+            before = last_offset.get(reader)
+            last_offset[reader] = offset
+            if before is None:
+                continue
+            where = f"{operation.process} partition {operation.partition}: {offset} after {before}"
+            if offset <= before:
+                report.add(Anomaly.POLL_WENT_BACK, where)
+                continue
+            offsets = known[operation.partition]
+            if bisect_left(offsets, offset) - bisect_right(offsets, before) > 0:
+                report.add(Anomaly.POLL_SKIP, where)
+
+
+def check_sends(sends: Iterable[Send], report: Report) -> None:
+    """The records of one producer stand in the order in which it sent them."""
+    last: dict[tuple[str, int], Send] = {}
+    for send in sorted((send for send in sends if send.outcome is Outcome.OK), key=lambda send: send.invoked_ns):
+        before = last.get((send.process, send.partition))
+        last[send.process, send.partition] = send
+        if before is not None and send.offset <= before.offset:
+            where = f"{send.process} partition {send.partition}: {send.value} at {send.offset}"
+            report.add(Anomaly.SENDS_OUT_OF_ORDER, f"{where}, sent after {before.value} at {before.offset}")
+
+
+def check_real_time(sends: Iterable[Send], polls: Iterable[Poll], report: Report) -> None:
+    """A write that began after somebody knew of an offset gets a higher one."""
+    # (time, 0 = known / 1 = began, partition, offset, what): what is known at the same instant counts as unknown.
+    events: list[tuple[int, int, int, int, str]] = []
+    for send in sends:
+        if send.outcome is Outcome.OK:
+            events.append((send.completed_ns, 1, send.partition, send.offset, ""))
+            events.append((send.invoked_ns, 0, send.partition, send.offset, send.value))
+    for poll in polls:
+        if poll.records:
+            highest = max(offset for offset, _ in poll.records)
+            events.append((poll.completed_ns, 1, poll.partition, highest, ""))
+    known: dict[int, int] = defaultdict(lambda: -1)
+    for _, is_known, partition, offset, value in sorted(events):
+        if is_known:
+            known[partition] = max(known[partition], offset)
+        elif offset <= known[partition]:
+            where = f"partition {partition} value {value} at {offset}"
+            report.add(Anomaly.REAL_TIME_ORDER, f"{where}, when {known[partition]} was known")
+
+
+def check_watermarks(watermarks: Iterable[Watermark], report: Report) -> None:
+    """A high watermark that a client was told is not below what it was told before.
+
+    Clients tell what they remember of the last answer, so only those of one process can be compared.
+    """
+    highest: dict[tuple[str, int], int] = defaultdict(lambda: -1)
+    for mark in sorted(watermarks, key=lambda mark: mark.completed_ns):
+        known = highest[mark.process, mark.partition]
+        if mark.high_watermark < known:
+            where = f"{mark.process} partition {mark.partition}"
+            report.add(Anomaly.WATERMARK_WENT_BACK, f"{where}: {mark.high_watermark} after {known}")
+        highest[mark.process, mark.partition] = max(known, mark.high_watermark)
+
+
+def _when_seen(operation: Poll | Positioned) -> tuple[int, int]:
+    if isinstance(operation, Positioned):
+        return operation.at_ns, 0
+    return operation.completed_ns, 1

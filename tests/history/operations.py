@@ -1,0 +1,126 @@
+"""What clients did and saw, one operation each: the raw material of the checker.
+
+Times are of the machine's monotonic clock, in nanoseconds, so those of several processes can be compared.  Each
+operation was invoked, and completed with an outcome:
+
+* `OK`: it happened, and the client was told so.
+* `FAILED`: it did not happen and never will (an error that promises this).
+* `UNKNOWN`: a time-out, a lost connection, a client that died: it may have happened, or may happen yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+
+class Outcome(StrEnum):
+    """How an operation ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Send(NamedTuple):
+    """One record sent.  `value` is unique per partition; `offset` is -1 unless the outcome is OK."""
+
+    process: str
+    invoked_ns: int
+    completed_ns: int
+    outcome: Outcome
+    partition: int
+    value: str
+    offset: int
+
+
+class Poll(NamedTuple):
+    """Records that a consumer was given for one partition, in the order in which it got them."""
+
+    process: str
+    invoked_ns: int
+    completed_ns: int
+    partition: int
+    # (offset, value)
+    records: tuple[tuple[int, str], ...]
+
+
+class Watermark(NamedTuple):
+    """A high watermark that a client was told."""
+
+    process: str
+    invoked_ns: int
+    completed_ns: int
+    partition: int
+    high_watermark: int
+
+
+class Positioned(NamedTuple):
+    """A consumer was given a partition, or moved within it: what it reads next need not follow what it read before.
+
+    `generation` is the group's generation or the member's epoch, -1 where there is none.
+    """
+
+    process: str
+    at_ns: int
+    partition: int
+    generation: int
+
+
+class Revoked(NamedTuple):
+    """A consumer gave a partition up, or lost it, and knows so."""
+
+    process: str
+    at_ns: int
+    partition: int
+
+
+class Commit(NamedTuple):
+    """A committed offset: the next record to read."""
+
+    process: str
+    invoked_ns: int
+    completed_ns: int
+    outcome: Outcome
+    partition: int
+    offset: int
+
+
+class Committed(NamedTuple):
+    """A committed offset as it was read back; -1 when there was none."""
+
+    process: str
+    invoked_ns: int
+    completed_ns: int
+    partition: int
+    offset: int
+
+
+Operation: TypeAlias = Send | Poll | Watermark | Positioned | Revoked | Commit | Committed
+_KINDS: Final = {kind.__name__: kind for kind in (Send, Poll, Watermark, Positioned, Revoked, Commit, Committed)}
+
+
+def to_line(operation: Operation) -> str:
+    """One line of JSON, without its end."""
+    return json.dumps([type(operation).__name__, *operation])
+
+
+def from_line(line: str) -> Operation:
+    name, *values = json.loads(line)
+    operation: Operation = _KINDS[name](*values)
+    if isinstance(operation, Poll):
+        return operation._replace(records=tuple((offset, value) for offset, value in operation.records))
+    if isinstance(operation, Send | Commit):
+        return operation._replace(outcome=Outcome(operation.outcome))
+    return operation
+
+
+def read_lines(paths: Iterable[Path]) -> Iterator[Operation]:
+    """The operations of files that processes wrote; the last line of a killed process may be cut."""
+    for path in paths:
+        for line in path.read_text().splitlines():
+            if line.endswith("]"):
+                yield from_line(line)

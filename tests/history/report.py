@@ -1,0 +1,61 @@
+"""What the checker found: a count for each kind of anomaly, with examples, and how much it looked at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+from typing import Final
+
+EXAMPLES_MAX: Final = 5
+
+
+class Anomaly(StrEnum):
+    """What must never be seen.  Texts say what was promised instead."""
+
+    INCONSISTENT_OFFSET = "two values at one offset"
+    FAILED_WRITE_READ = "a write that failed for good was read"
+    DUPLICATE = "a value at two offsets"
+    LOST_WRITE = "an acknowledged write below what was read was read by nobody"
+    UNSEEN = "an acknowledged write was not there at the end"
+    PHANTOM = "a value was read that nobody sent"
+    POLL_SKIP = "a consumer was not given a record between two that it got"
+    POLL_WENT_BACK = "a consumer was given an offset that is not above the one before"
+    SENDS_OUT_OF_ORDER = "a producer's later record stands before its earlier one"
+    REAL_TIME_ORDER = "a write that began later stands below an offset already known"
+    WATERMARK_WENT_BACK = "a high watermark went back"
+    DOUBLE_OWNER = "two owners of one partition in one generation"
+    STALE_COMMIT = "a commit was accepted from a member that had lost the partition"
+    COMMIT_LOST = "a committed offset that was acknowledged was read back as a lower one"
+    COMMIT_WENT_BACK = "a later commit of the group moved the offset back"
+    NOT_DELIVERED = "an acknowledged write was given to no member of the group"
+
+
+class Report:
+    """Filled by the checks."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Anomaly] = Counter()
+        self.examples: dict[Anomaly, list[str]] = {}
+        self.figures: dict[str, int] = {}
+
+    def add(self, anomaly: Anomaly, example: str) -> None:
+        self.counts[anomaly] += 1
+        examples = self.examples.setdefault(anomaly, [])
+        if len(examples) < EXAMPLES_MAX:
+            examples.append(example)
+
+    @property
+    def found(self) -> frozenset[Anomaly]:
+        return frozenset(self.counts)
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.counts
+
+    def __str__(self) -> str:
+        """Every count, those that are zero too, and the examples behind them."""
+        lines = [" ".join(f"{name}={value}" for name, value in self.figures.items())]
+        lines += [f"  {self.counts[anomaly]:6d}  {anomaly.name.lower()}: {anomaly.value}" for anomaly in Anomaly]
+        for anomaly, examples in self.examples.items():
+            lines += [f"  {anomaly.name.lower()}: {example}" for example in examples]
+        return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""The checker is believed only because it finds what was planted, and finds nothing where nothing was."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.history.checker import FINAL_READER, check
+from tests.history.operations import (
+    Commit,
+    Committed,
+    Operation,
+    Outcome,
+    Poll,
+    Positioned,
+    Revoked,
+    Send,
+    Watermark,
+    from_line,
+    to_line,
+)
+from tests.history.random_history import MEMBERS, CorrectWorld, plant
+from tests.history.report import Anomaly
+
+SEEDS = range(40)
+
+
+def send(at_ns: int, value: str, offset: int, outcome: Outcome = Outcome.OK, process: str = "p") -> Send:
+    return Send(process, at_ns, at_ns + 1, outcome, 0, value, offset)
+
+
+def poll(at_ns: int, *records: tuple[int, str], process: str = FINAL_READER) -> Poll:
+    return Poll(process, at_ns, at_ns + 1, 0, records)
+
+
+A, B, C = send(10, "a", 0), send(20, "b", 1), send(30, "c", 2)
+ALL = poll(90, (0, "a"), (1, "b"), (2, "c"))
+
+BY_HAND: dict[Anomaly, list[Operation]] = {
+    Anomaly.INCONSISTENT_OFFSET: [A, B, C, ALL, poll(95, (1, "a"), process="x")],
+    Anomaly.FAILED_WRITE_READ: [A, send(20, "b", -1, Outcome.FAILED), C, ALL],
+    Anomaly.DUPLICATE: [A, B, C, poll(90, (0, "a"), (1, "b"), (2, "c"), (3, "a"))],
+    Anomaly.LOST_WRITE: [A, B, C, poll(90, (0, "a"), (2, "c"))],
+    Anomaly.UNSEEN: [A, B, C, poll(90, (0, "a"), (1, "b"))],
+    Anomaly.PHANTOM: [A, B, ALL],
+    Anomaly.POLL_SKIP: [A, B, C, poll(90, (0, "a")), poll(92, (2, "c")), poll(95, (1, "b"), process="x")],
+    Anomaly.POLL_WENT_BACK: [A, B, C, ALL, poll(95, (2, "c"))],
+    Anomaly.SENDS_OUT_OF_ORDER: [send(10, "b", 1), send(11, "a", 0), C, ALL],
+    Anomaly.REAL_TIME_ORDER: [B, send(25, "a", 0, process="q"), C, ALL],
+    Anomaly.WATERMARK_WENT_BACK: [A, B, C, ALL, Watermark("x", 40, 41, 0, 3), Watermark("x", 42, 43, 0, 2)],
+    Anomaly.DOUBLE_OWNER: [Positioned("m0", 1, 0, 7), Positioned("m1", 2, 0, 7)],
+    Anomaly.STALE_COMMIT: [
+        Positioned("m0", 1, 0, 1),
+        Positioned("m1", 5, 0, 2),
+        Commit("m0", 6, 7, Outcome.OK, 0, 3),
+    ],
+    Anomaly.COMMIT_LOST: [Commit("m0", 1, 2, Outcome.OK, 0, 3), Committed("m1", 3, 4, 0, -1)],
+    Anomaly.COMMIT_WENT_BACK: [Commit("m0", 1, 2, Outcome.OK, 0, 3), Commit("m0", 3, 4, Outcome.OK, 0, 2)],
+    Anomaly.NOT_DELIVERED: [A, B, C, ALL, poll(50, (0, "a"), (1, "b"), process="m0")],
+}
+
+
+@pytest.mark.parametrize("anomaly", Anomaly)
+def test_checker_finds_an_anomaly_in_a_small_history(anomaly: Anomaly) -> None:
+    assert anomaly in check(BY_HAND[anomaly], members=("m0", "m1")).found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_checker_finds_nothing_in_a_random_history_that_keeps_every_promise(seed: int) -> None:
+    report = check(CorrectWorld(seed).run(), MEMBERS)
+    assert report.is_clean, str(report)
+
+
+@pytest.mark.parametrize("anomaly", Anomaly)
+def test_checker_finds_an_anomaly_planted_in_random_histories(anomaly: Anomaly) -> None:
+    for seed in SEEDS:
+        spoiled = plant(anomaly, CorrectWorld(seed).run(), seed)
+        assert anomaly in check(spoiled, MEMBERS).found, f"seed {seed}"
+
+
+@pytest.mark.parametrize(
+    "excused",
+    [
+        pytest.param([A, B, C, ALL, Positioned(FINAL_READER, 93, 0, -1), poll(95, (1, "b"))], id="a new position"),
+        pytest.param([A, send(20, "b", -1, Outcome.UNKNOWN), C, ALL], id="an unknown write that was stored"),
+        pytest.param([A, send(20, "b", -1, Outcome.UNKNOWN), C, poll(90, (0, "a"), (2, "c"))], id="and one not stored"),
+        pytest.param([send(10, "b", 1), send(10, "a", 0, process="q"), C, ALL], id="writes at the same time"),
+        pytest.param(
+            [
+                Positioned("m0", 1, 0, 1),
+                Revoked("m0", 2, 0),
+                Commit("m0", 3, 4, Outcome.OK, 0, 3),
+                Positioned("m1", 5, 0, 2),
+            ],
+            id="a commit before the next owner",
+        ),
+        pytest.param([Commit("m0", 1, 9, Outcome.OK, 0, 3), Committed("m1", 3, 4, 0, -1)], id="a commit under way"),
+        pytest.param([Commit("m0", 1, 2, Outcome.UNKNOWN, 0, 3), Committed("m1", 3, 4, 0, -1)], id="an unsure commit"),
+    ],
+)
+def test_checker_excuses(excused: list[Operation]) -> None:
+    # Without records there is nothing to deliver, and the group's own rules can be asked.
+    has_records = any(isinstance(operation, Send) for operation in excused)
+    report = check(excused, members=() if has_records else ("m0", "m1"))
+    assert report.is_clean, str(report)
+
+
+def test_report_names_every_kind_of_anomaly_with_its_count() -> None:
+    text = str(check(BY_HAND[Anomaly.DUPLICATE]))
+    for anomaly in Anomaly:
+        assert anomaly.name.lower() in text
+    assert "     1  duplicate" in text
+
+
+def test_operations_come_back_from_their_lines() -> None:
+    for operation in CorrectWorld(1).run():
+        assert from_line(to_line(operation)) == operation

@@ -1,0 +1,224 @@
+"""Producers and a consumer group, each client a process of its own, while broker and members are killed."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kafka import KafkaConsumer
+from kafka import TopicPartition as KafkaTopicPartition
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.testing.broker import RunningBroker
+from tests.history.checker import FINAL_READER, check
+from tests.history.operations import Operation, Outcome, Poll, Send, read_lines
+from tests.history.recorder import now_ns
+from tests.history.report import Report
+
+TOPIC: Final = "history"
+GROUP: Final = "readers"
+PARTITIONS_COUNT: Final = 6
+PRODUCERS_COUNT: Final = 2
+MEMBERS_COUNT: Final = 3
+DRAIN_S: Final = 90.0
+# The group must get rid of a killed member soon, and must not wait before its first generation.
+SETTINGS: Final[Mapping[str, str]] = {
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+
+
+@dataclass(frozen=True)
+class MemberKind:
+    """Which library, and which of the group protocols."""
+
+    module: str
+    protocol: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module.removeprefix('consuming_')}-{self.protocol}"
+
+
+RANGE: Final = (MemberKind("consuming_librdkafka", "range"), MemberKind("consuming_kafka_python", "range"))
+COOPERATIVE: Final = (MemberKind("consuming_librdkafka", "cooperative-sticky"),)
+CONSUMER: Final = (MemberKind("consuming_librdkafka", "consumer"),)
+
+
+@dataclass
+class Faults:
+    """What was done to the system; a run in which nothing was done says nothing."""
+
+    broker_kills: int = 0
+    member_kills: int = 0
+    members_left: int = 0
+    members_joined: int = 0
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={count}" for name, count in vars(self).items())
+
+
+@dataclass
+class Result:
+    """What a run came to."""
+
+    report: Report
+    faults: Faults
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        return self.report.is_clean and not self.problems
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.faults), str(self.report), *self.problems])
+
+
+class HistoryRun:
+    """One broker, producers, one group."""
+
+    def __init__(self, broker: RunningBroker, kinds: Sequence[MemberKind], seed: int, directory: Path) -> None:
+        self._broker = broker
+        self._kinds = kinds
+        self._random = random.Random(seed)
+        self._directory = directory
+        self._producers: list[subprocess.Popen[bytes]] = []
+        self._members: list[subprocess.Popen[bytes]] = []
+        self._member_names: list[str] = []
+        self.faults = Faults()
+
+    def run(self, faults_count: int) -> Result:
+        with Cluster(self._broker.bootstrap) as cluster:
+            Admin(cluster).create_topic(TOPIC, PARTITIONS_COUNT, 1, {"segment.bytes": "65536"})
+        problems: list[str] = []
+        try:
+            for number in range(PRODUCERS_COUNT):
+                self._start_producer(f"producer{number}")
+            for _ in range(MEMBERS_COUNT):
+                self._start_member()
+            time.sleep(3)
+            for _ in range(faults_count):
+                self._random.choice((self._kill_broker, self._kill_broker, self._kill_member, self._replace_member))()
+                time.sleep(self._random.random() * 1.5)
+            problems += self._stop(self._producers, "producer")
+            if not self._wait_until_delivered():
+                problems.append(f"the group had not read everything after {DRAIN_S:.0f} s")
+            problems += self._stop(self._members, "member")
+        finally:
+            for process in (*self._producers, *self._members):
+                process.kill()
+                process.wait()
+        history = [*self._history(), *read_finally(self._broker.bootstrap)]
+        return Result(check(history, self._member_names), self.faults, problems)
+
+    def _start_producer(self, name: str) -> None:
+        arguments = (name, self._broker.bootstrap, TOPIC, str(PARTITIONS_COUNT))
+        self._producers.append(self._start("producing", name, arguments))
+
+    def _start_member(self) -> None:
+        kind = self._kinds[self.faults.members_joined % len(self._kinds)]
+        name = f"member{self.faults.members_joined}-{kind.name}"
+        self.faults.members_joined += 1
+        self._member_names.append(name)
+        arguments = (name, self._broker.bootstrap, TOPIC, GROUP, kind.protocol)
+        self._members.append(self._start(kind.module, name, arguments))
+
+    def _start(self, module: str, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        file = self._directory / f"{name}.history"
+        with (self._directory / f"{name}.output").open("wb") as output:
+            command = [sys.executable, "-m", f"tests.history.{module}", *arguments, str(file)]
+            return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def _kill_broker(self) -> None:
+        self._broker.kill()
+        self.faults.broker_kills += 1
+        time.sleep(self._random.random() * 0.3)
+        self._broker.start()
+
+    def _kill_member(self) -> None:
+        member = self._members.pop(self._random.randrange(len(self._members)))
+        member.kill()
+        member.wait()
+        self.faults.member_kills += 1
+        self._start_member()
+
+    def _replace_member(self) -> None:
+        member = self._members.pop(self._random.randrange(len(self._members)))
+        self._start_member()
+        self._stop([member], "member")
+        self.faults.members_left += 1
+
+    def _stop(self, processes: Sequence[subprocess.Popen[bytes]], what: str) -> list[str]:
+        problems = []
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                code = process.wait(DRAIN_S)
+            except subprocess.TimeoutExpired:
+                code = None
+            if code != 0:
+                problems.append(f"a {what} did not end well: {code} ({self._directory})")
+        return problems
+
+    def _wait_until_delivered(self) -> bool:
+        give_up_s = time.monotonic() + DRAIN_S
+        while time.monotonic() < give_up_s:
+            time.sleep(1)
+            missing: set[tuple[int, str]] = set()
+            given: set[tuple[int, str]] = set()
+            for operation in self._history():
+                if isinstance(operation, Send) and operation.outcome is Outcome.OK:
+                    missing.add((operation.partition, operation.value))
+                elif isinstance(operation, Poll):
+                    given.update((operation.partition, value) for _, value in operation.records)
+            if missing <= given:
+                return True
+        return False
+
+    def _history(self) -> list[Operation]:
+        return list(read_lines(sorted(self._directory.glob("*.history"))))
+
+
+def read_finally(bootstrap: str) -> list[Operation]:
+    """Every partition from its beginning, by a library that none of the producers uses."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True)
+    operations: list[Operation] = []
+    try:
+        partitions = [KafkaTopicPartition(TOPIC, partition) for partition in range(PARTITIONS_COUNT)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        ends = consumer.end_offsets(partitions)
+        give_up_s = time.monotonic() + DRAIN_S
+        while time.monotonic() < give_up_s and any(consumer.position(tp) < ends[tp] for tp in partitions):
+            invoked_ns = now_ns()
+            for tp, read in consumer.poll(timeout_ms=500).items():
+                records = tuple((record.offset, record.value.decode()) for record in read)
+                operations.append(Poll(FINAL_READER, invoked_ns, now_ns(), tp.partition, records))
+    finally:
+        consumer.close()
+    return operations
+
+
+def run_faults(kinds: Sequence[MemberKind], faults_count: int, *, seed: int, mutation: str | None = None) -> Result:
+    """A fresh broker, clients, faults, and what the checker says of it all."""
+    command = [sys.executable, "-m", "ottla"]
+    if mutation is not None:
+        command = [sys.executable, "-m", "tests.history.mutated_broker", mutation]
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-history-") as directory,
+        RunningBroker(settings=SETTINGS, command=command) as broker,
+    ):
+        return HistoryRun(broker, kinds, seed, Path(directory)).run(faults_count)
