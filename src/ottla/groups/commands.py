@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 NO_GENERATION = -1
 
@@ -158,6 +159,42 @@ class DeleteGroup(NamedTuple):
     group_id: str
 
 
+class TopicIdPartitions(NamedTuple):
+    topic_id: UUID
+    partitions: Sequence[int]
+
+
+class ConsumerGroupHeartbeat(NamedTuple):
+    """API 68 (KIP-848): joins (`member_epoch` 0), stays, leaves (-1), or leaves as a static member that will return
+    (-2).  Reply: `ConsumerGroupHeartbeatReply`.
+
+    None, and -1 for `rebalance_timeout_ms`, say "as before"; `topic_pattern` "" takes a pattern back.  `owned` is what
+    the member holds; an empty one says that it holds nothing.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: Sequence[str] | None = None
+    topic_pattern: str | None = None
+    server_assignor: str | None = None
+    owned: Sequence[TopicIdPartitions] | None = None
+    # A member of v0 may leave it to the broker to make its id; since v1 it brings its own.
+    makes_own_id: bool = True
+
+
+class DescribeConsumerGroup(NamedTuple):
+    """API 69, one group of it.  Reply: `ConsumerGroupDescription`, with GROUP_ID_NOT_FOUND for what is no consumer
+    group."""
+
+    group_id: str
+
+
 Command = (
     JoinGroup
     | SyncGroup
@@ -169,4 +206,6 @@ Command = (
     | ListGroups
     | DescribeGroup
     | DeleteGroup
+    | ConsumerGroupHeartbeat
+    | DescribeConsumerGroup
 )

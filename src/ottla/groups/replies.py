@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
-from ottla.groups.commands import NO_GENERATION
+from ottla.groups.commands import NO_GENERATION, TopicIdPartitions
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET
 
@@ -122,3 +123,48 @@ class DescribedGroup(NamedTuple):
     protocol_type: str = ""
     protocol_name: str = ""
     members: Sequence[DescribedMember] = ()
+
+
+class ConsumerGroupHeartbeatReply(NamedTuple):
+    """To `ConsumerGroupHeartbeat`.  `assignment` None says "as before".  With an error only `message` counts."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Sequence[TopicIdPartitions] | None = None
+
+
+class NamedTopicPartitions(NamedTuple):
+    topic_id: UUID
+    topic: str
+    partitions: Sequence[int]
+
+
+class DescribedConsumer(NamedTuple):
+    """A member of a consumer group.  `assignment` is what it may read now, `target` what it is to have."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topic_names: Sequence[str]
+    topic_pattern: str | None
+    assignment: Sequence[NamedTopicPartitions]
+    target: Sequence[NamedTopicPartitions]
+
+
+class ConsumerGroupDescription(NamedTuple):
+    """To `DescribeConsumerGroup`."""
+
+    error: ErrorCode
+    group_id: str
+    message: str | None = None
+    state: str = "Dead"
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: Sequence[DescribedConsumer] = ()
