@@ -76,14 +76,19 @@ class KafkaPythonClient:
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
+    """The library's own thread calls it, where nothing may be asked of the broker: so no commit at a revocation."""
+
     def __init__(self, member: Member) -> None:
         self._member = member
+        self.newly_given: list[int] = []
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self._member.taken([partition.partition for partition in revoked])
+        self.newly_given = []
+        self._member.lost([partition.partition for partition in revoked])
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._member.given([partition.partition for partition in assigned])
+        self.newly_given = [partition.partition for partition in assigned]
+        self._member.given(self.newly_given)
 
 
 def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file: str) -> None:
@@ -102,13 +107,16 @@ def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file:
     )
     with Recorder(Path(file)) as recorder:
         member = Member(name, KafkaPythonClient(consumer, topic), recorder)
-        consumer.subscribe([topic], listener=Listener(member))
+        listener = Listener(member)
+        consumer.subscribe([topic], listener=listener)
         while not stopping.is_set():
             member.begin_poll()
             for partition, records in consumer.poll(POLL_MS, max_records=RECORDS_PER_POLL_MAX).items():
                 for record in records:
                     member.got(partition.partition, record.offset, record.value)
             member.end_poll()
+            member.read_committed(listener.newly_given)
+            listener.newly_given = []
             member.commit_sometimes()
         consumer.close()
 

@@ -111,7 +111,9 @@ def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file:
         member = Member(name, LibrdkafkaClient(consumer, topic), recorder)
 
         def given(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
-            member.given(partition.partition for partition in partitions)
+            numbers = [partition.partition for partition in partitions]
+            member.given(numbers)
+            member.read_committed(numbers)
 
         def taken(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
             member.taken([partition.partition for partition in partitions])

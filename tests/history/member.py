@@ -87,6 +87,10 @@ class Member:
         for partition in wanted:
             self._recorder.add(Positioned(self._name, now_ns(), partition, generation))
         self._owned.update(wanted)
+
+    def read_committed(self, partitions: Iterable[int]) -> None:
+        """Ask what is committed for partitions that were just given."""
+        wanted = [partition for partition in partitions if partition in self._owned]
         invoked_ns = now_ns()
         for partition, offset in (self._client.committed(wanted) or {}).items():
             self._recorder.add(Committed(self._name, invoked_ns, now_ns(), partition, offset))

@@ -83,7 +83,8 @@ def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str
         while not stopping.is_set():
             for _ in range(rng.randrange(1, 8)):
                 sends.send(producer, topic, rng.randrange(partitions_count))
-            producer.poll(PAUSE_S)
+            producer.poll(0)
+            stopping.wait(PAUSE_S)
         producer.flush(FLUSH_S)
 
 

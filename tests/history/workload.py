@@ -26,6 +26,7 @@ from tests.history.report import Report
 TOPIC: Final = "history"
 GROUP: Final = "readers"
 PARTITIONS_COUNT: Final = 6
+SEGMENT_BYTES: Final = "65536"
 PRODUCERS_COUNT: Final = 2
 MEMBERS_COUNT: Final = 3
 DRAIN_S: Final = 90.0
@@ -101,7 +102,7 @@ class HistoryRun:
 
     def run(self, faults_count: int) -> Result:
         with Cluster(self._broker.bootstrap) as cluster:
-            Admin(cluster).create_topic(TOPIC, PARTITIONS_COUNT, 1, {"segment.bytes": "65536"})
+            Admin(cluster).create_topic(TOPIC, PARTITIONS_COUNT, 1, {"segment.bytes": SEGMENT_BYTES})
         problems: list[str] = []
         try:
             for number in range(PRODUCERS_COUNT):
