@@ -293,3 +293,52 @@ async def test_topics_are_the_same_after_a_restart(home: TreeHome) -> None:
         topic = await TopicRegistry(tree).create("orders", [[ONE, TWO]] * 2, EPOCHS)
     async with laid_out(home) as tree:
         assert (await TopicRegistry(tree).refresh()).by_name == {"orders": topic}
+
+
+async def test_added_partitions_stand_behind_the_others_and_these_stay_as_they_are(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        topic = await registry.create("orders", [[ONE], [TWO]], EPOCHS, {"retention.ms": "1"})
+        await registry.refresh()
+        added = await registry.add_partitions(topic, [[TWO, ONE], [ONE]], EPOCHS)
+        grown = (await registry.refresh()).by_name["orders"]
+        assert grown.topic_id == topic.topic_id
+        assert grown.partitions == (*topic.partitions, *added)
+        assert [each.partition_index for each in grown.partitions] == [0, 1, 2, 3]
+        assert (grown.partitions[2].replicas, grown.partitions[2].state.leader) == ((TWO, ONE), TWO)
+        assert (await TopicRegistry(tree).refresh()).by_name == {"orders": grown}
+        await registry.delete("orders")
+        assert await tree.children(layout.TOPICS) == []
+
+
+async def test_growth_from_what_is_not_so_any_more_adds_nothing(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        topic = await registry.create("orders", SINGLE, EPOCHS)
+        attempts = (registry.add_partitions(topic, SINGLE, EPOCHS) for _ in range(4))
+        results = await asyncio.gather(*attempts, return_exceptions=True)
+        refused = [result for result in results if isinstance(result, RequestError)]
+        assert [refusal.code for refusal in refused] == [ErrorCode.INVALID_PARTITIONS] * 3
+        assert len((await registry.refresh()).by_name["orders"].partitions) == 2
+        await registry.delete("orders")
+        with pytest.raises(RequestError):
+            await registry.add_partitions(topic, SINGLE, EPOCHS)
+        made_anew = await registry.create("orders", SINGLE, EPOCHS)
+        with pytest.raises(RequestError):
+            await registry.add_partitions(topic, SINGLE, EPOCHS)
+        assert (await registry.refresh()).by_name == {"orders": made_anew}
+
+
+@pytest.mark.parametrize("was_written", [True, False])
+async def test_growth_whose_answer_was_lost_tells_the_truth(home: TreeHome, was_written: bool) -> None:
+    async with laid_out(home) as tree:
+        unsure = UnsureTree(tree)
+        registry = TopicRegistry(unsure)
+        topic = await registry.create("orders", SINGLE, EPOCHS)
+        unsure.lose_answers, unsure.drop_writes = 1, not was_written
+        if was_written:
+            assert len(await registry.add_partitions(topic, SINGLE, EPOCHS)) == 1
+        else:
+            with pytest.raises(ConnectionLoss):
+                await registry.add_partitions(topic, SINGLE, EPOCHS)
+        assert len((await registry.refresh()).by_name["orders"].partitions) == 1 + was_written

@@ -7,6 +7,7 @@ import socket
 import struct
 from types import TracebackType
 
+from ottla.client.address import Address
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
@@ -22,7 +23,7 @@ PRODUCE_VERSION, FETCH_VERSION = 9, 11
 class RawPeer:
     """Blocking; every wait ends with an error after `TIMEOUT_S`."""
 
-    def __init__(self, broker: RunningBroker, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(self, broker: RunningBroker | Address, *, receive_buffer_bytes: int | None = None) -> None:
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from uuid import UUID
 
 from ottla.broker.advertising import Advertising
 from ottla.broker.cold_calls import ColdCalls
-from ottla.broker.context import BrokerAddress, Call, NewTopic
+from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.flusher import Flusher
 from ottla.broker.handlers.fetch import FetchHandler
@@ -39,6 +40,7 @@ from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.runtime.volume import volume_size
 from ottla.storage import directory_identity
 from ottla.storage.directory_lock import FileLock, NoLock
 from ottla.storage.errors import DirectoryOffline
@@ -215,6 +217,11 @@ class Broker:
     def configs(self) -> ConfigsView:
         return self._configs.view
 
+    def log_directory(self) -> LogDirectoryState:
+        path = os.path.abspath(self._directory.path)
+        size = volume_size(path)
+        return LogDirectoryState(path, self._directory.offline is None, *size)
+
     def brokers(self, call: Call) -> list[BrokerAddress]:
         host, port = self._advertising.address_for(call.local_address)
         return [BrokerAddress(self.node_id, host, port, self.settings[setting.BROKER_RACK])]
@@ -222,11 +229,18 @@ class Broker:
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         return await self._topics.create(new, validate_only=validate_only)
 
+    async def add_partitions(
+        self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+    ) -> None:
+        await self._topics.add_partitions(name, count, assignment, validate_only=validate_only)
+
     async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
         await self._topics.delete(name, topic_id)
 
-    async def alter_config(self, entity: ConfigEntity, changed: Mapping[str, str | None]) -> None:
-        await self._topics.alter_config(entity, changed)
+    async def alter_config(
+        self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False
+    ) -> None:
+        await self._topics.alter_config(entity, changed, replaces_all=replaces_all)
 
     async def delete_records(self, topic: str, index: int, before_offset: int) -> int:
         return await self._topics.delete_records(topic, index, before_offset)

@@ -42,6 +42,15 @@ class NewTopic(NamedTuple):
     config: Mapping[str, str | None] = {}
 
 
+class LogDirectoryState(NamedTuple):
+    """Where the partitions are kept; sizes are those of its file system."""
+
+    path: str
+    is_online: bool
+    total_bytes: int
+    usable_bytes: int
+
+
 class BrokerContext(Protocol):
     """The broker, to a handler."""
 
@@ -73,6 +82,8 @@ class BrokerContext(Protocol):
     @property
     def configs(self) -> ConfigsView: ...
 
+    def log_directory(self) -> LogDirectoryState: ...
+
     def brokers(self, call: Call) -> list[BrokerAddress]:
         """The live brokers, by the addresses that this client can use."""
         ...
@@ -84,12 +95,26 @@ class BrokerContext(Protocol):
         """
         ...
 
+    async def add_partitions(
+        self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+    ) -> None:
+        """Give a topic partitions until it has `count`, or only check that it could; served when this returns.
+
+        `assignment`: the replicas of each added one.  Raises `RequestError` with the code that CreatePartitions
+        answers.
+        """
+        ...
+
     async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
         """Take a topic away; it is served no more when this returns.  Raises `RequestError`."""
         ...
 
-    async def alter_config(self, entity: ConfigEntity, changed: Mapping[str, str | None]) -> None:
+    async def alter_config(
+        self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False
+    ) -> None:
         """Set (or with None, unset) some dynamic settings of a topic; they hold when this returns.
+
+        `replaces_all`: what is not in `changed` is unset.
 
         Names and values were checked by the caller.  Raises `RequestError`.
         """

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
 from uuid import UUID
 
 from ottla.broker.context import NewTopic
 from ottla.broker.log_configs import log_config
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
+from ottla.broker.topic_rules import added_assignment, checked_config, new_assignment, require_free_name
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.coordination.topics_view import Topic
-from ottla.model.broker_settings import DEFAULT_REPLICATION_FACTOR, DELETE_TOPIC_ENABLE, NUM_PARTITIONS
+from ottla.model.broker_settings import DELETE_TOPIC_ENABLE
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import ConfigError, RequestError
-from ottla.model.identifiers import NO_OFFSET, LeaderEpoch, NodeId, TopicPartition, topic_name_problem
+from ottla.model.errors import RequestError
+from ottla.model.identifiers import NO_OFFSET, LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
@@ -32,10 +32,6 @@ from ottla.storage.log import Log
 from ottla.storage.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)
-
-DEFAULT_COUNT: Final = -1
-# Each partition is a directory with open files; a typing error must not fill the disk with them.
-PARTITIONS_OF_TOPIC_MAX: Final = 10_000
 
 
 class Topics:
@@ -62,11 +58,11 @@ class Topics:
 
     async def create(self, new: NewTopic, *, validate_only: bool) -> Topic:
         """See `BrokerContext.create_topic`."""
-        assignment = self._assignment(new)
-        config = self._checked_config(new.config)
+        assignment = new_assignment(new, self._node_id, self._settings)
+        config = checked_config(new.config, self._settings)
         async with self._changing:
             if validate_only:
-                self._refuse_taken_name(new.name)
+                require_free_name(new.name, self._registry.view.by_name)
                 return self._imagined(new.name, assignment)
             topic = await self._registry.create(new.name, assignment, {self._node_id: self._broker_epoch}, config)
             await self._registry.refresh()
@@ -74,6 +70,22 @@ class Topics:
             self._make_logs([(topic, partition) for partition in topic.partitions])
         log.info("topic.created", extra=fields(topic=topic.name, partitions_count=len(topic.partitions)))
         return topic
+
+    async def add_partitions(
+        self, name: str, count: int, given: Sequence[Sequence[int]] | None, *, validate_only: bool
+    ) -> None:
+        """See `BrokerContext.add_partitions`."""
+        async with self._changing:
+            topic = self._registry.view.by_name.get(name)
+            if topic is None:
+                raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            assignment = added_assignment(topic, count, given, self._node_id)
+            if validate_only:
+                return
+            added = await self._registry.add_partitions(topic, assignment, {self._node_id: self._broker_epoch})
+            await self._registry.refresh()
+            self._make_logs([(topic, partition) for partition in added])
+        log.info("topic.grown", extra=fields(topic=name, partitions_count=count, added_count=len(added)))
 
     async def delete(self, name: str, topic_id: UUID | None) -> None:
         """See `BrokerContext.delete_topic`."""
@@ -87,11 +99,13 @@ class Topics:
             await self._registry.finish_deletions([deletion.topic_id])
         log.info("topic.deleted", extra=fields(topic=name))
 
-    async def alter_config(self, entity: ConfigEntity, changed: Mapping[str, str | None]) -> None:
+    async def alter_config(
+        self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool
+    ) -> None:  # fmt: skip
         """See `BrokerContext.alter_config`."""
 
         def change(before: Mapping[str, str]) -> Mapping[str, str]:
-            merged = {**before, **changed}
+            merged = changed if replaces_all else {**before, **changed}
             return {name: value for name, value in merged.items() if value is not None}
 
         async with self._changing:
@@ -182,61 +196,6 @@ class Topics:
             partition = self._partitions.find(name, node.partition_index)
             if partition is not None:
                 partition.log.update_config(config)
-
-    def _assignment(self, new: NewTopic) -> list[list[NodeId]]:
-        """The replicas of each partition: as asked for, or this broker for all.  Raises `RequestError`."""
-        problem = topic_name_problem(new.name)
-        if problem is not None:
-            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if new.assignment is not None:
-            return self._checked_assignment(new)
-        count = self._settings[NUM_PARTITIONS] if new.partitions_count == DEFAULT_COUNT else new.partitions_count
-        factor = new.replication_factor
-        if factor == DEFAULT_COUNT:
-            factor = self._settings[DEFAULT_REPLICATION_FACTOR]
-        if not 0 < count <= PARTITIONS_OF_TOPIC_MAX:
-            problem = f"a topic has 1 to {PARTITIONS_OF_TOPIC_MAX} partitions, not {count}"
-            raise RequestError(ErrorCode.INVALID_PARTITIONS, problem)
-        if factor != 1:
-            problem = f"replication factor {factor} needs as many brokers, and this is the only one"
-            if factor <= 0:
-                problem = f"the replication factor must be positive, not {factor}"
-            raise RequestError(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
-        return [[self._node_id] for _ in range(count)]
-
-    def _checked_assignment(self, new: NewTopic) -> list[list[NodeId]]:
-        assert new.assignment is not None
-        if new.partitions_count != DEFAULT_COUNT or new.replication_factor != DEFAULT_COUNT:
-            problem = "a replica assignment excludes a partition count and a replication factor"
-            raise RequestError(ErrorCode.INVALID_REQUEST, problem)
-        if sorted(new.assignment) != list(range(len(new.assignment))) or not new.assignment:
-            problem = "a replica assignment numbers its partitions from 0 without a gap"
-            raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-        for index, replicas in new.assignment.items():
-            if list(replicas) != [self._node_id]:
-                problem = f"partition {index} is assigned to {list(replicas)}; the only broker is {self._node_id}"
-                raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-        return [[self._node_id] for _ in new.assignment]
-
-    def _checked_config(self, config: Mapping[str, str | None]) -> dict[str, str]:
-        given = {name: value for name, value in config.items() if value is not None}
-        if len(given) < len(config):
-            name = next(name for name, value in config.items() if value is None)
-            raise RequestError(ErrorCode.INVALID_CONFIG, f"{name} has no value")
-        try:
-            log_config(given, self._settings)
-        except ConfigError as error:
-            raise RequestError(ErrorCode.INVALID_CONFIG, str(error), hint=error.hint) from error
-        return given
-
-    def _refuse_taken_name(self, name: str) -> None:
-        if name in self._registry.view.by_name:
-            raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
-        metric_name = name.replace(".", "_")
-        twin = next((other for other in self._registry.view.by_name if other.replace(".", "_") == metric_name), None)
-        if twin is not None:
-            problem = f"topic {name!r} collides with {twin!r}: metrics write both '.' and '_' as '_'"
-            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
     def _imagined(self, name: str, assignment: Sequence[Sequence[NodeId]]) -> Topic:
         """A topic as it would be, for `validate_only`: its id is all zero."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ottla.coordination import layout
 from ottla.coordination.node_json import Fields, NodeDamaged, encode
-from ottla.coordination.tree import CreateNode, DeleteNode, Operation
+from ottla.coordination.tree import CreateNode, DeleteNode, Operation, SetNode
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.model.uuid_text import uuid_to_text
@@ -70,9 +70,27 @@ def creation(name: str, pointer: TopicPointer, states: Sequence[PartitionState],
         CreateNode(layout.topic_id_path(name, pointer.topic_id)),
         CreateNode(layout.partitions_path(name, pointer.topic_id)),
     ]
-    for index, state in enumerate(states):
-        operations.append(CreateNode(layout.partition_path(name, pointer.topic_id, index)))
-        operations.append(CreateNode(layout.state_path(name, pointer.topic_id, index), encode_state(state)))
+    return operations + _partition_creations(name, pointer.topic_id, 0, states)
+
+
+def growth(name: str, pointer: TopicPointer, version: int, states: Sequence[PartitionState]) -> list[Operation]:
+    """Partitions behind those that there are: `pointer` has all of them, `states` those of the added ones.
+
+    Done only over the pointer's `version` that the growth was made from.
+    """
+    first_index = len(pointer.assignment) - len(states)
+    assert first_index > 0
+    pointed = SetNode(layout.topic_path(name), encode_pointer(pointer), version)
+    return [pointed, *_partition_creations(name, pointer.topic_id, first_index, states)]
+
+
+def _partition_creations(
+    name: str, topic_id: UUID, first_index: int, states: Sequence[PartitionState]
+) -> list[Operation]:  # fmt: skip
+    operations: list[Operation] = []
+    for index, state in enumerate(states, first_index):
+        operations.append(CreateNode(layout.partition_path(name, topic_id, index)))
+        operations.append(CreateNode(layout.state_path(name, topic_id, index), encode_state(state)))
     return operations
 
 

@@ -12,7 +12,17 @@ from ottla.coordination.configs import encode_config
 from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.topic_nodes import Assignment, TopicDeletion, TopicPointer
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
-from ottla.coordination.tree import ConnectionLoss, DeleteNode, Node, NodeExists, NoNode, NotEmpty, SetNode, Tree
+from ottla.coordination.tree import (
+    BadVersion,
+    ConnectionLoss,
+    DeleteNode,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SetNode,
+    Tree,
+)
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId, topic_name_problem
@@ -92,6 +102,32 @@ class TopicRegistry:
             pointer.topic_id,
             tuple(Partition(index, replicas, state, 0) for index, (replicas, state) in enumerate(partitions)),
         )
+
+    async def add_partitions(
+        self, topic: Topic, added: Assignment, broker_epochs: Mapping[NodeId, int]
+    ) -> Sequence[Partition]:  # fmt: skip
+        """Give a topic more partitions, all of `added` or none, behind those of `topic` as the caller knows it.
+
+        Raises `RequestError` when the topic is gone, is another one, or has been given partitions by others.
+        """
+        path = layout.topic_path(topic.name)
+        first_index = len(topic.partitions)
+        pointer, version = await self._pointer(path, topic)
+        if pointer.topic_id != topic.topic_id or len(pointer.assignment) != first_index:
+            raise _topic_moved_on(topic)
+        all_replicas = (*pointer.assignment, *(tuple(replicas) for replicas in added))
+        grown = TopicPointer(topic.topic_id, all_replicas)
+        states = _first_states(grown, broker_epochs, first_index)
+        operations = topic_nodes.growth(topic.name, grown, version, states)
+        try:
+            await self._changes.commit(operations, [_SUBJECT + topic.name])
+        except (NoNode, BadVersion, NodeExists) as error:
+            raise _topic_moved_on(topic) from error
+        except ConnectionLoss:
+            if (await self._pointer(path, topic))[0] != grown:
+                raise
+        numbered = enumerate(zip(added, states, strict=True), first_index)
+        return [Partition(index, tuple(replicas), state, 0) for index, (replicas, state) in numbered]
 
     async def delete(self, name: str, topic_id: UUID | None = None) -> TopicDeletion:
         """Take a topic out of the tree and leave a note of it for `pending_deletions`.
@@ -181,6 +217,14 @@ class TopicRegistry:
             if topic_id not in RESERVED_UUIDS and not uuid_to_text(topic_id).startswith("-"):
                 return topic_id
 
+    async def _pointer(self, path: str, topic: Topic) -> tuple[TopicPointer, int]:
+        """What the topic's name points to now, and the version of that."""
+        try:
+            node = await self._tree.get(path)
+        except NoNode as error:
+            raise _topic_moved_on(topic) from error
+        return topic_nodes.decode_pointer(path, node.data), node.stat.version
+
     async def _points_to(self, name: str, topic_id: UUID) -> bool:
         path = layout.topic_path(name)
         try:
@@ -239,9 +283,11 @@ def _topic(name: str, pointer: TopicPointer, states: Sequence[Node | None], know
     return Topic(name, pointer.topic_id, tuple(partitions))
 
 
-def _first_states(pointer: TopicPointer, broker_epochs: Mapping[NodeId, int]) -> list[PartitionState]:
+def _first_states(
+    pointer: TopicPointer, broker_epochs: Mapping[NodeId, int], first_index: int = 0
+) -> list[PartitionState]:  # fmt: skip
     states: list[PartitionState] = []
-    for index, replicas in enumerate(pointer.assignment):
+    for index, replicas in enumerate(pointer.assignment[first_index:], first_index):
         state = topic_nodes.first_state(replicas, broker_epochs)
         if state is None:
             problem = f"no replica of partition {index} is alive (assigned: {list(replicas)})"
@@ -257,6 +303,11 @@ def _subjects_of(name: str) -> list[str]:
 
 def _topic_exists(name: str) -> RequestError:
     return RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+
+
+def _topic_moved_on(topic: Topic) -> RequestError:
+    problem = f"topic {topic.name!r} was deleted, made anew or given partitions meanwhile"
+    return RequestError(ErrorCode.INVALID_PARTITIONS, problem, hint="look at it again")
 
 
 def _metric_name(name: str) -> str:

@@ -15,6 +15,15 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -22,8 +31,17 @@ class ApiKey(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
 
 
 class VersionRange(NamedTuple):
@@ -43,6 +61,15 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.FETCH: VersionRange(4, 12),
         ApiKey.LIST_OFFSETS: VersionRange(1, 9),
         ApiKey.METADATA: VersionRange(0, 12),
+        ApiKey.OFFSET_COMMIT: VersionRange(2, 9),
+        ApiKey.OFFSET_FETCH: VersionRange(1, 9),
+        ApiKey.FIND_COORDINATOR: VersionRange(0, 4),
+        ApiKey.JOIN_GROUP: VersionRange(0, 9),
+        ApiKey.HEARTBEAT: VersionRange(0, 4),
+        ApiKey.LEAVE_GROUP: VersionRange(0, 5),
+        ApiKey.SYNC_GROUP: VersionRange(0, 5),
+        ApiKey.DESCRIBE_GROUPS: VersionRange(0, 6),
+        ApiKey.LIST_GROUPS: VersionRange(0, 5),
         ApiKey.API_VERSIONS: VersionRange(0, 4),
         ApiKey.CREATE_TOPICS: VersionRange(2, 7),
         ApiKey.DELETE_TOPICS: VersionRange(1, 6),
@@ -50,8 +77,17 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.INIT_PRODUCER_ID: VersionRange(0, 4),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(2, 4),
         ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
+        ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
+        ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
+        ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
+        ApiKey.ELECT_LEADERS: VersionRange(0, 2),
+        ApiKey.DELETE_GROUPS: VersionRange(0, 2),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
+        ApiKey.OFFSET_DELETE: VersionRange(0, 0),
         ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 1),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: VersionRange(0, 1),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
     }
 )
 
@@ -68,6 +104,15 @@ FLEXIBLE_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
         ApiKey.FETCH: 12,
         ApiKey.LIST_OFFSETS: 6,
         ApiKey.METADATA: 9,
+        ApiKey.OFFSET_COMMIT: 8,
+        ApiKey.OFFSET_FETCH: 6,
+        ApiKey.FIND_COORDINATOR: 3,
+        ApiKey.JOIN_GROUP: 6,
+        ApiKey.HEARTBEAT: 4,
+        ApiKey.LEAVE_GROUP: 4,
+        ApiKey.SYNC_GROUP: 4,
+        ApiKey.DESCRIBE_GROUPS: 5,
+        ApiKey.LIST_GROUPS: 3,
         ApiKey.API_VERSIONS: 3,
         ApiKey.CREATE_TOPICS: 5,
         ApiKey.DELETE_TOPICS: 4,
@@ -75,8 +120,17 @@ FLEXIBLE_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
         ApiKey.INIT_PRODUCER_ID: 2,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
         ApiKey.DESCRIBE_CONFIGS: 4,
+        ApiKey.ALTER_CONFIGS: 2,
+        ApiKey.DESCRIBE_LOG_DIRS: 2,
+        ApiKey.CREATE_PARTITIONS: 2,
+        ApiKey.ELECT_LEADERS: 2,
+        ApiKey.DELETE_GROUPS: 2,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
+        ApiKey.OFFSET_DELETE: 1,
         ApiKey.DESCRIBE_CLUSTER: 0,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
+        ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
     }
 )
 

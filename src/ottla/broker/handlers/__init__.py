@@ -42,7 +42,12 @@ HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
         ApiKey.DELETE_TOPICS: _lazy("delete_topics"),
         ApiKey.DELETE_RECORDS: _lazy("delete_records"),
         ApiKey.DESCRIBE_CONFIGS: _lazy("describe_configs"),
+        ApiKey.ALTER_CONFIGS: _lazy("alter_configs"),
+        ApiKey.DESCRIBE_LOG_DIRS: _lazy("describe_log_dirs"),
+        ApiKey.CREATE_PARTITIONS: _lazy("create_partitions"),
+        ApiKey.ELECT_LEADERS: _lazy("elect_leaders"),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _lazy("incremental_alter_configs"),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: _lazy("list_partition_reassignments"),
         ApiKey.DESCRIBE_CLUSTER: _lazy("describe_cluster"),
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 from ottla.broker.context import BrokerContext
@@ -39,6 +40,15 @@ def is_every_broker(broker: BrokerContext, name: str) -> bool:
             ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}; {name!r} is neither its id nor empty"
         )
     return False
+
+
+def refuse_broker_changes(broker: BrokerContext, name: str, changed: Iterable[str]) -> None:
+    """Raise `RequestError` when something of a broker would be changed; no change at all is allowed."""
+    is_every_broker(broker, name)
+    settings = sorted(changed)
+    if settings:
+        problem = f"a broker's settings are read when it starts: {', '.join(settings)} cannot be changed at run time"
+        raise RequestError(ErrorCode.INVALID_REQUEST, problem)
 
 
 def unknown_type(resource_type: int) -> RequestError:

@@ -13,7 +13,12 @@ from __future__ import annotations
 from collections import Counter
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.handlers.config_resources import ResourceType, is_every_broker, require_topic, unknown_type
+from ottla.broker.handlers.config_resources import (
+    ResourceType,
+    refuse_broker_changes,
+    require_topic,
+    unknown_type,
+)
 from ottla.broker.handlers.error_text import error_text
 from ottla.coordination.configs import ConfigEntity
 from ottla.model.config_changes import ConfigChange, ConfigOperation, changed_overrides
@@ -53,14 +58,7 @@ async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, valid
     name = resource.resource_name
     changes = _changes(resource.configs)
     if resource.resource_type == ResourceType.BROKER:
-        is_every_broker(broker, name)
-        if changes:
-            raise RequestError(
-                ErrorCode.INVALID_REQUEST,
-                "a broker's settings are read when it starts: "
-                + ", ".join(sorted(change.name for change in changes))
-                + " cannot be changed at run time",
-            )
+        refuse_broker_changes(broker, name, [change.name for change in changes])
         return
     if resource.resource_type != ResourceType.TOPIC:
         raise unknown_type(resource.resource_type)

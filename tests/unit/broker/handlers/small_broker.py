@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from ottla.broker.context import BrokerAddress, Call, NewTopic
+from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
@@ -50,6 +50,9 @@ class SmallBroker:
         self.overrides: dict[ConfigEntity, Mapping[str, str]] = {}
         self.refusal: RequestError | None = None
         self.created: list[tuple[NewTopic, bool]] = []
+        self.grown: list[tuple[str, int, Sequence[Sequence[int]] | None, bool]] = []
+        self.replaced: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
+        self.is_online = True
         self.deleted: list[tuple[str, UUID | None]] = []
         self.altered: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
         self._directory = LogDirectory.open(
@@ -66,6 +69,9 @@ class SmallBroker:
     def brokers(self, call: Call) -> list[BrokerAddress]:
         return [BrokerAddress(self.node_id, *call.local_address, "rack-1")]
 
+    def log_directory(self) -> LogDirectoryState:
+        return LogDirectoryState("/data", self.is_online, 1000, 400)
+
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         self._refuse()
         if new.name in self.topics.by_name:
@@ -75,12 +81,23 @@ class SmallBroker:
             return _topic(new.name, 1, UUID(int=0), 0)
         return self.add_topic(new.name, min(max(new.partitions_count, 1), PARTITIONS_MADE_MAX))
 
+    async def add_partitions(
+        self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+    ) -> None:
+        self._refuse()
+        self.grown.append((name, count, assignment, validate_only))
+
     async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
         self._refuse()
         self.deleted.append((name, topic_id))
 
-    async def alter_config(self, entity: ConfigEntity, changed: Mapping[str, str | None]) -> None:
+    async def alter_config(
+        self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False
+    ) -> None:
         self._refuse()
+        if replaces_all:
+            self.replaced.append((entity, changed))
+            return
         self.altered.append((entity, changed))
 
     async def delete_records(self, topic: str, index: int, before_offset: int) -> int:

@@ -1,0 +1,76 @@
+"""AlterConfigs (key 33), v0-v2.
+
+A topic's own settings (type 2) become those of the request: what it does not name is unset.  They hold when the answer
+leaves.  `validate_only` checks and changes nothing.  Errors as in IncrementalAlterConfigs, which clients should prefer:
+INVALID_CONFIG for an unknown setting or a bad value, INVALID_REQUEST for a setting or a resource that is there twice, a
+missing value, an unknown type.
+Not done: brokers (type 4): their settings are read at start, so any change is INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers.config_resources import (
+    ResourceType,
+    refuse_broker_changes,
+    require_topic,
+    unknown_type,
+)
+from ottla.broker.handlers.error_text import error_text
+from ottla.coordination.configs import ConfigEntity
+from ottla.model.config_changes import checked_overrides
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, RequestError
+from ottla.protocol.schemas.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(request: AlterConfigsRequest, broker: BrokerContext, call: Call) -> AlterConfigsResponse:
+    times_named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    responses: list[AlterConfigsResourceResponse] = []
+    for resource in request.resources:
+        response = AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            if times_named[resource.resource_type, resource.resource_name] > 1:
+                raise RequestError(ErrorCode.INVALID_REQUEST, "the resource is there twice in the request")
+            await _alter(resource, broker, validate_only=request.validate_only)
+        except RequestError as error:
+            response.error_code, response.error_message = error.code, error_text(error)
+        except OttlaError as error:
+            response.error_code, response.error_message = error.error_code, error_text(error)
+        responses.append(response)
+    return AlterConfigsResponse(responses=responses)
+
+
+async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, validate_only: bool) -> None:
+    name = resource.resource_name
+    given = _given(resource)
+    if resource.resource_type == ResourceType.BROKER:
+        refuse_broker_changes(broker, name, given)
+        return
+    if resource.resource_type != ResourceType.TOPIC:
+        raise unknown_type(resource.resource_type)
+    require_topic(broker, name)
+    after = checked_overrides(given)
+    if not validate_only:
+        await broker.alter_config(ConfigEntity.topic(name), after, replaces_all=True)
+
+
+def _given(resource: AlterConfigsResource) -> dict[str, str | None]:
+    """The settings by name; `RequestError` is the client's mistake, not a bad setting."""
+    names = Counter(config.name for config in resource.configs)
+    twice = sorted(name for name, count in names.items() if count > 1)
+    if twice:
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)}: there twice in one request")
+    without = sorted(config.name for config in resource.configs if config.value is None)
+    if without:
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"{', '.join(without)}: a value is needed")
+    return {config.name: config.value for config in resource.configs}

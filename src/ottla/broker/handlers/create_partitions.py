@@ -1,0 +1,48 @@
+"""CreatePartitions (key 37), v0-v3.
+
+A topic's partitions are added until there are `count`; they are served when the answer leaves.  Each topic by itself:
+UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS when it has as many or more, or would have too many;
+INVALID_REPLICA_ASSIGNMENT when the assignments are not one for each added partition, or name another broker;
+INVALID_REQUEST, answered once, for a topic that is there twice; INVALID_TOPIC_EXCEPTION for internal topics, whose
+count groups depend on.  `validate_only` adds nothing.  The time-out is not used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers.error_text import error_text
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, RequestError
+from ottla.protocol.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(request: CreatePartitionsRequest, broker: BrokerContext, call: Call) -> CreatePartitionsResponse:
+    times_named = Counter(topic.name for topic in request.topics)
+    results: list[CreatePartitionsTopicResult] = []
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        if times_named[name] > 1:
+            text = "the topic is named twice in the request"
+            results.append(CreatePartitionsTopicResult(name, ErrorCode.INVALID_REQUEST, text))
+        else:
+            results.append(await _add(topic, broker, validate_only=request.validate_only))
+    return CreatePartitionsResponse(results=results)
+
+
+async def _add(
+    wanted: CreatePartitionsTopic, broker: BrokerContext, *, validate_only: bool
+) -> CreatePartitionsTopicResult:  # fmt: skip
+    assignment = None if wanted.assignments is None else [each.broker_ids for each in wanted.assignments]
+    try:
+        await broker.add_partitions(wanted.name, wanted.count, assignment, validate_only=validate_only)
+    except RequestError as error:
+        return CreatePartitionsTopicResult(wanted.name, error.code, error_text(error))
+    except OttlaError as error:
+        return CreatePartitionsTopicResult(wanted.name, error.error_code, error_text(error))
+    return CreatePartitionsTopicResult(wanted.name)

@@ -1,0 +1,48 @@
+"""DescribeLogDirs (API key 35; KIP-113, KIP-827)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.protocol.schema import array, boolean, int16, int32, int32_array, int64, nullable_array, string
+
+
+@dataclass(slots=True)
+class DescribableLogDirTopic:
+    topic: str = string()
+    partitions: list[int] = int32_array()
+
+
+@dataclass(slots=True)
+class DescribeLogDirsRequest:
+    topics: list[DescribableLogDirTopic] | None = nullable_array(DescribableLogDirTopic)
+
+
+@dataclass(slots=True)
+class DescribeLogDirsPartition:
+    partition_index: int = int32()
+    partition_size: int = int64()
+    offset_lag: int = int64()
+    is_future_key: bool = boolean()
+
+
+@dataclass(slots=True)
+class DescribeLogDirsTopic:
+    name: str = string()
+    partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
+
+
+@dataclass(slots=True)
+class DescribeLogDirsResult:
+    error_code: int = int16()
+    log_dir: str = string()
+    topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
+    total_bytes: int = int64("4+", default=-1, ignorable=True)
+    usable_bytes: int = int64("4+", default=-1, ignorable=True)
+
+
+@dataclass(slots=True)
+class DescribeLogDirsResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16("3+", ignorable=True)
+    results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
