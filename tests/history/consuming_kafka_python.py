@@ -29,7 +29,7 @@ from tests.history.member import RECORDS_PER_POLL_MAX, Member
 from tests.history.operations import Outcome
 from tests.history.recorder import Recorder
 
-SESSION_TIMEOUT_MS: Final = 6_000
+SESSION_TIMEOUT_MS: Final = 2_000
 POLL_MS: Final = 200
 REFUSED: Final = (
     CommitFailedError,

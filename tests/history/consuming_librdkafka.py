@@ -21,7 +21,7 @@ from tests.history.member import RECORDS_PER_POLL_MAX, Member
 from tests.history.operations import Outcome
 from tests.history.recorder import Recorder
 
-SESSION_TIMEOUT_MS: Final = 6_000
+SESSION_TIMEOUT_MS: Final = 2_000
 POLL_S: Final = 0.2
 COMMITTED_S: Final = 5.0
 REFUSED: Final = frozenset(

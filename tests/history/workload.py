@@ -30,12 +30,14 @@ SEGMENT_BYTES: Final = "65536"
 PRODUCERS_COUNT: Final = 2
 MEMBERS_COUNT: Final = 3
 DRAIN_S: Final = 90.0
+# Shorter than a session's time-out as well as longer: a group is hit in every state.
+PAUSE_S: Final = (0.2, 3.0)
 # The group must get rid of a killed member soon, and must not wait before its first generation.
 SETTINGS: Final[Mapping[str, str]] = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "100",
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "2000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "500",
 }
@@ -101,6 +103,7 @@ class HistoryRun:
         self.faults = Faults()
 
     def run(self, faults_count: int) -> Result:
+        """Half of the faults are kills of the broker, a quarter kills of a member, a quarter orderly replacements."""
         with Cluster(self._broker.bootstrap) as cluster:
             Admin(cluster).create_topic(TOPIC, PARTITIONS_COUNT, 1, {"segment.bytes": SEGMENT_BYTES})
         problems: list[str] = []
@@ -110,9 +113,12 @@ class HistoryRun:
             for _ in range(MEMBERS_COUNT):
                 self._start_member()
             time.sleep(3)
-            for _ in range(faults_count):
-                self._random.choice((self._kill_broker, self._kill_broker, self._kill_member, self._replace_member))()
-                time.sleep(self._random.random() * 1.5)
+            faults = (self._kill_broker, self._kill_member, self._kill_broker, self._replace_member)
+            plan = [faults[number % len(faults)] for number in range(faults_count)]
+            self._random.shuffle(plan)
+            for fault in plan:
+                fault()
+                time.sleep(self._random.uniform(*PAUSE_S))
             problems += self._stop(self._producers, "producer")
             if not self._wait_until_delivered():
                 problems.append(f"the group had not read everything after {DRAIN_S:.0f} s")
