@@ -1,4 +1,4 @@
-"""`ottla log`: look into a data directory.  Reads only; beside a running broker too."""
+"""`ottla log`: look into a data directory, repair one, take one over from Apache Kafka."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from ottla.cli import log_import, log_repair
 from ottla.cli.log_lines import batch_line, batch_object, finding_line, record_line, record_object
 from ottla.model.errors import OttlaError, WireError
 from ottla.records.record import decode_batch
@@ -24,7 +25,11 @@ _PATHS = click.argument("paths", nargs=-1, required=True, metavar="PATH...", typ
 
 @click.group(name="log")
 def command() -> None:
-    """Look into a data directory.  Nothing is changed, and the broker may run."""
+    """Look into a data directory (dump, verify: also beside a running broker), repair it, import one."""
+
+
+command.add_command(log_repair.command)
+command.add_command(log_import.command)
 
 
 @command.command()

@@ -29,7 +29,8 @@ def check_or_write(disk: Disk, path: str, node_id: int, cluster_id: str | None) 
     if FORMAT_NAME not in found:
         raise ForeignDirectory(
             f"{path} was made by Apache Kafka",
-            hint="give this broker its own empty --data-dir; a directory that two kinds of brokers write is lost",
+            hint="a directory that two kinds of brokers write is lost: take its topics over with "
+            f"`ottla log import {path} --data-dir NEW`, then serve NEW",
         )
     if found[FORMAT_NAME] != FORMAT:
         raise ForeignDirectory(

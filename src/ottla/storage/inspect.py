@@ -131,7 +131,8 @@ class _SegmentCheck:
             yield self._damage(position, f"base offset {header.base_offset} where {self.next_offset} must stand")
         if header.leader_epoch < self.last_epoch:
             yield self._damage(position, f"leader epoch {header.leader_epoch} behind epoch {self.last_epoch}")
-        if not 0 < header.records_count <= header.last_offset_delta + 1:
+        # None: what compaction or repair leave where records were.
+        if not 0 <= header.records_count <= header.last_offset_delta + 1:
             yield self._damage(
                 position, f"{header.records_count} records with a last offset delta of {header.last_offset_delta}"
             )

@@ -1,0 +1,225 @@
+"""`ottla log import`: topics of an Apache Kafka data directory, taken over without writing to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ottla.model.errors import OttlaError
+
+if TYPE_CHECKING:
+    from ottla.coordination.imported_topics import ImportedTopic
+    from ottla.coordination.tree import Tree
+    from ottla.model.identifiers import TopicPartition
+    from ottla.storage.kafka_directory import KafkaDirectory
+    from ottla.storage.source_log import SourceLog
+
+# Their true settings are not in the directory: by defaults, a week's, records would be gone within minutes.
+_KEPT_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+# A log with gaps was compacted.  Its policy must say so, and nothing more is compacted until somebody decides.
+_COMPACTED: Final = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(2**63 - 1)}
+
+
+@click.command(name="import")
+@click.argument("source_dir", metavar="SOURCE_DIR", type=click.Path())
+@click.option("--data-dir", required=True, metavar="DIR", help="The data directory to import into; made if it is new.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this one; may be repeated.")
+@click.option("--exclude", "excluded", multiple=True, metavar="TOPIC", help="All but this one; may be repeated.")
+@click.option("--link", "links", is_flag=True, help="Hard-link closed segments: fast, and takes no room.")
+@click.option("--copy", "copies", is_flag=True, help="Copy every file: the default.")
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help='Settings of the topics: JSON {"TOPIC": {"KEY": "VALUE"}} or lines TOPIC/KEY=VALUE; * is every topic.',
+)
+@click.option("--node-id", type=click.IntRange(min=0), default=0, show_default=True, help="For a new data directory.")
+@click.option("--dry-run", is_flag=True, help="Read and check the source, and say what would be imported.")
+def command(
+    source_dir: str,
+    data_dir: str,
+    topics: tuple[str, ...],
+    excluded: tuple[str, ...],
+    links: bool,
+    copies: bool,
+    config_path: Path | None,
+    node_id: int,
+    dry_run: bool,
+) -> None:
+    """Take topics over from a data directory of Apache Kafka (KRaft), with their records, offsets and ids.
+
+    SOURCE_DIR is one of log.dirs of a stopped broker; nothing is written to it.  Every batch is checked on the way.
+    The topics' settings are not in it: retention is off for them unless --config says otherwise.  Offsets of consumer
+    groups are not taken over.
+    """
+    if links and copies:
+        raise click.UsageError("--link and --copy exclude each other.")
+
+    from ottla.cli.topic_config_file import check_topics, read_topic_configs
+    from ottla.storage.kafka_directory import KafkaDirectory
+
+    configs = {} if config_path is None else read_topic_configs(config_path)
+    with KafkaDirectory(source_dir) as source:
+        if os.path.realpath(source_dir) == os.path.realpath(data_dir):
+            raise OttlaError("source and data directory are the same", hint="give a new --data-dir")
+        by_topic = _chosen(source, topics, excluded)
+        if config_path is not None:
+            check_topics(configs, by_topic, config_path.name)
+        _note(_state_of(source))
+        logs = _read_all(source, by_topic)
+        imported = [_imported(source, name, logs[name], configs) for name in by_topic]
+        if not dry_run:
+            _import(imported, [log for name in by_topic for log in logs[name]], data_dir, node_id, links)
+    _tell(imported, logs, source.path, data_dir, dry_run=dry_run)
+
+
+def _chosen(source: KafkaDirectory, topics: Sequence[str], excluded: Sequence[str]) -> dict[str, list[TopicPartition]]:
+    """Topics with their partitions; each must be whole in this directory."""
+    from ottla.model.nearest import nearest_name
+
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for partition in source.partitions():
+        by_topic.setdefault(partition.topic, []).append(partition)
+    for name in [*topics, *excluded]:
+        if name not in by_topic:
+            nearest = nearest_name(name, by_topic)
+            hint = f"did you mean {nearest}?" if nearest else f"it has {', '.join(by_topic) or 'no topics'}"
+            raise OttlaError(f"{source.path} has no topic {name}", hint=hint)
+    chosen = {
+        name: found for name, found in by_topic.items() if name not in excluded and (not topics or name in topics)
+    }
+    if not chosen:
+        raise OttlaError(f"nothing to import from {source.path}", hint="its only topics are Kafka's own or excluded")
+    for name, found in chosen.items():
+        missing = [index for index in range(found[-1].partition + 1) if index not in {each.partition for each in found}]
+        if missing:
+            raise OttlaError(
+                f"partition {missing[0]} of topic {name} is not in {source.path}",
+                hint="its broker had only some partitions: import from a replica that has all, or --exclude the topic",
+            )
+    return chosen
+
+
+def _state_of(source: KafkaDirectory) -> str:
+    if source.was_clean:
+        return f"{source.path}: cluster {source.cluster_id}, node {source.node_id}, stopped cleanly"
+    return (
+        f"{source.path}: cluster {source.cluster_id}, node {source.node_id}, not stopped cleanly: "
+        "what is not whole at a log's end is left out"
+    )
+
+
+def _read_all(source: KafkaDirectory, by_topic: Mapping[str, Sequence[TopicPartition]]) -> dict[str, list[SourceLog]]:
+    """Read everything before anything is written: one that cannot be taken over stops all."""
+    from ottla.storage.source_log import read_source_log
+
+    logs: dict[str, list[SourceLog]] = {}
+    for name, partitions in by_topic.items():
+        logs[name] = [read_source_log(source, partition) for partition in partitions]
+        ids = {log.topic_id for log in logs[name]}
+        if len(ids) > 1:
+            raise OttlaError(
+                f"the partitions of topic {name} have different topic ids",
+                hint="a deleted topic's directory is among them; move it away",
+            )
+        for log in logs[name]:
+            if log.torn_tail_bytes:
+                _note(f"{log.partition}: {log.torn_tail_bytes} bytes behind offset {log.log_end_offset} are no batch")
+    return logs
+
+
+def _imported(
+    source: KafkaDirectory, name: str, logs: Sequence[SourceLog], configs: Mapping[str, Mapping[str, str]]
+) -> ImportedTopic:
+    from ottla.cli.topic_config_file import settings_of
+    from ottla.coordination.imported_topics import ImportedTopic
+    from ottla.storage.log_import import latest_epoch
+
+    given = settings_of(configs, name)
+    settings = {**_KEPT_FOR_EVER, **given}
+    if any(log.has_gaps for log in logs):
+        if "compact" not in given.get("cleanup.policy", "compact"):
+            raise OttlaError(
+                f"topic {name} was compacted (its offsets have gaps), and its cleanup.policy here would be "
+                f"{given['cleanup.policy']}",
+                hint="give it cleanup.policy=compact or compact,delete, or leave the setting out",
+            )
+        if "cleanup.policy" not in given:
+            settings = {**_COMPACTED, **settings}
+    epochs = [latest_epoch(source.disk, log) + 1 for log in logs]
+    return ImportedTopic(name, logs[0].topic_id, epochs, settings)
+
+
+def _import(
+    topics: Sequence[ImportedTopic], logs: Sequence[SourceLog], data_dir: str, node_id: int, links: bool
+) -> None:
+    from ottla.cli.stopped_directory import StoppedDirectory, make_data_directory
+    from ottla.coordination.imported_topics import check_importable, register
+    from ottla.storage.log_import import LogImport
+
+    make_data_directory(data_dir, node_id)
+    with StoppedDirectory(data_dir) as target:
+        node = target.node_id
+
+        async def check(tree: Tree) -> None:
+            await check_importable(tree, node, topics)
+
+        async def register_all(tree: Tree) -> None:
+            for topic in topics:
+                await register(tree, node, topic)
+
+        target.with_tree(check)
+        running = LogImport(target.disk, target.path, links=links)
+        running.check_room(logs)
+        for log in logs:
+            running.copy(log)
+        running.publish(logs)
+        target.with_tree(register_all)
+
+
+# --- what is told ---------------------------------------------------------------------------------------------
+
+
+def _note(text: str) -> None:
+    click.echo(f"note: {text}", err=True)
+
+
+def _tell(
+    topics: Sequence[ImportedTopic],
+    logs: Mapping[str, Sequence[SourceLog]],
+    source: str,
+    data_dir: str,
+    *,
+    dry_run: bool,
+) -> None:
+    for topic in topics:
+        found = logs[topic.name]
+        batches = sum(log.batches_count for log in found)
+        records = sum(log.records_count for log in found)
+        click.echo(
+            f"{topic.name}: partitions={len(found)} records={records} batches={batches} "
+            f"bytes={sum(log.size_bytes for log in found)}"
+        )
+        if any(log.transactional_batches_count for log in found):
+            _note(f"{topic.name} has transactions, all of them committed: consumers see them as ordinary records")
+        if topic.config.get("min.compaction.lag.ms") == _COMPACTED["min.compaction.lag.ms"]:
+            _note(
+                f"{topic.name} was compacted: it has cleanup.policy=compact, and min.compaction.lag.ms keeps "
+                "everything until you lower it"
+            )
+    count = sum(len(found) for found in logs.values())
+    done = "would import" if dry_run else "imported"
+    click.echo(f"{done} {len(topics)} topics with {count} partitions from {source} into {data_dir}", err=True)
+    kept = [topic.name for topic in topics if _KEPT_FOR_EVER.items() <= topic.config.items()]
+    if kept:
+        _note(
+            f"retention is off for {', '.join(kept)}: nothing is deleted by age or size until you say so, with "
+            "`ottla topic alter TOPIC --config retention.ms=604800000 --delete-config retention.bytes`"
+        )
+    if not dry_run:
+        _note(f"start it with: ottla serve --data-dir {data_dir}; groups begin anew, their offsets were not imported")

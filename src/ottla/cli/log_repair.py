@@ -1,0 +1,185 @@
+"""`ottla log repair`: a log that the broker refuses is made one that it opens; what is lost is told before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.cli.stopped_directory import StoppedDirectory
+    from ottla.storage.flushed_ends import FlushedEnds
+    from ottla.storage.log_starts import LogStarts
+    from ottla.storage.repair_plan import Loss, RepairPlan
+
+# Something is damaged and was not repaired; scripts ask by the exit status.
+DAMAGED: Final = 1
+_LOSSES_SHOWN: Final = 20
+
+
+class _Diagnosis(NamedTuple):
+    """`topic_id` is set when its file has to be written anew."""
+
+    partition: TopicPartition
+    plan: RepairPlan
+    topic_id: UUID | None
+
+    @property
+    def is_damaged(self) -> bool:
+        return self.plan.is_needed or self.topic_id is not None
+
+
+@click.command(name="repair")
+@click.argument("data_dir", metavar="DIR", type=click.Path())
+@click.argument("names", metavar="[TOPIC-PARTITION...]", nargs=-1)
+@click.option("--execute", is_flag=True, help="Repair.  Without it nothing is changed, and what would be is shown.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done: the default.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each damaged partition.")
+def command(data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool, as_json: bool) -> int:
+    """Make damaged logs readable again, keeping every batch that is whole.
+
+    DIR is the data directory of a stopped broker.  All logs in it are read, or those that are named.  Whole batches
+    keep their offsets; where records are lost an empty batch stands, which consumers pass over.  Files that are
+    changed or removed are kept aside in DIR/TOPIC-PARTITION.TIME.damaged.
+
+    The exit status is 0 when nothing is damaged (any more) and 1 when something is.
+    """
+    if execute and dry_run:
+        raise click.UsageError("--execute and --dry-run exclude each other.")
+
+    from ottla.cli.stopped_directory import StoppedDirectory
+
+    with StoppedDirectory(data_dir) as directory:
+        wanted = _wanted(directory, names)
+        damaged = [found for found in _diagnoses(directory, wanted) if found.is_damaged]
+        for found in damaged:
+            backup = _repair(directory, found) if execute else None
+            click.echo(_json(found, backup) if as_json else _text(found, backup))
+    click.echo(_summary(len(wanted), len(damaged), execute=execute), err=True)
+    return DAMAGED if damaged and not execute else 0
+
+
+def _wanted(directory: StoppedDirectory, names: Sequence[str]) -> list[TopicPartition]:
+    present = directory.partitions()
+    if not names:
+        return present
+    by_name = {str(partition): partition for partition in present}
+    for name in names:
+        if name.rstrip("/") not in by_name:
+            from ottla.model.nearest import nearest_name
+
+            nearest = nearest_name(name, by_name)
+            hint = f"did you mean {nearest}?" if nearest else "name partitions as their directories: orders-0"
+            raise OttlaError(f"{directory.path} has no partition {name}", hint=hint)
+    return [by_name[name.rstrip("/")] for name in names]
+
+
+def _diagnoses(directory: StoppedDirectory, wanted: Sequence[TopicPartition]) -> list[_Diagnosis]:
+    from ottla.storage.flushed_ends import FlushedEnds
+    from ottla.storage.log_starts import LogStarts
+
+    flushed_ends = FlushedEnds.open(directory.disk, directory.path)
+    try:
+        starts = LogStarts(directory.disk, directory.path)
+        return [_diagnose(directory, partition, flushed_ends, starts) for partition in wanted]
+    finally:
+        flushed_ends.close()
+
+
+def _diagnose(
+    directory: StoppedDirectory, partition: TopicPartition, flushed_ends: FlushedEnds, starts: LogStarts
+) -> _Diagnosis:
+    from ottla.storage.checkpoints import DamagedCheckpoint, read_topic_id
+    from ottla.storage.repair_plan import Recorded, plan_repair
+
+    path = f"{directory.path}/{partition}"
+    try:
+        topic_id = read_topic_id(directory.disk, path)
+    except DamagedCheckpoint:
+        topic_id = None
+    written_anew = None
+    if topic_id is None:
+        topic = directory.topics.by_name.get(partition.topic)
+        if topic is None:
+            raise OttlaError(
+                f"{path} does not say which topic it belongs to, and the broker knows no topic {partition.topic}",
+                hint="move the directory away, or restore its partition.metadata",
+            )
+        topic_id = written_anew = topic.topic_id
+    policy = directory.configs.topic(partition.topic).get("cleanup.policy", "delete")
+    recorded = Recorded(
+        flushed_ends.end_of(topic_id, partition.partition), starts.start_of(partition), "compact" in policy
+    )
+    return _Diagnosis(partition, plan_repair(directory.disk, path, recorded), written_anew)
+
+
+def _repair(directory: StoppedDirectory, found: _Diagnosis) -> str:
+    from ottla.runtime.clock import SystemClock
+    from ottla.storage.repair import BACKUP_SUFFIX, execute_repair
+
+    moment = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
+    stem = f"{directory.path}/{found.partition}.{moment:%Y%m%dT%H%M%SZ}"
+    backup, number = f"{stem}{BACKUP_SUFFIX}", 1
+    while directory.disk.exists(backup):
+        number += 1
+        backup = f"{stem}.{number}{BACKUP_SUFFIX}"
+    execute_repair(directory.disk, found.plan, backup, found.topic_id)
+    return backup
+
+
+# --- what is shown --------------------------------------------------------------------------------------------
+
+
+def _text(found: _Diagnosis, backup: str | None) -> str:
+    plan = found.plan
+    lines = [f"{found.partition}: {_verdict(found)}"]
+    lines += [f"  {_loss_line(loss)}" for loss in plan.losses[:_LOSSES_SHOWN]]
+    if len(plan.losses) > _LOSSES_SHOWN:
+        lines.append(f"  and {len(plan.losses) - _LOSSES_SHOWN} further places (--json shows all)")
+    if plan.epochs_corrected:
+        lines.append(f"  the leader epochs of {plan.epochs_corrected} batches are corrected; their records are whole")
+    if found.topic_id is not None:
+        lines.append("  partition.metadata is missing or damaged: it is written anew with the topic's id")
+    if backup is not None:
+        lines.append(f"  repaired; what was changed is kept in {backup}")
+    return "\n".join(lines)
+
+
+def _verdict(found: _Diagnosis) -> str:
+    plan = found.plan
+    if not plan.losses:
+        return f"damaged, no record is lost, {plan.kept_records} offsets are kept"
+    return (
+        f"{plan.lost_offsets_count} offsets are lost in {len(plan.losses)} places ({plan.lost_bytes} damaged bytes), "
+        f"{plan.kept_records} are kept"
+    )
+
+
+def _loss_line(loss: Loss) -> str:
+    where = loss.path if loss.position < 0 else f"{loss.path} position {loss.position}, {loss.size_bytes} bytes"
+    return f"offsets {loss.first_offset} to {loss.end_offset - 1}: {where}: {loss.reason}"
+
+
+def _json(found: _Diagnosis, backup: str | None) -> str:
+    from ottla.storage.repair import report
+
+    shown = {"partition": str(found.partition), **report(found.plan)}
+    shown["metadata_rewritten"] = found.topic_id is not None
+    shown["backup"] = backup
+    return json.dumps(shown)
+
+
+def _summary(read_count: int, damaged_count: int, *, execute: bool) -> str:
+    if not damaged_count:
+        return f"read {read_count} partitions: nothing is damaged"
+    if execute:
+        return f"read {read_count} partitions, repaired {damaged_count}: start the broker again"
+    return f"read {read_count} partitions, {damaged_count} damaged: nothing was changed, --execute repairs"

@@ -1,0 +1,104 @@
+"""The data directory of a stopped broker: its lock is held meanwhile, and its tree and checkpoints can be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Final
+
+from ottla.coordination.configs import ConfigRegistry, ConfigsView
+from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.layout import lay_out
+from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.topics_view import NO_TOPICS, TopicsView
+from ottla.coordination.tree import Tree
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.runtime.event_loop import run
+from ottla.runtime.posix_disk import DIRECTORY_MODE, PosixDisk
+from ottla.storage import directory_identity
+from ottla.storage.checkpoints import META_PROPERTIES_FILE, read_meta_properties
+from ottla.storage.directory_lock import FileLock
+from ottla.storage.errors import DirectoryLocked
+from ottla.storage.log_files import topic_partition_of
+
+TREE_FILE: Final = "tree.sqlite"
+
+
+class StoppedDirectory:
+    """A context manager.  Raises `OttlaError` when it is not a data directory of ours, or its broker runs."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.disk = PosixDisk()
+        self.topics: TopicsView = NO_TOPICS
+        self.configs: ConfigsView
+        self.node_id = NodeId(0)
+        self._lock = FileLock()
+
+    def __enter__(self) -> StoppedDirectory:
+        if not os.path.isdir(self.path):
+            raise OttlaError(f"{self.path} is no directory", hint="name the broker's data directory (--data-dir)")
+        found = read_meta_properties(self.disk, self.path)
+        if found is None or directory_identity.FORMAT_NAME not in found:
+            whose = f"has no {META_PROPERTIES_FILE}" if found is None else "was made by Apache Kafka"
+            raise OttlaError(
+                f"{self.path} is no data directory of Ottla: it {whose}",
+                hint="name a broker's data directory, not a partition's; `ottla log import` takes Apache Kafka's",
+            )
+        self.node_id = NodeId(int(found.get("node.id", "0")))
+        try:
+            self._lock.acquire(self.path)
+        except DirectoryLocked as error:
+            raise DirectoryLocked(str(error), hint="stop the broker first, and start it again afterwards") from None
+        try:
+            self.topics, self.configs = run(_read_tree(f"{self.path}/{TREE_FILE}"))
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def partitions(self) -> list[TopicPartition]:
+        """Those that have a directory, by name and number."""
+        names = [name for name in os.listdir(self.path) if os.path.isdir(f"{self.path}/{name}")]
+        return sorted(found for name in names if (found := topic_partition_of(name)) is not None)
+
+    def with_tree(self, act: Callable[[Tree], Awaitable[None]]) -> None:
+        """Do something with the tree itself."""
+        run(_with_tree(f"{self.path}/{TREE_FILE}", act))
+
+
+def make_data_directory(path: str, node_id: int) -> None:
+    """Claim a directory that is new or empty for this node; nothing happens to one that is ours already."""
+    disk = PosixDisk()
+    os.makedirs(path, mode=DIRECTORY_MODE, exist_ok=True)
+    found = read_meta_properties(disk, path)
+    if found is None or directory_identity.FORMAT_NAME not in found:
+        # Refuses whatever is not empty of logs.
+        directory_identity.check_or_write(disk, os.path.abspath(path), node_id, None)
+
+
+async def _with_tree(path: str, act: Callable[[Tree], Awaitable[None]]) -> None:
+    home = await EmbeddedHome.open(path)
+    try:
+        tree = await home.connect()
+        await lay_out(tree)
+        await act(tree)
+    finally:
+        await home.close()
+
+
+async def _read_tree(path: str) -> tuple[TopicsView, ConfigsView]:
+    home = await EmbeddedHome.open(path)
+    try:
+        tree = await home.connect()
+        await lay_out(tree)
+        return await TopicRegistry(tree).refresh(), await ConfigRegistry(tree).refresh()
+    finally:
+        await home.close()

@@ -1,0 +1,46 @@
+"""Topics that come from elsewhere, with the ids they had and logs that are there already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.coordination import topic_nodes
+from ottla.coordination.changes import Changes
+from ottla.coordination.configs import encode_config
+from ottla.coordination.topic_nodes import TopicPointer
+from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.tree import Tree
+from ottla.model.identifiers import LeaderEpoch, NodeId
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+
+# No broker lives while a topic is imported; the next start takes the partitions over in its own name.
+NO_BROKER_EPOCH: Final = 0
+
+
+class ImportedTopic(NamedTuple):
+    """`leader_epochs` has the next epoch of each partition: above all that its batches bear."""
+
+    name: str
+    topic_id: UUID
+    leader_epochs: Sequence[int]
+    config: Mapping[str, str]
+
+
+async def check_importable(tree: Tree, node_id: NodeId, topics: Sequence[ImportedTopic]) -> None:
+    """Raises the `RequestError` of the first topic whose name is taken or collides; changes nothing."""
+    registry = TopicRegistry(tree)
+    for topic in topics:
+        await registry.check_new(topic.name, [[node_id] for _ in topic.leader_epochs])
+
+
+async def register(tree: Tree, node_id: NodeId, topic: ImportedTopic) -> None:
+    """Make the topic as `TopicRegistry.create` would, but with the id and the epochs that it had."""
+    states = [
+        PartitionState(node_id, LeaderEpoch(epoch), (ReplicaIncarnation(node_id, NO_BROKER_EPOCH),))
+        for epoch in topic.leader_epochs
+    ]
+    pointer = TopicPointer(topic.topic_id, tuple((node_id,) for _ in states))
+    operations = topic_nodes.creation(topic.name, pointer, states, encode_config(topic.config))
+    await Changes(tree).commit(operations, [f"topics/{topic.name}", f"config/topics/{topic.name}"])

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.program import CALLED_WRONGLY, FAILED, run
+from ottla.cli.stopped_directory import StoppedDirectory, make_data_directory
+from ottla.coordination.imported_topics import ImportedTopic, register
+from ottla.coordination.tree import Tree
+from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.header import HEADER
+from ottla.records.record import Record
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.directory_lock import FileLock
+from ottla.storage.log_directory import LogDirectory
+
+ORDERS = TopicPartition("orders", 0)
+TOPIC_ID = uuid.UUID(int=77)
+BATCHES = 10
+
+
+def open_logs(path: Path) -> LogDirectory:
+    return LogDirectory.open(PosixDisk(), str(path), clock=SystemClock())
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A stopped broker's directory: one topic of one partition with ten batches of two records."""
+    path = tmp_path / "data"
+    make_data_directory(str(path), 0)
+
+    async def make_topic(tree: Tree) -> None:
+        await register(tree, NodeId(0), ImportedTopic("orders", TOPIC_ID, [0], {}))
+
+    with StoppedDirectory(str(path)) as stopped:
+        stopped.with_tree(make_topic)
+    logs = open_logs(path)
+    [log] = logs.create([(ORDERS, TOPIC_ID)])
+    log.start_epoch(0)
+    for number in range(BATCHES):
+        batch = build_batch([Record(0, 1_000 + number, None, b"a"), Record(1, 1_000, None, b"b" * 50)])
+        log.append(memoryview(batch), HEADER.unpack_from(batch), 1_000)
+    logs.close()
+    return path
+
+
+def segment(data_dir: Path) -> Path:
+    return data_dir / "orders-0" / f"{0:020d}.log"
+
+
+def damage(data_dir: Path, batch: int = 3) -> None:
+    """Flip a bit in a record of one batch."""
+    content = bytearray(segment(data_dir).read_bytes())
+    size_bytes = len(content) // BATCHES
+    content[batch * size_bytes + 70] ^= 1
+    segment(data_dir).write_bytes(content)
+
+
+def contents(data_dir: Path) -> dict[str, bytes]:
+    return {
+        str(path): path.read_bytes()
+        for path in data_dir.rglob("*")
+        if path.is_file() and not path.name.startswith(("tree.sqlite", ".lock"))
+    }
+
+
+def test_repair_of_a_sound_directory_says_so(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "repair", str(data_dir)]) == 0
+    assert capsys.readouterr() == ("", "read 1 partitions: nothing is damaged\n")
+
+
+def test_repair_shows_what_would_be_lost_and_changes_nothing(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(data_dir)
+    before = contents(data_dir)
+    assert run(["log", "repair", str(data_dir)]) == FAILED
+    out, err = capsys.readouterr()
+    assert out.startswith("orders-0: 2 offsets are lost in 1 places (")
+    assert "offsets 6 to 7: " in out
+    assert "the batch's checksum is wrong" in out
+    assert "nothing was changed, --execute repairs" in err
+    assert contents(data_dir) == before
+
+
+def test_repair_executes_and_the_broker_opens_the_log(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(data_dir)
+    damaged = segment(data_dir).read_bytes()
+    assert run(["log", "repair", str(data_dir), "orders-0", "--execute", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["partition"] == "orders-0"
+    assert told["lost_offsets"] == 2
+    assert told["kept_offsets"] == 18
+    assert (Path(told["backup"]) / segment(data_dir).name).read_bytes() == damaged
+    logs = open_logs(data_dir)
+    assert not logs.failed
+    assert logs.logs[ORDERS].log_end_offset == 20
+    logs.close()
+    assert run(["log", "verify", "--deep", str(data_dir)]) == 0
+    assert run(["log", "repair", str(data_dir)]) == 0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: no\n"])
+def test_repair_writes_a_missing_or_damaged_topic_id_anew(data_dir: Path, content: bytes | None) -> None:
+    metadata = data_dir / "orders-0" / "partition.metadata"
+    if content is None:
+        metadata.unlink()
+    else:
+        metadata.write_bytes(content)
+    logs = open_logs(data_dir)
+    assert ORDERS in logs.failed
+    logs.close()
+    assert run(["log", "repair", str(data_dir)]) == FAILED
+    assert run(["log", "repair", str(data_dir), "--execute"]) == 0
+    logs = open_logs(data_dir)
+    assert logs.logs[ORDERS].topic_id == TOPIC_ID
+    assert logs.logs[ORDERS].log_end_offset == 20
+    logs.close()
+
+
+def test_repair_is_refused_while_the_broker_runs(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = FileLock()
+    lock.acquire(str(data_dir))
+    try:
+        assert run(["log", "repair", str(data_dir)]) == FAILED
+    finally:
+        lock.release()
+    err = capsys.readouterr().err
+    assert "is in use by process" in err
+    assert "hint: stop the broker first" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["DIR/missing"], FAILED, "is no directory"),
+        (["DIR/orders-0"], FAILED, "is no data directory of Ottla"),
+        (["DIR", "order-0"], FAILED, "did you mean orders-0?"),
+        (["DIR", "--execute", "--dry-run"], CALLED_WRONGLY, "exclude each other"),
+        ([], CALLED_WRONGLY, "Missing argument 'DIR'"),
+    ],
+)
+def test_repair_told_something_impossible_says_what(
+    data_dir: Path, arguments: list[str], status: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["log", "repair", *(each.replace("DIR", str(data_dir)) for each in arguments)]) == status
+    assert told in capsys.readouterr().err
+
+
+def test_repair_of_a_directory_without_topic_id_and_topic_is_refused(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data_dir / "orders-0" / "partition.metadata").unlink()
+    (data_dir / "orders-0").rename(data_dir / "strangers-0")
+    assert run(["log", "repair", str(data_dir), "--execute"]) == FAILED
+    assert "the broker knows no topic strangers" in capsys.readouterr().err
