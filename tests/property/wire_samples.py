@@ -33,6 +33,7 @@ def _one(wire: WireField, version: int) -> object:
     values: dict[Kind, object] = {
         Kind.STRING: "abc",
         Kind.RECORDS: b"0123456789",
+        Kind.OPAQUE: b"012",
         Kind.UUID: SAMPLE_UUID,
         Kind.BOOLEAN: True,
     }

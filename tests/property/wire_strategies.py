@@ -31,6 +31,8 @@ IDS = [f"{api.name.lower()}-v{version}" for api, version in API_AND_VERSION]
 _BITS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 _KNOWN_ERRORS = [int(code) for code in ErrorCode if code <= ErrorCode.TRANSACTION_ABORTABLE]
 _TEXT = st.text(max_size=12)
+# What a timedelta of kio holds without rounding.
+_TIMEDELTA_MS_MAX = 2**43
 # What a datetime of kio can hold.
 _LAST_DATETIME_MS = 253_402_300_799_000
 
@@ -68,7 +70,7 @@ def _values(name: str, wire: WireField, version: int) -> st.SearchStrategy[objec
         return _TEXT
     if wire.kind is Kind.UUID:
         return st.uuids() | st.just(ZERO_UUID)
-    if wire.kind is Kind.RECORDS:
+    if wire.kind in (Kind.RECORDS, Kind.OPAQUE):
         return st.binary(max_size=40)
     if wire.kind is Kind.BOOLEAN:
         return st.booleans()
@@ -76,6 +78,8 @@ def _values(name: str, wire: WireField, version: int) -> st.SearchStrategy[objec
         return st.sampled_from(_KNOWN_ERRORS)
     if name == "log_append_time_ms":
         return st.integers(0, _LAST_DATETIME_MS // 1000).map(lambda s: s * 1000) | st.just(-1)
+    if name == "retention_time_ms":
+        return st.integers(-_TIMEDELTA_MS_MAX, _TIMEDELTA_MS_MAX)
     half = 1 << (_BITS[wire.kind] - 1)
     return st.integers(-half, half - 1)
 
@@ -116,7 +120,7 @@ def _assert_same_value(ours: object, theirs: object, version: int) -> None:
     elif hasattr(theirs, "__dataclass_fields__"):
         assert_same(ours, theirs, version)
     elif isinstance(theirs, timedelta):
-        assert ours == round(theirs.total_seconds() * 1000)
+        assert ours == theirs // timedelta(milliseconds=1)
     elif isinstance(theirs, datetime):
         assert ours == round(theirs.timestamp() * 1000)
     elif isinstance(ours, UUID):

@@ -51,6 +51,10 @@ class Budget:
             raise WireError(f"the message has more than {self._elements_max} elements")
 
 
+# The byte before a structure that may be null; -1 as a signed one.
+_IS_PRESENT: Final = 1
+_IS_NULL: Final = 0xFF
+
 Reader = Callable[[memoryview, int, Budget], tuple[object, int]]
 _Step = Callable[[memoryview, int, Budget, list[object]], int]
 
@@ -131,8 +135,10 @@ def smallest_size_bytes(struct_class: type, version: int, flexible: bool) -> int
 
 
 def _smallest_field_bytes(wire: WireField, version: int, flexible: bool) -> int:
-    if wire.is_array or wire.kind is Kind.RECORDS:
+    if wire.is_array or wire.kind in (Kind.RECORDS, Kind.OPAQUE):
         return 1 if flexible else 4
+    if wire.kind is Kind.STRUCT and version in wire.nullable:
+        return 1
     return _smallest_value_bytes(wire, version, flexible)
 
 
@@ -241,11 +247,14 @@ def _field_reader(name: str, wire: WireField, version: int, flexible: bool) -> R
         return _string_reader(name, flexible, nullable)
     if wire.kind is Kind.RECORDS:
         return _records_reader(flexible)
+    if wire.kind is Kind.OPAQUE:
+        return _opaque_reader(name, flexible)
     if wire.kind is Kind.UUID:
         return _read_uuid
     if wire.kind is Kind.STRUCT:
         assert wire.struct_class is not None
-        return struct_reader(wire.struct_class, version, flexible)
+        read = struct_reader(wire.struct_class, version, flexible)
+        return _nullable_reader(name, read) if nullable else read
     return _number_reader(wire.kind.value)
 
 
@@ -284,6 +293,30 @@ def _records_reader(flexible: bool) -> Reader:
         if length < 0:
             return None, position
         return take(data, position, length), position + length
+
+    return read
+
+
+def _opaque_reader(name: str, flexible: bool) -> Reader:
+    read_length = read_compact_length if flexible else read_length32
+
+    def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        length, position = read_length(data, position)
+        if length < 0:
+            raise WireError(f"{name} must not be null")
+        return bytes(take(data, position, length)), position + length
+
+    return read
+
+
+def _nullable_reader(name: str, read_struct: Reader) -> Reader:
+    def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        (presence,) = take(data, position, 1)
+        if presence == _IS_NULL:
+            return None, position + 1
+        if presence != _IS_PRESENT:
+            raise WireError(f"{name} is neither there nor null: {presence}")
+        return read_struct(data, position + 1, budget)
 
     return read
 

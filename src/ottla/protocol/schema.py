@@ -36,6 +36,7 @@ class Kind(Enum):
     BOOLEAN = "?"
     UUID = "uuid"
     STRING = "string"
+    OPAQUE = "opaque"
     RECORDS = "records"
     STRUCT = "struct"
 
@@ -128,6 +129,11 @@ def nullable_string(
     return _declare(default, Kind.STRING, versions, nullable=nullable, tag=tag, ignorable=ignorable)
 
 
+def opaque(versions: str = "0+") -> bytes:
+    """Bytes that mean something to clients only: reading gives a copy, which may outlive the message."""
+    return _declare(b"", Kind.OPAQUE, versions)
+
+
 def records(versions: str = "0+") -> memoryview | bytes | bytearray | None:
     """Record batches as they lie: reading gives a view of the message's own buffer."""
     return _declare(None, Kind.RECORDS, versions, nullable="0+")
@@ -162,6 +168,11 @@ def nullable_array(struct_class: type[T], versions: str = "0+", *, nullable: str
     return _declare(None, Kind.STRUCT, versions, nullable=nullable, is_array=True, struct_class=struct_class)
 
 
-def struct(struct_class: type[T], versions: str, *, tag: int) -> T:
-    """A tagged structure; its default is the structure of defaults."""
+def struct(struct_class: type[T], versions: str = "0+", *, tag: int | None = None) -> T:
+    """A structure; its default is the structure of defaults."""
     return _declare(struct_class(), Kind.STRUCT, versions, struct_class=struct_class, tag=tag, factory=struct_class)
+
+
+def nullable_struct(struct_class: type[T], versions: str = "0+") -> T | None:
+    """A structure behind a byte that says whether it is there: 1, or -1 for None."""
+    return _declare(None, Kind.STRUCT, versions, nullable="0+", struct_class=struct_class)

@@ -147,13 +147,14 @@ def _value_writer(name: str, wire: WireField, version: int, flexible: bool, stri
         return _array_writer(name, wire, version, flexible, strict)
     if wire.kind is Kind.STRING:
         return _string_writer(name, flexible, nullable)
-    if wire.kind is Kind.RECORDS:
+    if wire.kind in (Kind.RECORDS, Kind.OPAQUE):
         return _records_writer(flexible)
     if wire.kind is Kind.UUID:
         return _write_uuid
     if wire.kind is Kind.STRUCT:
         assert wire.struct_class is not None
-        return struct_writer(wire.struct_class, version, flexible, strict)
+        write_struct = struct_writer(wire.struct_class, version, flexible, strict)
+        return _nullable_writer(write_struct) if nullable else write_struct
     pack = struct.Struct(">" + wire.kind.value).pack
 
     def write_number(out: bytearray, value: object) -> None:
@@ -204,6 +205,15 @@ def _records_writer(flexible: bool) -> Writer:
         else:
             out += INT32.pack(len(value))
         out += value
+
+    return write
+
+
+def _nullable_writer(write_struct: Writer) -> Writer:
+    def write(out: bytearray, value: object) -> None:
+        out += b"\xff" if value is None else b"\x01"
+        if value is not None:
+            write_struct(out, value)
 
     return write
 

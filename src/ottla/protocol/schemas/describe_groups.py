@@ -1,0 +1,45 @@
+"""DescribeGroups (API key 15)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.protocol.schema import array, boolean, int16, int32, nullable_string, opaque, string, string_array
+
+# No answer about authorized operations was asked for (KIP-430).
+NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
+
+
+@dataclass(slots=True)
+class DescribeGroupsRequest:
+    groups: list[str] = string_array()
+    include_authorized_operations: bool = boolean("3+")
+
+
+@dataclass(slots=True)
+class DescribedGroupMember:
+    member_id: str = string()
+    group_instance_id: str | None = nullable_string("4+", nullable="4+")
+    client_id: str = string()
+    client_host: str = string()
+    member_metadata: bytes = opaque()
+    member_assignment: bytes = opaque()
+
+
+@dataclass(slots=True)
+class DescribedGroup:
+    error_code: int = int16()
+    error_message: str | None = nullable_string("6+", nullable="6+")
+    group_id: str = string()
+    group_state: str = string()
+    protocol_type: str = string()
+    protocol_data: str = string()
+    members: list[DescribedGroupMember] = array(DescribedGroupMember)
+    authorized_operations: int = int32("3+", default=NO_AUTHORIZED_OPERATIONS)
+
+
+@dataclass(slots=True)
+class DescribeGroupsResponse:
+    throttle_time_ms: int = int32("1+")
+    groups: list[DescribedGroup] = array(DescribedGroup)

@@ -1,0 +1,28 @@
+"""ListGroups (API key 16; KIP-518, KIP-848)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.protocol.schema import array, int16, int32, string, string_array
+
+
+@dataclass(slots=True)
+class ListGroupsRequest:
+    states_filter: list[str] = string_array("4+")
+    types_filter: list[str] = string_array("5+")
+
+
+@dataclass(slots=True)
+class ListedGroup:
+    group_id: str = string()
+    protocol_type: str = string()
+    group_state: str = string("4+")
+    group_type: str = string("5+")
+
+
+@dataclass(slots=True)
+class ListGroupsResponse:
+    throttle_time_ms: int = int32("1+")
+    error_code: int = int16()
+    groups: list[ListedGroup] = array(ListedGroup)
