@@ -46,6 +46,7 @@ DOORS: Final = {
     "kazoo": ("coordination.zookeeper",),
     "kio": ("protocol",),
     "pyspark": ("spark",),
+    "re2": ("groups.subscription_pattern",),
     "sqlite3": ("coordination.embedded",),
     "uvloop": ("runtime.event_loop",),
 }

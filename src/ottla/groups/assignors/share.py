@@ -1,0 +1,74 @@
+"""Shares while they are being dealt: who holds what, and what nobody holds yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from uuid import UUID
+
+from ottla.groups.assignors.assignor import Assignment, MemberSpec
+
+
+class Shares:
+    """Starts from what the members hold that they may go on holding: subscribed, existing, and of the first holder."""
+
+    def __init__(self, members: Sequence[MemberSpec], partitions_counts: Mapping[UUID, int]) -> None:
+        self._partitions_counts = partitions_counts
+        self._holders: dict[UUID, dict[int, str]] = {topic_id: {} for topic_id in partitions_counts}
+        self._shares: dict[str, dict[UUID, set[int]]] = {}
+        self._sizes: dict[str, int] = {}
+        for member in members:
+            self._shares[member.member_id] = {}
+            self._sizes[member.member_id] = 0
+            self._keep(member)
+
+    def _keep(self, member: MemberSpec) -> None:
+        for topic_id, partitions in member.current.items():
+            if topic_id not in member.topic_ids or topic_id not in self._partitions_counts:
+                continue
+            holders, count = self._holders[topic_id], self._partitions_counts[topic_id]
+            for partition in partitions:
+                if partition < count and partition not in holders:
+                    self.give(member.member_id, topic_id, partition)
+
+    def size(self, member_id: str) -> int:
+        return self._sizes[member_id]
+
+    def holders_of(self, topic_id: UUID) -> Mapping[int, str]:
+        return self._holders[topic_id]
+
+    def give(self, member_id: str, topic_id: UUID, partition: int) -> None:
+        assert partition not in self._holders[topic_id], "a partition has one holder"
+        self._holders[topic_id][partition] = member_id
+        self._shares[member_id].setdefault(topic_id, set()).add(partition)
+        self._sizes[member_id] += 1
+
+    def take(self, topic_id: UUID, partition: int) -> str:
+        member_id = self._holders[topic_id].pop(partition)
+        self._shares[member_id][topic_id].remove(partition)
+        self._sizes[member_id] -= 1
+        return member_id
+
+    def trim(self, member_id: str, quota: int) -> None:
+        """Takes what is above the quota: the highest numbers of the topics of which the member has most."""
+        while self._sizes[member_id] > quota:
+            topics = self._shares[member_id]
+            topic_id = max(topics, key=lambda topic_id: (len(topics[topic_id]), topic_id.int))
+            self.take(topic_id, max(topics[topic_id]))
+
+    def free_partitions(self) -> list[tuple[UUID, int]]:
+        """All that nobody holds, by topic in the given order, then by number."""
+        return list(self._free())
+
+    def _free(self) -> Iterator[tuple[UUID, int]]:
+        for topic_id, count in self._partitions_counts.items():
+            holders = self._holders[topic_id]
+            if len(holders) < count:
+                for partition in range(count):
+                    if partition not in holders:
+                        yield topic_id, partition
+
+    def as_assignments(self) -> dict[str, Assignment]:
+        return {
+            member_id: {topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions}
+            for member_id, topics in self._shares.items()
+        }

@@ -1,0 +1,246 @@
+"""A consumer group (KIP-848): what a shard asks of it, answered from its records.
+
+Every method that decides reads the state and changes nothing of it: it returns records, which come back through
+`replay`.  Only deadlines are kept besides, and which topics the group has looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.groups.commands import CommitOffsets, ConsumerGroupHeartbeat
+from ottla.groups.consumer.admission import Sender, admit, fenced_instance, unknown_instance, unknown_member
+from ottla.groups.consumer.assignment import from_partitions, to_partitions
+from ottla.groups.consumer.description import describe
+from ottla.groups.consumer.group_epoch import put_departure
+from ottla.groups.consumer.heartbeat import HeartbeatDecision, decide_heartbeat
+from ottla.groups.consumer.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, MemberState
+from ottla.groups.consumer.member_deadlines import REVOCATION, MemberDeadlines
+from ottla.groups.consumer.record_codec import ConsumerRecordKey, tombstone
+from ottla.groups.consumer.record_draft import RecordDraft
+from ottla.groups.consumer.record_types import ConsumerRecordType
+from ottla.groups.consumer.request_rules import check_request
+from ottla.groups.consumer.state import ConsumerGroupState
+from ottla.groups.consumer.world import World
+from ottla.groups.deadlines import Deadline, Deadlines
+from ottla.groups.decision import Decision
+from ottla.groups.group import CONSUMER, GroupKind
+from ottla.groups.group_log import GroupRecord
+from ottla.groups.moment import Moment
+from ottla.groups.replies import ConsumerGroupDescription, ConsumerGroupHeartbeatReply
+from ottla.groups.settings import GroupSettings
+from ottla.groups.subscription_pattern import SubscriptionPatterns
+from ottla.groups.topics_image import TopicsImage
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+from ottla.observe.story import Story
+
+PROTOCOL_TYPE: Final = "consumer"
+RETRY_MS: Final = 1_000
+
+
+class ConsumerGroup:
+    """`topics` gives the newest image; `new_member_id` makes an id from a client's id, for members of v0."""
+
+    kind: GroupKind = CONSUMER
+    protocol_type = PROTOCOL_TYPE
+
+    def __init__(
+        self,
+        group_id: str,
+        settings: GroupSettings,
+        deadlines: Deadlines,
+        topics: Callable[[], TopicsImage],
+        patterns: SubscriptionPatterns,
+        new_member_id: Callable[[str], str],
+    ) -> None:
+        self.group_id: Final = group_id
+        self.story: Final = Story(group_id)
+        self.state: Final = ConsumerGroupState(group_id)
+        self._settings = settings
+        self._topics = topics
+        self._patterns = patterns
+        self._new_member_id = new_member_id
+        self._deadlines = MemberDeadlines(self, deadlines)
+        self._seen_topics: TopicsImage | None = None
+
+    @property
+    def state_name(self) -> str:
+        return self.state.name
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.state.members
+
+    @property
+    def has_records(self) -> bool:
+        return next(self.state.record_keys(), None) is not None
+
+    @property
+    def is_forgettable(self) -> bool:
+        return not self.has_records
+
+    def empty_since_ms(self) -> int | None:
+        return None
+
+    def subscribes_to(self, topic: str) -> bool:
+        return topic in self.state.name_counts or any(
+            topic in resolved.topic_names for resolved in self.state.patterns.values()
+        )
+
+    def tombstones(self) -> Sequence[GroupRecord]:
+        return [tombstone(key) for key in self.state.record_keys()]
+
+    def check_delete_offsets(self) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def fail_all(self, error: ErrorCode) -> None:
+        """No request of a consumer group is ever parked."""
+
+    def stop(self) -> None:
+        self._deadlines.forget_all()
+
+    def replay(self, key: ConsumerRecordKey, value: bytes | None) -> None:
+        """Apply one record of this group.  Raises `WireError` for damaged bytes."""
+        self.state.replay(key, value)
+        if key.type is ConsumerRecordType.MEMBER and value is None:
+            self._deadlines.forget(key.part)
+
+    def heartbeat(self, command: ConsumerGroupHeartbeat, moment: Moment) -> Decision:
+        """A member joins, stays or leaves.  The reply is a `ConsumerGroupHeartbeatReply`; a refusal logs nothing."""
+        try:
+            check_request(command, self._settings)
+            if self.is_empty and command.member_epoch != JOIN_EPOCH and not self.has_records:
+                raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {self.group_id}")
+            if command.member_epoch < JOIN_EPOCH:
+                return self._leave(command, moment)
+            return self._stay(command, moment)
+        except RequestError as refusal:
+            return Decision((), ConsumerGroupHeartbeatReply(refusal.code, str(refusal)))
+
+    def _stay(self, command: ConsumerGroupHeartbeat, moment: Moment) -> Decision:
+        member_id = command.member_id or self._new_member_id(command.client_id)
+        owned = None if command.owned is None else from_partitions(command.owned)
+        sender = admit(self.state, command, member_id, owned, self._settings.consumer_max_size)
+        decision = decide_heartbeat(self.state, self._world(moment), command, sender, owned)
+        records = decision.draft.records()
+        if decision.group_epoch == self.state.group_epoch:
+            self._seen_topics = self._topics()
+        self._arm(sender, decision, moment)
+        self._note(sender, decision, moment)
+        must_tell = command.member_epoch == JOIN_EPOCH or _says_all(command)
+        assigned = decision.current.assigned
+        return Decision(
+            records,
+            ConsumerGroupHeartbeatReply(
+                ErrorCode.NONE,
+                None,
+                member_id,
+                decision.current.member_epoch,
+                self._settings.consumer_heartbeat_interval_ms,
+                to_partitions(assigned) if must_tell or assigned != sender.current.assigned else None,
+            ),
+        )
+
+    def _world(self, moment: Moment) -> World:
+        topics = self._topics()
+        return World(self._settings, topics, self._patterns, moment.wall_ms, topics is self._seen_topics)
+
+    def _arm(self, sender: Sender, decision: HeartbeatDecision, moment: Moment) -> None:
+        member_id, now_ms = sender.member_id, moment.monotonic_ms
+        self._deadlines.arm_session(member_id, now_ms + self._settings.consumer_session_timeout_ms)
+        if decision.current is not sender.current:
+            if decision.current.state is MemberState.UNREVOKED_PARTITIONS:
+                self._deadlines.arm_revocation(member_id, now_ms + decision.metadata.rebalance_timeout_ms)
+            else:
+                self._deadlines.disarm_revocation(member_id)
+
+    def _note(self, sender: Sender, decision: HeartbeatDecision, moment: Moment) -> None:
+        if sender.is_new:
+            self.story.add(moment.wall_ms, "member.joined", member=sender.member_id, replaces=sender.replaces)
+        if decision.group_epoch != self.state.group_epoch:
+            self.story.add(moment.wall_ms, "epoch.raised", group_epoch=decision.group_epoch)
+        if decision.current is not sender.current:
+            current = decision.current
+            facts = {"member": sender.member_id, "member_epoch": current.member_epoch, "state": current.state.name}
+            self.story.add(moment.wall_ms, "member.moved", **facts)
+
+    def _leave(self, command: ConsumerGroupHeartbeat, moment: Moment) -> Decision:
+        member_id = command.member_id
+        if command.instance_id is not None:
+            holder_id = self.state.static_ids.get(command.instance_id)
+            if holder_id is None:
+                raise unknown_instance(command.instance_id)
+            if holder_id != member_id:
+                raise fenced_instance(command.instance_id, holder_id)
+        elif member_id not in self.state.members:
+            raise unknown_member(self.state, member_id)
+        reply = ConsumerGroupHeartbeatReply(ErrorCode.NONE, None, member_id, command.member_epoch)
+        if command.member_epoch == LEAVE_STATIC_EPOCH:
+            self.story.add(moment.wall_ms, "member.left_for_a_while", member=member_id)
+            return Decision(self._pause(member_id).records(), reply)
+        self.story.add(moment.wall_ms, "member.left", member=member_id)
+        return Decision(put_departure(self.state, self._world(moment), [member_id]).records(), reply)
+
+    def _pause(self, member_id: str) -> RecordDraft:
+        """A static member leaves and will return: it has closed, so it holds nothing that it was to give up."""
+        draft = RecordDraft(self.group_id)
+        left = self.state.current(member_id)._replace(member_epoch=LEAVE_STATIC_EPOCH, pending_revocation={})
+        draft.put_current(member_id, left)
+        return draft
+
+    def on_loaded(self, moment: Moment) -> None:
+        for member_id, metadata in self.state.members.items():
+            session_due_ms = moment.monotonic_ms + self._settings.consumer_session_timeout_ms
+            self._deadlines.arm_session(member_id, session_due_ms)
+            if self.state.current(member_id).state is MemberState.UNREVOKED_PARTITIONS:
+                self._deadlines.arm_revocation(member_id, moment.monotonic_ms + metadata.rebalance_timeout_ms)
+
+    def on_deadline(self, deadline: Deadline, moment: Moment) -> Decision | None:
+        """Whoever was silent, or did not give up what it was told to, is no member any more."""
+        member_id = deadline.member_id
+        if member_id not in self.state.members:
+            return None
+        must_revoke = self.state.current(member_id).state is MemberState.UNREVOKED_PARTITIONS
+        if deadline.kind == REVOCATION and not must_revoke:
+            return None
+        self.story.add(moment.wall_ms, "member.fenced", member=member_id, deadline=deadline.kind)
+        return Decision(put_departure(self.state, self._world(moment), [member_id]).records(), None)
+
+    def on_append_failed(self, deadline: Deadline, moment: Moment) -> None:
+        due_ms = moment.monotonic_ms + RETRY_MS
+        if deadline.kind == REVOCATION:
+            self._deadlines.arm_revocation(deadline.member_id, due_ms)
+        else:
+            self._deadlines.arm_session(deadline.member_id, due_ms)
+
+    def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
+        """Anybody may commit for an empty group; a member at its very epoch only, which heartbeats alone keep alive."""
+        if command.generation_or_epoch < 0 and self.is_empty:
+            return ErrorCode.NONE
+        if command.member_id not in self.state.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not command.knows_stale_epoch:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if command.generation_or_epoch != self.state.current(command.member_id).member_epoch:
+            return ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.NONE
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        if member_id is None and member_epoch < 0:
+            return ErrorCode.NONE
+        if member_id not in self.state.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member_epoch != self.state.current(member_id).member_epoch:
+            return ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.NONE
+
+    def describe(self) -> ConsumerGroupDescription:
+        return describe(self.state, self._topics(), self._settings)
+
+
+def _says_all(command: ConsumerGroupHeartbeat) -> bool:
+    """Whether the member told all that it can, as it does when it is not sure what the broker knows."""
+    has_subscription = command.topic_names is not None or command.topic_pattern is not None
+    return command.rebalance_timeout_ms != -1 and has_subscription and command.owned is not None

@@ -1,0 +1,60 @@
+"""A member of a consumer group, in its two parts: what it told the broker, and where the broker has led it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.groups.assignors import Assignment
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+LEAVE_STATIC_EPOCH: Final = -2
+"""A static member leaves for a while: it keeps its partitions until it returns or its session ends."""
+
+
+class MemberMetadata(NamedTuple):
+    """What the member said of itself (record key 5).  `topic_names` are sorted, each once."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+
+
+class MemberState(IntEnum):
+    """How far a member has come on its way to its target; the numbers are those of the record."""
+
+    STABLE = 0
+    """It has all that its target at its member epoch gives it."""
+    UNREVOKED_PARTITIONS = 1
+    """It was told to give partitions up and stays at its old epoch until it says that it has."""
+    UNRELEASED_PARTITIONS = 2
+    """It is at the target's epoch, and waits for partitions that others have not given up yet."""
+    UNKNOWN = 127
+    """Written by a broker that knows more states than this one."""
+
+
+class CurrentAssignment(NamedTuple):
+    """Where a member is on its way (record key 8).
+
+    It may read `assigned`.  It also holds `pending_revocation` until it reports otherwise: nobody else gets those.
+    `previous_member_epoch` is accepted from a member that missed the answer which raised its epoch.
+    """
+
+    member_epoch: int
+    previous_member_epoch: int
+    state: MemberState
+    assigned: Assignment
+    pending_revocation: Assignment
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
+
+
+NO_METADATA: Final = MemberMetadata()
+NOTHING_ASSIGNED: Final = CurrentAssignment(JOIN_EPOCH, -1, MemberState.STABLE, {}, {})

@@ -1,0 +1,191 @@
+"""The records of a consumer group as bytes: writing them, and reading what a log holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from ottla.groups.assignors import Assignment
+from ottla.groups.consumer.member import CurrentAssignment, MemberMetadata, MemberState
+from ottla.groups.consumer.record_types import (
+    VALUE_VERSION,
+    ConsumerRecordType,
+    CurrentValue,
+    GroupEpochValue,
+    GroupKey,
+    GroupPartKey,
+    MemberValue,
+    PatternValue,
+    TargetEpochValue,
+    TargetValue,
+    TopicPartitionsValue,
+)
+from ottla.groups.group_log import GroupRecord
+from ottla.model.errors import WireError
+from ottla.protocol.primitives import INT16
+from ottla.protocol.reader import RESPONSE_ELEMENTS_MAX, read_message
+from ottla.protocol.writer import write_message
+
+V = TypeVar("V")
+
+_MEMBER_STATES: Final = {int(state): state for state in MemberState}
+_WITH_PART: Final = frozenset(
+    {ConsumerRecordType.MEMBER, ConsumerRecordType.TARGET, ConsumerRecordType.CURRENT, ConsumerRecordType.PATTERN}
+)
+_OF_GROUP: Final = frozenset(ConsumerRecordType) - _WITH_PART
+
+
+class ConsumerRecordKey(NamedTuple):
+    """`part` is the id of the member that the record is about, or its pattern; empty where it is the whole group's."""
+
+    type: ConsumerRecordType
+    group_id: str
+    part: str = ""
+
+
+class ResolvedPattern(NamedTuple):
+    """The topics that a pattern matched.  `version` is an offset of Kafka's metadata log; here it is always 0."""
+
+    topic_names: frozenset[str]
+    timestamp_ms: int
+    version: int = 0
+
+
+def is_consumer_record(key_type: int) -> bool:
+    """Whether records with this type of key belong to consumer groups."""
+    return key_type in _OF_GROUP or key_type in _WITH_PART
+
+
+def encode_key(key: ConsumerRecordKey) -> bytes:
+    """Raises `RequestError` where the group's and the member's names are too long for a record."""
+    message = GroupKey(key.group_id) if key.type in _OF_GROUP else GroupPartKey(key.group_id, key.part)
+    return INT16.pack(key.type) + write_message(message, 0, flexible=False, strict=True)
+
+
+def decode_key(key: bytes) -> ConsumerRecordKey:
+    """Raises `WireError` for damaged bytes; the type must be one of `is_consumer_record`."""
+    (number,) = INT16.unpack_from(key)
+    key_type = ConsumerRecordType(number)
+    body = memoryview(key)[INT16.size :]
+    if key_type in _OF_GROUP:
+        read = read_message(GroupKey, 0, False, body, RESPONSE_ELEMENTS_MAX)
+        assert isinstance(read, GroupKey)
+        return ConsumerRecordKey(key_type, read.group_id)
+    part = read_message(GroupPartKey, 0, False, body, RESPONSE_ELEMENTS_MAX)
+    assert isinstance(part, GroupPartKey)
+    return ConsumerRecordKey(key_type, part.group_id, part.part)
+
+
+def tombstone(key: ConsumerRecordKey) -> GroupRecord:
+    return GroupRecord(encode_key(key), None)
+
+
+def encode_group_epoch(epoch: int, metadata_hash: int) -> bytes:
+    return _encode(GroupEpochValue(epoch, metadata_hash))
+
+
+def decode_group_epoch(value: bytes) -> tuple[int, int]:
+    """The group epoch, and the hash of the subscribed topics."""
+    read = _decode(GroupEpochValue, value)
+    return read.epoch, read.metadata_hash
+
+
+def encode_target_epoch(assignment_epoch: int) -> bytes:
+    return _encode(TargetEpochValue(assignment_epoch))
+
+
+def decode_target_epoch(value: bytes) -> int:
+    return _decode(TargetEpochValue, value).assignment_epoch
+
+
+def encode_member(metadata: MemberMetadata) -> bytes:
+    return _encode(
+        MemberValue(
+            metadata.instance_id,
+            metadata.rack_id,
+            metadata.client_id,
+            metadata.client_host,
+            list(metadata.topic_names),
+            metadata.topic_pattern,
+            metadata.rebalance_timeout_ms,
+            metadata.server_assignor,
+        )
+    )
+
+
+def decode_member(value: bytes) -> MemberMetadata:
+    read = _decode(MemberValue, value)
+    return MemberMetadata(
+        read.instance_id,
+        read.rack_id,
+        read.client_id,
+        read.client_host,
+        tuple(sorted(set(read.topic_names))),
+        read.topic_pattern or None,
+        read.rebalance_timeout_ms,
+        read.server_assignor,
+    )
+
+
+def encode_target(target: Assignment) -> bytes:
+    return _encode(TargetValue(_to_wire(target)))
+
+
+def decode_target(value: bytes) -> Assignment:
+    return _from_wire(_decode(TargetValue, value).topic_partitions)
+
+
+def encode_current(current: CurrentAssignment) -> bytes:
+    return _encode(
+        CurrentValue(
+            current.member_epoch,
+            current.previous_member_epoch,
+            current.state,
+            _to_wire(current.assigned),
+            _to_wire(current.pending_revocation),
+        )
+    )
+
+
+def decode_current(value: bytes) -> CurrentAssignment:
+    read = _decode(CurrentValue, value)
+    return CurrentAssignment(
+        read.member_epoch,
+        read.previous_member_epoch,
+        _MEMBER_STATES.get(read.state, MemberState.UNKNOWN),
+        _from_wire(read.assigned),
+        _from_wire(read.pending_revocation),
+    )
+
+
+def encode_pattern(resolved: ResolvedPattern) -> bytes:
+    return _encode(PatternValue(sorted(resolved.topic_names), resolved.version, resolved.timestamp_ms))
+
+
+def decode_pattern(value: bytes) -> ResolvedPattern:
+    read = _decode(PatternValue, value)
+    return ResolvedPattern(frozenset(read.topics), read.timestamp_ms, read.version)
+
+
+def _encode(message: object) -> bytes:
+    return INT16.pack(VALUE_VERSION) + write_message(message, VALUE_VERSION, flexible=True, strict=True)
+
+
+def _decode(value_class: type[V], value: bytes) -> V:
+    if len(value) < INT16.size:
+        raise WireError(f"{value_class.__name__} of {len(value)} bytes has no version")
+    (version,) = INT16.unpack_from(value)
+    if version != VALUE_VERSION:
+        raise WireError(f"{value_class.__name__} has version {version}; {VALUE_VERSION} is the newest known")
+    body = memoryview(value)[INT16.size :]
+    read = read_message(value_class, version, True, body, RESPONSE_ELEMENTS_MAX)
+    assert isinstance(read, value_class)
+    return read
+
+
+def _to_wire(assignment: Assignment) -> list[TopicPartitionsValue]:
+    return [TopicPartitionsValue(topic_id, sorted(partitions)) for topic_id, partitions in assignment.items()]
+
+
+def _from_wire(topics: Sequence[TopicPartitionsValue]) -> Assignment:
+    return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}

@@ -1,0 +1,96 @@
+"""Subscriptions by regular expression: which topics a client's pattern matches (KIP-848; RE2's syntax).
+
+A pattern is a stranger's program that runs on the broker's only thread.  RE2 never backtracks: its time grows with
+the pattern times the name, so what is bounded here is the pattern's length, the memory of one pattern, and how many
+answers are kept.  Python's `re` would let one member stop the broker.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
+
+from ottla.groups.topics_image import TopicsImage
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+
+PATTERN_CHARS_MAX: Final = 4096
+# What RE2 may take for one pattern, compiled and while it matches.  With less, it falls back to a slower search.
+PATTERN_MEMORY_BYTES_MAX: Final = 8 << 20
+# Answers only; compiled patterns are not kept.
+PATTERNS_KEPT_MAX: Final = 1024
+SHOWN_CHARS_MAX: Final = 100
+
+
+class _Answer(NamedTuple):
+    topics: TopicsImage
+    matching: frozenset[str]
+
+
+class SubscriptionPatterns:
+    """Answers that are still good: new topics are matched when they appear, the others never again."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+
+    def matching(self, pattern: str, topics: TopicsImage) -> frozenset[str]:
+        """The names in `topics` that match as a whole.  Raises `RequestError` (INVALID_REGULAR_EXPRESSION)."""
+        known = self._answers.get(pattern)
+        if known is None:
+            matching = _matching(pattern, topics.by_name.keys())
+        elif known.topics is topics:
+            return known.matching
+        else:
+            still_there = known.matching & topics.by_name.keys()
+            added = topics.by_name.keys() - known.topics.by_name.keys()
+            matching = frozenset(still_there | _matching(pattern, added)) if added else frozenset(still_there)
+        self._answers[pattern] = _Answer(topics, matching)
+        self._answers.move_to_end(pattern)
+        if len(self._answers) > PATTERNS_KEPT_MAX:
+            self._answers.popitem(last=False)
+        return matching
+
+
+class _Compiled(Protocol):
+    def fullmatch(self, text: bytes) -> object | None: ...
+
+
+def _matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
+    # Imported by the first pattern: most brokers never see one.
+    import re2
+
+    try:
+        fullmatch = _compile(pattern).fullmatch
+        return frozenset(name for name in names if fullmatch(name.encode()))
+    finally:
+        # The module keeps what it compiled, each with up to PATTERN_MEMORY_BYTES_MAX.
+        re2.purge()
+
+
+def _compile(pattern: str) -> _Compiled:
+    import re2
+
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise _invalid(pattern, f"it has {len(pattern)} characters, {PATTERN_CHARS_MAX} are allowed")
+    options = re2.Options()
+    options.max_mem = PATTERN_MEMORY_BYTES_MAX
+    options.log_errors = False
+    options.never_capture = True  # a match needs no groups, and they make it slower
+    if pattern.isascii():
+        # Topic names are ASCII.  Classes such as \pL are then small: all of Unicode takes milliseconds to compile.
+        options.encoding = re2.Options.Encoding.LATIN1
+    try:
+        compiled: _Compiled = re2.compile(pattern.encode(), options)
+    except re2.error as error:
+        (reason,) = error.args
+        raise _invalid(pattern, reason.decode(errors="replace") if isinstance(reason, bytes) else reason) from None
+    return compiled
+
+
+def _invalid(pattern: str, reason: str) -> RequestError:
+    shown = pattern if len(pattern) <= SHOWN_CHARS_MAX else pattern[:SHOWN_CHARS_MAX] + "..."
+    return RequestError(
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        f"the topic pattern {shown!r} is not a valid regular expression (RE2): {reason}",
+    )
