@@ -21,8 +21,7 @@ CONSUMER: Final = "consumer"
 class Group(Protocol):
     """A group of one shard.  Committed offsets are the shard's, under the group's id: they outlive its kind.
 
-    The shard removes a group from its table when `has_records` has become false by a replay and nothing else (offsets,
-    members in memory) keeps it.
+    The shard drops a group when it `is_forgettable` and has no committed offsets.
     """
 
     @property
@@ -54,6 +53,11 @@ class Group(Protocol):
         """Whether the log holds anything of the group itself (offsets aside) that a deletion must cover."""
         ...
 
+    @property
+    def is_forgettable(self) -> bool:
+        """Nothing of it is in the log and nobody in memory: its shard drops it, unless it has committed offsets."""
+        ...
+
     def empty_since_ms(self) -> int | None:
         """Wall time since when the group is empty, for the expiry of its offsets.
 
@@ -67,6 +71,10 @@ class Group(Protocol):
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """NONE when committed offsets may be told to this member, or to anybody when none is given."""
+        ...
+
+    def check_delete_offsets(self) -> ErrorCode:
+        """NONE when offsets of topics that nobody `subscribes_to` may be deleted now."""
         ...
 
     def subscribes_to(self, topic: str) -> bool:
@@ -94,4 +102,8 @@ class Group(Protocol):
 
     def fail_all(self, error: ErrorCode) -> None:
         """The shard leaves this broker: answer every parked request with `error` and forget them."""
+        ...
+
+    def stop(self) -> None:
+        """The shard has dropped the group: disarm its deadlines."""
         ...
