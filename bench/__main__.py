@@ -24,6 +24,7 @@ from bench.scenarios import fresh_start
 from bench.scenarios.fetch import fetch_scenarios
 from bench.scenarios.produce import SPREADS, produce_scenarios
 from bench.scenarios.scenario import Scenario
+from bench.studies import STUDIES, run_study
 from bench.table import whole_table
 from bench.wire import BrokerRefused
 
@@ -32,7 +33,13 @@ RESULTS_DIR: Final = Path(__file__).with_name("results")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./dev bench", description="Ottla beside Apache Kafka, in the same run.")
+    studies = "".join(f"\n  ./dev bench {study.name:<12} {study.summary}" for study in STUDIES.values())
+    parser = argparse.ArgumentParser(
+        prog="./dev bench",
+        description="Ottla beside Apache Kafka, in the same run.",
+        epilog=f"studies of their own (each has --help):{studies}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--quick", action="store_true", help="one partition, 2 s a line, 2 rounds (some minutes)")
     parser.add_argument("--scenario", action="append", metavar="NAME", help="only these; * and ? match; repeatable")
     parser.add_argument("--peer", action="append", choices=list(PEERS), help="only these; repeatable")
@@ -115,6 +122,8 @@ def show(text: str) -> None:
 
 def main(arguments: list[str]) -> int:
     try:
+        if arguments and arguments[0] in STUDIES:
+            return run_study(STUDIES[arguments[0]], arguments[1:])
         return run(parse(arguments))
     except (NoRawClient, KafkaUnavailable, NotAnswering, NotEnoughDisk, LoadFailed, BrokerRefused) as problem:
         print(f"bench: {problem}", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -20,6 +21,7 @@ DELETE_TOPICS: Final = (20, 1)
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 LATEST_TIMESTAMP: Final = -1
+NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class BrokerRefused(RuntimeError):
@@ -100,11 +102,11 @@ class Wire:
         ranges = [(answer.integer("h"), answer.integer("h"), answer.integer("h")) for _ in range(answer.integer("i"))]
         return {key: (lowest, highest) for key, lowest, highest in ranges}
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str] = NO_SETTINGS) -> None:
         """Create it with one replica and wait until every partition answers."""
-        timeout_ms = TIMEOUT_S * 1000
-        body = struct.pack(">i", 1) + text_field(topic) + struct.pack(">ihii", partitions, 1, 0, 0)
-        answer = self.ask(CREATE_TOPICS, body + struct.pack(">ib", timeout_ms, 0))
+        body = struct.pack(">i", 1) + text_field(topic) + struct.pack(">ihii", partitions, 1, 0, len(settings))
+        body += b"".join(text_field(name) + text_field(value) for name, value in settings.items())
+        answer = self.ask(CREATE_TOPICS, body + struct.pack(">ib", TIMEOUT_S * 1000, 0))
         answer.integer("i")  # throttle time
         for _ in range(answer.integer("i")):
             name, error_code, message = answer.text(), answer.integer("h"), answer.text()

@@ -1,0 +1,71 @@
+"""The studies beside the spine's benchmark, and how one is started: ./dev bench NAME."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from bench.machine import describe_commit, describe_machine, measure_limits, warm_memory
+from bench.paper import study as paper
+from bench.raw_client.build import BUILD_DIR, build_raw_client
+from bench.study import Observed, Study, StudyOptions, say, write
+
+ROOT: Final = Path(__file__).parents[1]
+RESULTS_DIR: Final = Path(__file__).with_name("results")
+
+STUDIES: Final[Mapping[str, Study]] = {each.name: each for each in (paper.STUDY,)}
+
+
+def parse(study: Study, arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"./dev bench {study.name}", description=study.summary)
+    parser.add_argument("--quick", action="store_true", help="small sizes, one round: some three minutes at most")
+    parser.add_argument("--rounds", type=int, help=f"({study.rounds}; --quick 1)")
+    parser.add_argument("--peer", action="append", choices=study.peers, default=[], help="only these; repeatable")
+    if study.parts:
+        parser.add_argument("--part", action="append", choices=study.parts, default=[], help="only these; repeatable")
+    parser.add_argument("--work-dir", type=Path, default=BUILD_DIR, help="where data goes, on the disk to be measured")
+    parser.add_argument("--results-dir", type=Path, default=RESULTS_DIR)
+    return parser.parse_args(arguments)
+
+
+def run_study(study: Study, arguments: list[str]) -> int:
+    """Exit status 0, or 1 when something failed on the way; results are written in any case."""
+    options = parse(study, arguments)
+    started = datetime.now(UTC).replace(microsecond=0)
+    rounds = options.rounds or (1 if options.quick else study.rounds)
+    options.work_dir.mkdir(parents=True, exist_ok=True)
+    build_raw_client()
+    observed = Observed(
+        {
+            "started": started.isoformat(),
+            **describe_commit(ROOT),
+            "machine": describe_machine(options.work_dir),
+            "arguments": " ".join([study.name, *arguments]),
+            "rounds": rounds,
+        }
+    )
+    stem = options.results_dir / f"{started:%Y%m%dT%H%M%SZ}-{str(observed.about['commit'])[:8]}-{study.name}"
+    say(f"{study.name}: results go to {stem}.json and .md")
+    with tempfile.TemporaryDirectory(prefix="data-", dir=options.work_dir, ignore_cleanup_errors=True) as work_dir:
+        parts = tuple(getattr(options, "part", ()))
+        chosen = StudyOptions(options.quick, rounds, tuple(options.peer), parts, Path(work_dir))
+        try:
+            _note_limits(observed, chosen)
+            study.run(chosen, observed)
+            _note_limits(observed, chosen)
+        finally:
+            observed.about["seconds"] = round((datetime.now(UTC) - started).total_seconds())
+            write(study, observed, stem)
+    print(study.table(observed))
+    return 1 if observed.problems else 0
+
+
+def _note_limits(observed: Observed, options: StudyOptions) -> None:
+    """What the machine can do, at both ends of a run; it drifts."""
+    if not options.is_quick and not observed.limits:
+        warm_memory(options.work_dir)
+    observed.limits.append(measure_limits(options.work_dir))

@@ -1,0 +1,161 @@
+"""What all studies share: figures by scenario and peer, what went wrong, and how both are kept."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.peers.answering import NotAnswering
+from tests.peers.kafka_jars import KafkaUnavailable
+from tests.peers.unavailable import PeerUnavailable
+
+from bench.raw_client.load import LoadFailed
+from bench.scenarios.scenario import Figures
+from bench.wire import BrokerRefused
+
+FORMAT: Final = 1
+
+# A peer that fails so costs its own figures, never the run.
+PEER_FAILURES: Final = (
+    *(LoadFailed, BrokerRefused, NotAnswering, PeerUnavailable, KafkaUnavailable),
+    *(OSError, TimeoutError, EOFError),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOptions:
+    """`rounds`: how often everything is measured; `is_quick`: small sizes, for trying and for a busy hour."""
+
+    is_quick: bool
+    rounds: int
+    peers: tuple[str, ...]
+    """Only these; all where it is empty."""
+    parts: tuple[str, ...]
+    """Only these parts of the study; all where it is empty."""
+    work_dir: Path
+
+    def has_peer(self, name: str) -> bool:
+        return not self.peers or name in self.peers
+
+    def has_part(self, name: str) -> bool:
+        return not self.parts or name in self.parts
+
+
+@dataclass(slots=True)
+class Observed:
+    """The figures of a study.  A scenario that has been measured once for a peer has one set for each round."""
+
+    about: dict[str, object]
+    limits: list[dict[str, float]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    rounds: dict[tuple[str, str], list[Figures]] = field(default_factory=dict)
+
+    def add(self, scenario: str, peer: str, figures: Figures) -> None:
+        self.rounds.setdefault((scenario, peer), []).append(figures)
+        say(f"{scenario}, {peer}: " + ", ".join(f"{name} {value:,.6g}" for name, value in figures.items()))
+
+    @contextmanager
+    def may_fail(self, what: str) -> Iterator[None]:
+        """A peer's failure inside is written down, and the study goes on after it."""
+        try:
+            yield
+        except PEER_FAILURES as problem:
+            text = f"{what}: {type(problem).__name__}: {problem}"
+            self.problems.append(text)
+            say(f"FAILED {text}")
+
+    def median(self, scenario: str, peer: str, metric: str) -> float | None:
+        values = self._values(scenario, peer, metric)
+        return statistics.median(values) if values else None
+
+    def spread(self, scenario: str, peer: str, metric: str) -> tuple[float, float] | None:
+        values = self._values(scenario, peer, metric)
+        return (min(values), max(values)) if values else None
+
+    def scenarios(self) -> list[str]:
+        """In the order in which they were first measured."""
+        return list(dict.fromkeys(scenario for scenario, _ in self.rounds))
+
+    def peers(self) -> list[str]:
+        return list(dict.fromkeys(peer for _, peer in self.rounds))
+
+    def document(self) -> dict[str, object]:
+        lines = [
+            {
+                "scenario": scenario,
+                "peer": peer,
+                "medians": {metric: self.median(scenario, peer, metric) for metric in rounds[0]},
+                "rounds": [dict(figures) for figures in rounds],
+            }
+            for (scenario, peer), rounds in self.rounds.items()
+        ]
+        return {
+            "format": FORMAT,
+            "about": self.about,
+            "limits": self.limits,
+            "problems": self.problems,
+            "lines": lines,
+        }
+
+    def _values(self, scenario: str, peer: str, metric: str) -> list[float]:
+        rounds = self.rounds.get((scenario, peer), [])
+        return [figures[metric] for figures in rounds if metric in figures]
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One verb of the benchmark.  `table` gives Markdown, which the README may quote as it is."""
+
+    name: str
+    summary: str
+    parts: tuple[str, ...]
+    peers: tuple[str, ...]
+    rounds: int
+    run: Callable[[StudyOptions, Observed], None]
+    table: Callable[[Observed], str]
+
+
+def write(study: Study, observed: Observed, stem: Path) -> None:
+    """STEM.json holds everything, STEM.md is for people."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    stem.with_suffix(".json").write_text(json.dumps(observed.document(), indent=1) + "\n")
+    stem.with_suffix(".md").write_text(whole_text(study, observed))
+    say(f"written to {stem}.json and .md")
+
+
+def whole_text(study: Study, observed: Observed) -> str:
+    about = "\n".join(f"* {name}: {value}" for name, value in observed.about.items())
+    problems = "\n".join(f"* {problem}" for problem in observed.problems) or "None."
+    return f"# {study.name}\n\n{about}\n\n{study.table(observed)}\n\n## Problems of this run\n\n{problems}\n"
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def number(value: float | None) -> str:
+    """Three significant digits below a hundred, whole numbers above; a dash where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share (0..1) of all values does not exceed."""
+    if not values:
+        raise ValueError("a percentile of nothing")
+    ordered = sorted(values)
+    index = max(0, -(-len(ordered) * share // 1) - 1)
+    return ordered[min(len(ordered) - 1, int(index))]
+
+
+def say(text: str) -> None:
+    print(f"bench {time.strftime('%H:%M:%S')}: {text}", file=sys.stderr, flush=True)

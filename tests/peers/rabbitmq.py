@@ -1,0 +1,169 @@
+"""One RabbitMQ broker of Debian's packages, for the benchmark: on loopback only, nothing of it left afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from tests.peers import process_usage
+from tests.peers.answering import NotAnswering
+from tests.peers.cache import keep_in_cache
+from tests.peers.debian_packages import find_version, unpack_packages
+from tests.peers.free_ports import find_free_ports
+from tests.peers.unavailable import PeerUnavailable
+
+HOST: Final = "127.0.0.1"
+START_TIMEOUT_S: Final = 60
+STOP_TIMEOUT_S: Final = 30
+SERVER: Final = "rabbitmq-server"
+# What the server's package depends on.
+ERLANG: Final = tuple(
+    f"erlang-{part}"
+    for part in (
+        *("asn1", "base", "crypto", "eldap", "inets", "mnesia", "os-mon", "parsetools", "public-key", "runtime-tools"),
+        *("ssl", "syntax-tools", "tools", "xmerl"),
+    )
+)
+AMQP_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+
+
+def rabbitmq_version() -> str:
+    """Debian's version, such as "3.10.8-1.1+deb12u1".  Raises PeerUnavailable with the reason."""
+    return find_version(SERVER)
+
+
+def install() -> Path:
+    """The directory below which the packages' files lie.  Raises PeerUnavailable with the reason."""
+    name = f"rabbitmq-{rabbitmq_version().replace('+', '-').replace(':', '-')}"
+    return keep_in_cache(name, lambda fresh: unpack_packages([SERVER, *ERLANG], fresh))
+
+
+class RabbitMQ:
+    """A context manager.  After entering: `port`, `address` (host:port), `pid`; no plugins, defaults otherwise."""
+
+    port: int
+    address: str
+
+    def __init__(self, parent_dir: Path | None = None) -> None:
+        self._parent_dir = parent_dir
+        self._cleanup = contextlib.ExitStack()
+
+    def __enter__(self) -> RabbitMQ:
+        root = install()
+        scratch = tempfile.TemporaryDirectory(prefix="rabbitmq-", dir=self._parent_dir, ignore_cleanup_errors=True)
+        self._home = Path(self._cleanup.enter_context(scratch))
+        try:
+            self._start(root)
+        except BaseException:
+            self._cleanup.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def cpu_seconds(self) -> float:
+        return process_usage.cpu_seconds(self.pid)
+
+    def rss_bytes(self) -> int:
+        return process_usage.rss_bytes(self.pid)
+
+    def _start(self, root: Path) -> None:
+        self.port, names_port, distribution_port = find_free_ports(3)
+        self.address = f"{HOST}:{self.port}"
+        (self._home / "plugins").write_text("[].\n")
+        (self._home / "rabbitmq.conf").write_text(f"listeners.tcp.local = {self.address}\n")
+        erlang = self._make_erlang(root)
+        environment = self._environment(erlang, names_port, distribution_port)
+        with (self._home / "server.log").open("wb") as log:
+            # Its name service, which the server would otherwise leave running as a daemon on every address.
+            names = [str(erlang / "bin" / "epmd"), "-address", HOST, "-port", str(names_port)]
+            self._launch(names, environment, log.fileno())
+            server = next((root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")) / "sbin" / "rabbitmq-server"
+            self._process = self._launch([str(server)], environment, log.fileno())
+        self._wait_until_answering()
+
+    def _make_erlang(self, root: Path) -> Path:
+        """An Erlang directory that knows its own place: Debian's start script names /usr/lib/erlang."""
+        original, own = root / "usr/lib/erlang", self._home / "erlang"
+        (own / "bin").mkdir(parents=True)
+        for part in original.iterdir():
+            if part.name != "bin":
+                (own / part.name).symlink_to(part)
+        for tool in (original / "bin").iterdir():
+            (own / "bin" / tool.name).symlink_to(tool.resolve())
+        script = own / "bin" / "erl"
+        text = script.read_text().replace("ROOTDIR=/usr/lib/erlang", f"ROOTDIR={own}")
+        script.unlink()
+        script.write_text(text)
+        script.chmod(0o755)
+        return own
+
+    def _environment(self, erlang: Path, names_port: int, distribution_port: int) -> dict[str, str]:
+        home = str(self._home)
+        return {
+            "PATH": f"{erlang}/bin{os.pathsep}{os.environ.get('PATH', '')}",
+            "HOME": home,
+            "ERL_EPMD_PORT": str(names_port),
+            "ERL_EPMD_ADDRESS": HOST,
+            "RABBITMQ_NODENAME": "bench@localhost",
+            "RABBITMQ_MNESIA_BASE": f"{home}/mnesia",
+            "RABBITMQ_LOG_BASE": f"{home}/log",
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{home}/plugins",
+            "RABBITMQ_CONFIG_FILE": f"{home}/rabbitmq.conf",
+            "RABBITMQ_ADVANCED_CONFIG_FILE": f"{home}/advanced.config",
+            "RABBITMQ_CONF_ENV_FILE": f"{home}/no-environment-file",
+            "RABBITMQ_GENERATED_CONFIG_DIR": f"{home}/generated",
+            "RABBITMQ_SCHEMA_DIR": f"{home}/schema",
+            "RABBITMQ_FEATURE_FLAGS_FILE": f"{home}/feature_flags",
+            "RABBITMQ_DIST_PORT": str(distribution_port),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            # Its start script then becomes the server itself, so that our process id is the server's.
+            "RABBITMQ_ALLOW_INPUT": "1",
+            "RABBITMQ_SERVER_START_ARGS": "-noinput",
+        }
+
+    def _launch(self, command: list[str], environment: dict[str, str], log: int) -> subprocess.Popen[bytes]:
+        try:
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        except OSError as problem:
+            raise PeerUnavailable(f"{command[0]} cannot be started: {problem}") from None
+        self._cleanup.callback(_stop, process)
+        return process
+
+    def _wait_until_answering(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), timeout=5) as connection:
+                connection.sendall(AMQP_HEADER)
+                if connection.recv(1) == b"\x01":  # a method frame: Connection.Start
+                    return
+            time.sleep(0.05)
+        story = (self._home / "server.log").read_text(errors="replace")[-2000:]
+        raise NotAnswering(f"RabbitMQ did not answer on {self.address}; its log ends:\n{story}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
