@@ -7,60 +7,354 @@ meanwhile are decided on the applied state and are released by the flush that co
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from ottla.groups.commands import Command
-from ottla.groups.group_log import GroupLog
+from ottla.groups.append_errors import code_of, told_to_member
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.commands import (
+    Command,
+    CommitOffsets,
+    ConsumerGroupHeartbeat,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeConsumerGroup,
+    DescribeGroup,
+    FetchOffsets,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    SyncGroup,
+)
+from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.deadlines import Deadlines
+from ottla.groups.group_log import GroupLog, GroupRecord
+from ottla.groups.group_table import GroupTable
+from ottla.groups.held_replies import HeldReplies
 from ottla.groups.moment import Moment
+from ottla.groups.offset_expiry import OffsetExpiry, topic_tombstones, write_in_batches
+from ottla.groups.offset_requests import OffsetRequests
+from ottla.groups.refusals import refusal, refused
+from ottla.groups.replies import (
+    ConsumerGroupDescription,
+    ConsumerGroupHeartbeatReply,
+    DescribedGroup,
+    JoinReply,
+    LeaveReply,
+    LeftMember,
+    ListedGroup,
+    ListReply,
+    SyncReply,
+)
 from ottla.groups.settings import GroupSettings
+from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.observe.events import Told
+
+# Deadlines that take effect in one `on_time`: after a long pause thousands may have passed, and others wait.
+DEADLINES_PER_CALL: Final = 64
 
 
 class GroupShard:
-    """`new_member_id` makes a member id that nobody has, from a client's id."""
+    """`new_member_id` makes a member id that nobody has, from a client's id.
+
+    No reply is called while a command is being decided, so a reply may submit the next command.
+    """
 
     def __init__(
         self, log: GroupLog, settings: GroupSettings, new_member_id: Callable[[str], str], topics: TopicsImage
     ) -> None:
-        raise NotImplementedError
+        self.settings: Final = settings
+        self.deadlines: Final = Deadlines()
+        self.new_member_id: Final = new_member_id
+        self._log: Final = log
+        self._topics = topics
+        self._patterns: Final = SubscriptionPatterns()
+        self._held: Final = HeldReplies()
+        # The exclusive end of the newest batch of ours.
+        self._appended_end = 0
+        self._failure: ErrorCode | None = None
+        self._table: Final = GroupTable(lambda group_id: ClassicGroup(group_id, self), self._new_consumer_group)
+        self._offsets: Final = OffsetRequests(self._table, self)
+        self._expiry: Final = OffsetExpiry(self._table, self)
+        # The type of the command tells that of its reply, which no type of ours can say for all of them at once.
+        self._deciders: Final[dict[type, Callable[[Any, Callable[[Any], None], Moment], None]]] = {
+            JoinGroup: self._join,
+            SyncGroup: self._sync,
+            LeaveGroup: self._leave,
+            CommitOffsets: self._offsets.commit,
+            FetchOffsets: self._fetch_offsets,
+            DeleteOffsets: self._delete_offsets,
+            ListGroups: self._list,
+            DescribeGroup: self._describe,
+            DeleteGroup: self._delete,
+            ConsumerGroupHeartbeat: self._consumer_heartbeat,
+            DescribeConsumerGroup: self._describe_consumer,
+        }
+
+    def __len__(self) -> int:
+        """How many groups there are."""
+        return len(self._table)
+
+    # -- start ---------------------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Apply one record, at start-up and live.  Raises `GroupRecordError` (an `OttlaError`) for damaged bytes.
 
         Unknown versions of keys are skipped.
         """
-        raise NotImplementedError
+        self._table.replay(key, value)
 
     def loaded(self, moment: Moment) -> None:
         """Replay has ended: every session starts anew."""
-        raise NotImplementedError
+        for group in list(self._table):
+            group.on_loaded(moment)
+        self._expiry.start(moment)
+        self._held.release(self._log.stable_end)
+
+    # -- commands ------------------------------------------------------------------------------------------------------
 
     # The type of the reply depends on the command: see `commands`.
     def submit(self, command: Command, reply: Callable[[Any], None], moment: Moment) -> None:
         """Decide `command`; `reply` is called exactly once, now or later, with the type that the command names."""
-        raise NotImplementedError
+        if self._failure is not None:
+            reply(refusal(command, self._failure))
+        elif isinstance(command, Heartbeat):
+            # By far the most frequent, and the only one that tells nothing durable: it waits for no log.
+            reply(self._heartbeat(command, moment))
+        else:
+            self._deciders[type(command)](command, reply, moment)
+            self._held.release(self._log.stable_end)
 
     def on_stable(self, stable_end: int) -> None:
         """The log is stable below `stable_end`: replies that waited for it leave, in the order of their appends."""
-        raise NotImplementedError
+        self._held.release(stable_end)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
 
     def on_time(self, moment: Moment) -> None:
-        """Let every deadline that has passed have its effect."""
-        raise NotImplementedError
+        """Let deadlines that have passed have their effect.  When there are many, `next_due_ms` is still in the past
+        afterwards: call again, after other work."""
+        for _ in range(DEADLINES_PER_CALL):
+            deadline = self.deadlines.take_due(moment.monotonic_ms)
+            if deadline is None:
+                break
+            group = deadline.group
+            decision = group.on_deadline(deadline, moment)
+            records = () if decision is None else decision.records
+            if records and self.write(records, moment) is not ErrorCode.NONE:
+                group.on_append_failed(deadline, moment)
+            self._forget_if_vacant(group.group_id)
+        self._expiry.run(moment)
+        self._held.release(self._log.stable_end)
 
     def next_due_ms(self) -> int | None:
         """The monotonic time at which `on_time` should be called next; calling too early is harmless."""
-        raise NotImplementedError
+        due_ms, expiry_due_ms = self.deadlines.next_due_ms(), self._expiry.due_ms
+        if due_ms is None or expiry_due_ms is None:
+            return expiry_due_ms if due_ms is None else due_ms
+        return min(due_ms, expiry_due_ms)
 
     def on_topics_changed(self, topics: TopicsImage, moment: Moment) -> None:
-        """Committed offsets of topics that are gone get tombstones; consumer groups look at the new topics."""
-        raise NotImplementedError
+        """Committed offsets of topics that are gone get tombstones; consumer groups look at the new topics.
+
+        A topic that was made anew under its old name is another one: what was committed for the old is gone, too.
+        """
+        before, self._topics = self._topics, topics
+        gone = [
+            name
+            for name, topic in before.by_name.items()
+            if name not in topics.by_name or topics.by_name[name].topic_id != topic.topic_id
+        ]
+        if gone and self._failure is None:
+            write_in_batches(self, topic_tombstones(self._table, gone), moment)
+            for name in gone:
+                self._table.forget_topic_name(name)
+            self._held.release(self._log.stable_end)
 
     def fail_all(self, error: ErrorCode) -> None:
         """The partition leaves this broker, or its disk failed: every waiting request gets `error`.
 
         The shard is of no use afterwards: a submit is answered with the same error.
         """
-        raise NotImplementedError
+        self._failure = error
+        self._expiry.stop()
+        self._held.fail(lambda reply: refused(reply, error))
+        for group in list(self._table):
+            group.fail_all(error)
+        self.deadlines.clear()
+
+    def story(self, group_id: str) -> Told | None:
+        """The last transitions of a group, for the event of a failure."""
+        group = self._table.get(group_id)
+        return None if group is None else group.story.tell()
+
+    # -- what groups ask of their shard (`Ledger`) ---------------------------------------------------------------------
+
+    def write(self, records: Sequence[GroupRecord], moment: Moment) -> ErrorCode:
+        try:
+            end = self._log.append(records, moment.wall_ms)
+        except OttlaError as error:
+            return code_of(error)
+        assert end > self._appended_end, (end, self._appended_end)
+        self._appended_end = end
+        for key, value in records:
+            self._table.replay(key, value)
+        return ErrorCode.NONE
+
+    def answer(self, reply: Callable[[Any], None], value: object) -> None:
+        self._held.hold(self._appended_end, reply, value)
+
+    # -- the classic protocol ------------------------------------------------------------------------------------------
+
+    def _join(self, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
+        group = self._joinable(command, moment)
+        if isinstance(group, ErrorCode):
+            self.answer(reply, JoinReply(group, command.member_id))
+            return
+        group.join(command, reply, moment)
+        self._forget_if_vacant(command.group_id)
+
+    def _joinable(self, command: JoinGroup, moment: Moment) -> ClassicGroup | ErrorCode:
+        """The group to join, made when it is not there; an empty consumer group becomes a classic one."""
+        settings = self.settings
+        if not command.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not settings.min_session_timeout_ms <= command.session_timeout_ms <= settings.max_session_timeout_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        group = self._table.get(command.group_id)
+        if isinstance(group, ClassicGroup):
+            return group
+        if group is not None and not group.is_empty:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if command.member_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group is not None:
+            error = told_to_member(self.write(list(group.tombstones()), moment))
+            if error is not ErrorCode.NONE:
+                return error
+        found = self._table.get(command.group_id)
+        return found if isinstance(found, ClassicGroup) else self._table.add_classic(command.group_id)
+
+    def _sync(self, command: SyncGroup, reply: Callable[[SyncReply], None], moment: Moment) -> None:
+        group = self._table.get(command.group_id)
+        if isinstance(group, ClassicGroup):
+            group.sync(command, reply, moment)
+        else:
+            self.answer(reply, SyncReply(_unknown_member(command.group_id)))
+
+    def _heartbeat(self, command: Heartbeat, moment: Moment) -> ErrorCode:
+        group = self._table.get(command.group_id)
+        if isinstance(group, ClassicGroup):
+            return group.heartbeat(command, moment)
+        return _unknown_member(command.group_id)
+
+    def _leave(self, command: LeaveGroup, reply: Callable[[LeaveReply], None], moment: Moment) -> None:
+        group = self._table.get(command.group_id)
+        if isinstance(group, ClassicGroup):
+            told = group.leave(command, moment)
+            self._forget_if_vacant(command.group_id)
+        elif not command.group_id:
+            told = LeaveReply(ErrorCode.INVALID_GROUP_ID)
+        else:
+            unknown = [
+                LeftMember(member.member_id, member.instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
+                for member in command.members
+            ]
+            told = LeaveReply(ErrorCode.NONE, unknown)
+        self.answer(reply, told)
+
+    # -- offsets, and groups as a whole --------------------------------------------------------------------------------
+
+    def _fetch_offsets(self, command: FetchOffsets, reply: Callable[[Any], None], moment: Moment) -> None:
+        self.answer(reply, self._offsets.fetch(command))
+
+    def _delete_offsets(self, command: DeleteOffsets, reply: Callable[[Any], None], moment: Moment) -> None:
+        self.answer(reply, self._offsets.delete(command, moment))
+
+    def _list(self, command: ListGroups, reply: Callable[[ListReply], None], moment: Moment) -> None:
+        states = {state.lower() for state in command.states}
+        kinds = {kind.lower() for kind in command.kinds}
+        listed = [
+            ListedGroup(group.group_id, group.protocol_type, group.state_name, group.kind)
+            for group in self._table
+            if (not states or group.state_name.lower() in states) and (not kinds or group.kind in kinds)
+        ]
+        self.answer(reply, ListReply(ErrorCode.NONE, listed))
+
+    def _describe(self, command: DescribeGroup, reply: Callable[[DescribedGroup], None], moment: Moment) -> None:
+        group = self._table.get(command.group_id)
+        if isinstance(group, ClassicGroup):
+            self.answer(reply, group.describe())
+        else:
+            self.answer(reply, DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, command.group_id))
+
+    def _delete(self, command: DeleteGroup, reply: Callable[[ErrorCode], None], moment: Moment) -> None:
+        group = self._table.get(command.group_id)
+        if group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND if command.group_id else ErrorCode.INVALID_GROUP_ID
+        elif not group.is_empty:
+            error = ErrorCode.NON_EMPTY_GROUP
+        else:
+            records = [*self._table.offset_tombstones(command.group_id), *group.tombstones()]
+            error = told_to_member(write_in_batches(self, records, moment))
+        self.answer(reply, error)
+
+    # -- consumer groups (KIP-848) -------------------------------------------------------------------------------------
+
+    def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(
+            group_id, self.settings, self.deadlines, lambda: self._topics, self._patterns, self.new_member_id
+        )
+
+    def _consumer_heartbeat(
+        self, command: ConsumerGroupHeartbeat, reply: Callable[[ConsumerGroupHeartbeatReply], None], moment: Moment
+    ) -> None:
+        before = self._table.get(command.group_id)
+        if isinstance(before, ClassicGroup) and not before.is_empty:
+            text = f"the group {command.group_id} is a classic one with members; stop them first"
+            self.answer(reply, ConsumerGroupHeartbeatReply(ErrorCode.GROUP_ID_NOT_FOUND, text))
+            return
+        group = before if isinstance(before, ConsumerGroup) else self._table.new_consumer(command.group_id)
+        decision = group.heartbeat(command, moment)
+        self._expiry.note_member(command.group_id)
+        if not decision.records:
+            self.answer(reply, decision.reply)
+            return
+        # An empty classic group becomes a consumer group: its tombstones and the first records are one batch.
+        tombstones = before.tombstones() if isinstance(before, ClassicGroup) else ()
+        self._table.put(group)
+        error = self.write([*tombstones, *decision.records], moment)
+        if error is ErrorCode.NONE:
+            if before is not None and before is not group:
+                before.stop()
+            self.answer(reply, decision.reply)
+            return
+        if before is not group:
+            group.stop()
+            self._table.restore(command.group_id, before)
+        self.answer(reply, ConsumerGroupHeartbeatReply(told_to_member(error), "the group's log refused its records"))
+
+    def _describe_consumer(
+        self, command: DescribeConsumerGroup, reply: Callable[[ConsumerGroupDescription], None], moment: Moment
+    ) -> None:
+        group = self._table.get(command.group_id)
+        if isinstance(group, ConsumerGroup):
+            self.answer(reply, group.describe())
+        else:
+            text = f"there is no consumer group {command.group_id}"
+            self.answer(reply, ConsumerGroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, command.group_id, text))
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _forget_if_vacant(self, group_id: str) -> None:
+        group = self._table.get(group_id)
+        if group is not None:
+            self._table.forget_if_vacant(group)
+
+
+def _unknown_member(group_id: str) -> ErrorCode:
+    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID

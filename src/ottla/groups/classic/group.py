@@ -1,0 +1,273 @@
+"""A group of Kafka's classic protocol, or one that only commits offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.groups.classic.joining import join, refuse
+from ottla.groups.classic.rebalance import JOIN, PENDING, SESSION, SYNC, Rebalance
+from ottla.groups.classic.states import GroupState
+from ottla.groups.commands import (
+    CommitOffsets,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    SyncGroup,
+)
+from ottla.groups.deadlines import Deadline
+from ottla.groups.decision import Decision
+from ottla.groups.group import CLASSIC, GroupKind
+from ottla.groups.group_log import GroupRecord
+from ottla.groups.group_metadata import GroupMetadata, group_key
+from ottla.groups.ledger import Ledger
+from ottla.groups.moment import Moment
+from ottla.groups.replies import (
+    DescribedGroup,
+    JoinReply,
+    LeaveReply,
+    LeftMember,
+    SyncReply,
+)
+from ottla.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from ottla.model.error_code import ErrorCode
+from ottla.observe.story import Story
+
+
+class ClassicGroup:
+    """Satisfies `Group`, and takes the four requests of the classic protocol."""
+
+    def __init__(self, group_id: str, ledger: Ledger) -> None:
+        self._group_id: Final = group_id
+        self._story: Story | None = None
+        self.rebalance: Final = Rebalance(self, ledger)
+
+    @property
+    def group_id(self) -> str:
+        return self._group_id
+
+    @property
+    def story(self) -> Story:
+        # Made when there is something to tell: most groups of a large broker only commit offsets.
+        if self._story is None:
+            self._story = Story(f"group {self._group_id}")
+        return self._story
+
+    @property
+    def kind(self) -> GroupKind:
+        return CLASSIC
+
+    @property
+    def state_name(self) -> str:
+        return self.rebalance.state.value
+
+    @property
+    def protocol_type(self) -> str:
+        return self.rebalance.protocol_type or ""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.rebalance.state is GroupState.EMPTY
+
+    @property
+    def has_records(self) -> bool:
+        return self.rebalance.stored is not None
+
+    @property
+    def is_forgettable(self) -> bool:
+        return self.is_empty and not self.has_records and not self.rebalance.roster.pending
+
+    def empty_since_ms(self) -> int | None:
+        known = self.is_empty and self.protocol_type and self.rebalance.state_since_ms >= 0
+        return self.rebalance.state_since_ms if known else None
+
+    # -- the classic protocol ------------------------------------------------------------------------------------------
+
+    def join(self, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
+        join(self.rebalance, command, reply, moment)
+
+    def refuse_join(self, reply: Callable[[JoinReply], None], error: ErrorCode, member_id: str) -> None:
+        refuse(self.rebalance, reply, error, member_id)
+
+    def sync(self, command: SyncGroup, reply: Callable[[SyncReply], None], moment: Moment) -> None:
+        rebalance = self.rebalance
+        error = self._check_sync(command)
+        if error is not ErrorCode.NONE:
+            rebalance.ledger.answer(reply, SyncReply(error))
+            return
+        member = rebalance.roster.members[command.member_id]
+        if rebalance.state is GroupState.STABLE:
+            member.has_synced = True
+            rebalance.start_session(member, moment)
+            rebalance.ledger.answer(reply, rebalance.synced(member))
+            return
+        rebalance.wait_for_assignment(member, reply)
+        if rebalance.roster.leader_id == member.member_id:
+            rebalance.assign(dict(command.assignments), moment)
+
+    def _check_sync(self, command: SyncGroup) -> ErrorCode:
+        rebalance = self.rebalance
+        error = rebalance.roster.check(command.member_id, command.instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if command.generation != rebalance.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if command.protocol_type not in (None, rebalance.protocol_type):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if rebalance.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        if command.protocol_name not in (None, rebalance.protocol_name):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.NONE
+
+    def heartbeat(self, command: Heartbeat, moment: Moment) -> ErrorCode:
+        """Constant time: the session's deadline is moved, and nothing is queued."""
+        rebalance = self.rebalance
+        member_id, instance_id = command.member_id, command.instance_id
+        member = rebalance.roster.members.get(member_id)
+        if member is None or instance_id is not None:
+            error = rebalance.roster.check(member_id, instance_id)
+            if member is None or error is not ErrorCode.NONE:
+                return error
+        if command.generation != rebalance.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        rebalance.start_session(member, moment)
+        preparing = rebalance.state is GroupState.PREPARING_REBALANCE
+        return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
+
+    def leave(self, command: LeaveGroup, moment: Moment) -> LeaveReply:
+        rebalance = self.rebalance
+        members_before = len(rebalance.roster)
+        left = tuple(self._leave(member, moment) for member in command.members)
+        if len(rebalance.roster) < members_before:
+            self._go_on_without(f"{members_before - len(rebalance.roster)} left", moment)
+        else:
+            # Members may have waited for an id that was given out and is now handed back.
+            rebalance.complete_if_all_joined(moment)
+        return LeaveReply(ErrorCode.NONE, left)
+
+    def _leave(self, leaving: LeavingMember, moment: Moment) -> LeftMember:
+        roster = self.rebalance.roster
+        member_id = leaving.member_id or roster.static_id(leaving.instance_id) or ""
+        if roster.forget_pending(member_id):
+            return LeftMember(leaving.member_id, leaving.instance_id, ErrorCode.NONE)
+        error = roster.check(member_id, leaving.instance_id)
+        if error is ErrorCode.NONE:
+            self.rebalance.remove(member_id)
+            self.story.add(moment.wall_ms, "left", member=member_id, reason=leaving.reason)
+        return LeftMember(leaving.member_id, leaving.instance_id, error)
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
+        rebalance, generation = self.rebalance, command.generation_or_epoch
+        if generation < 0 and rebalance.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if generation < 0 and not command.member_id and command.instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = rebalance.roster.check(command.member_id, command.instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if generation != rebalance.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if rebalance.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        rebalance.start_session(rebalance.roster.members[command.member_id], moment)
+        return ErrorCode.NONE
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def check_delete_offsets(self) -> ErrorCode:
+        if self.is_empty or self.protocol_type == CONSUMER_PROTOCOL_TYPE:
+            return ErrorCode.NONE
+        return ErrorCode.NON_EMPTY_GROUP
+
+    def subscribes_to(self, topic: str) -> bool:
+        """A member whose subscription cannot be read may be reading anything."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return False
+        rebalance = self.rebalance
+        for member in rebalance.roster.members.values():
+            topics = None
+            if rebalance.protocol_name is not None:
+                topics = subscribed_topics(member.metadata(rebalance.protocol_name))
+            if topics is None or topic in topics:
+                return True
+        return False
+
+    # -- records and time ----------------------------------------------------------------------------------------------
+
+    def apply(self, found: GroupMetadata) -> None:
+        self.rebalance.apply(found)
+
+    def tombstones(self) -> Sequence[GroupRecord]:
+        return [GroupRecord(group_key(self._group_id), None)]
+
+    def on_loaded(self, moment: Moment) -> None:
+        rebalance = self.rebalance
+        for member in rebalance.roster.members.values():
+            rebalance.start_session(member, moment)
+        max_size = rebalance.ledger.settings.max_size
+        if rebalance.state is GroupState.STABLE and len(rebalance.roster) > max_size:
+            rebalance.prepare(f"{len(rebalance.roster)} members are more than {max_size}", moment)
+
+    def on_deadline(self, deadline: Deadline, moment: Moment) -> Decision | None:
+        if self.rebalance.state is GroupState.DEAD:
+            return None
+        if deadline.kind == SESSION:
+            self._on_session_end(deadline.member_id, moment)
+        elif deadline.kind == PENDING:
+            self.rebalance.roster.forget_pending(deadline.member_id)
+            self.rebalance.complete_if_all_joined(moment)
+        elif deadline.kind == JOIN:
+            self.rebalance.on_join_deadline(moment)
+        else:
+            assert deadline.kind == SYNC
+            self.rebalance.on_sync_deadline(moment)
+        return None
+
+    def _on_session_end(self, member_id: str, moment: Moment) -> None:
+        rebalance = self.rebalance
+        member = rebalance.roster.members[member_id]
+        assert not member.is_waiting or member.is_new
+        rebalance.remove(member_id)
+        self.story.add(moment.wall_ms, "session ended", member=member_id)
+        self._go_on_without(f"the session of {member_id} ended", moment)
+
+    def _go_on_without(self, reason: str, moment: Moment) -> None:
+        rebalance = self.rebalance
+        if rebalance.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
+            rebalance.prepare(reason, moment)
+        else:
+            rebalance.complete_if_all_joined(moment)
+
+    def on_append_failed(self, deadline: Deadline, moment: Moment) -> None:
+        raise AssertionError("a classic group writes by its ledger")
+
+    def fail_all(self, error: ErrorCode) -> None:
+        for member in self.rebalance.roster.members.values():
+            if (join_reply := self.rebalance.roster.take_join(member)) is not None:
+                join_reply(JoinReply(error, member.member_id))
+            if member.sync_reply is not None:
+                sync_reply, member.sync_reply = member.sync_reply, None
+                sync_reply(SyncReply(error))
+        self.rebalance.stop()
+
+    def stop(self) -> None:
+        """The group is removed from its shard."""
+        self.rebalance.stop()
+
+    def describe(self) -> DescribedGroup:
+        rebalance = self.rebalance
+        is_stable = rebalance.state is GroupState.STABLE
+        members = rebalance.roster.members.values()
+        return DescribedGroup(
+            ErrorCode.NONE,
+            self._group_id,
+            self.state_name,
+            self.protocol_type,
+            (rebalance.protocol_name or "") if is_stable else "",
+            [member.describe(rebalance.protocol_name, is_stable=is_stable) for member in members],
+        )

@@ -1,0 +1,363 @@
+"""The rebalance of a classic group: from the first join that upsets it to the assignment in the log.
+
+Members and what they wait for live in memory only.  What is durable is the generation with its assignment
+(`GroupMetadata`): it is written when the leader syncs, when the group has become empty, and when a static member comes
+back under a new id.  `apply` is how it takes effect, live as at start-up.  A crash before the leader's sync falls back
+to the generation before; nobody has seen an assignment of the one that is lost, since assignments leave only when they
+are stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ottla.groups.append_errors import told_to_member
+from ottla.groups.classic.member import Member, newcomer
+from ottla.groups.classic.roster import Roster
+from ottla.groups.classic.states import LEGAL_NEXT, GroupState
+from ottla.groups.commands import JoinGroup, JoinProtocol
+from ottla.groups.deadlines import Deadline
+from ottla.groups.group import Group
+from ottla.groups.group_metadata import GroupMetadata, StoredMember, group_record
+from ottla.groups.ledger import Ledger
+from ottla.groups.moment import Moment
+from ottla.groups.replies import JoinedMember, JoinReply, SyncReply
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.protocol.primitives import INT32_MAX
+
+SESSION: Final = "session"
+PENDING: Final = "pending"
+JOIN: Final = "join"
+SYNC: Final = "sync"
+
+# Kafka's own: a member that was never told its id cannot heartbeat, and its connection may be long gone.
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
+# The least time between two tries of a rebalance that nobody has joined, and the least time for members to sync,
+# however small the time-outs are that members ask for.
+SHORTEST_WAIT_MS: Final = 1_000
+
+
+class Rebalance:
+    """State, generation and members of one group; `owner` is the group that deadlines come back to."""
+
+    def __init__(self, owner: Group, ledger: Ledger) -> None:
+        self.owner: Final = owner
+        self.ledger: Final = ledger
+        self.roster: Final = Roster()
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        # Wall time; -1 when not known.
+        self.state_since_ms = -1
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        # The newest that was logged and not deleted.
+        self.stored: GroupMetadata | None = None
+        self._join_deadline: Final = Deadline(owner, JOIN)
+        self._sync_deadline: Final = Deadline(owner, SYNC)
+        # Of the first rebalance after EMPTY: it waits longer while members arrive.
+        self._initial_left_ms = 0
+        self._member_arrived = False
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    def add(self, member_id: str, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
+        """A member that was not here; its join waits for the rebalance that this starts or joins."""
+        self.enter(member_id, command, reply, moment)
+        if self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY:
+            self._member_arrived = True
+        self.prepare_or_complete(f"{member_id} joins", moment)
+
+    def enter(self, member_id: str, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
+        """Take a member in, without looking at what follows for the others."""
+        roster = self.roster
+        if not roster.members:
+            self.protocol_type = command.protocol_type
+        member = Member(
+            newcomer(member_id, command), tuple(command.protocols), Deadline(self.owner, SESSION, member_id)
+        )
+        member.is_new = True
+        roster.add(member)
+        roster.park_join(member, reply)
+        self.ledger.deadlines.arm(member.session, moment.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+
+    def rejoin(self, member: Member, command: JoinGroup, reply: Callable[[JoinReply], None]) -> None:
+        """A member's join waits, with what it says of itself now.  An older join of it is superseded."""
+        self.answer_join(member, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self.roster.set_protocols(member, tuple(command.protocols))
+        member.rebalance_timeout_ms = command.rebalance_timeout_ms
+        member.session_timeout_ms = command.session_timeout_ms
+        self.roster.park_join(member, reply)
+        if not member.is_new:
+            member.session.due_ms = None
+
+    def remove(self, member_id: str, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
+        """Take a member out, with whatever it waits for; what follows for the others is the caller's."""
+        member = self.roster.members[member_id]
+        self.answer_join(member, JoinReply(error))
+        self._answer_sync(member, SyncReply(error))
+        self.roster.remove(member_id)
+
+    def start_session(self, member: Member, moment: Moment) -> None:
+        """The member has shown that it lives.  Nothing is to be heard from one whose request waits."""
+        if not member.is_waiting:
+            self.ledger.deadlines.arm(member.session, moment.monotonic_ms + member.session_timeout_ms)
+
+    def expect_pending(self, member_id: str, session_timeout_ms: int, moment: Moment) -> None:
+        deadline = Deadline(self.owner, PENDING, member_id)
+        self.roster.add_pending(member_id, deadline)
+        self.ledger.deadlines.arm(deadline, moment.monotonic_ms + session_timeout_ms)
+
+    # -- join ----------------------------------------------------------------------------------------------------------
+
+    def prepare_or_complete(self, reason: str, moment: Moment) -> None:
+        if self.state is GroupState.PREPARING_REBALANCE:
+            self.complete_if_all_joined(moment)
+        else:
+            self.prepare(reason, moment)
+
+    def prepare(self, reason: str, moment: Moment) -> None:
+        """Begin to rebalance: everybody must join again, within the slowest member's time-out."""
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            for member in self.roster.members.values():
+                self._end_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), moment)
+        self._sync_deadline.due_ms = None
+        is_initial = self.state is GroupState.EMPTY
+        self._become(GroupState.PREPARING_REBALANCE, moment, reason)
+        timeout_ms = max(self.roster.rebalance_timeout_ms, 0)
+        if not is_initial:
+            self._arm(self._join_deadline, timeout_ms, moment)
+            self.complete_if_all_joined(moment)
+            return
+        delay_ms = self.ledger.settings.initial_rebalance_delay_ms
+        self._member_arrived = False
+        self._initial_left_ms = max(timeout_ms - delay_ms, 0)
+        if delay_ms > 0:
+            self._arm(self._join_deadline, delay_ms, moment)
+        else:
+            self.complete_join(moment)
+
+    def complete_if_all_joined(self, moment: Moment) -> None:
+        """The first rebalance after EMPTY ends by its deadline only: more members may be on their way."""
+        if (
+            self.state is GroupState.PREPARING_REBALANCE
+            and self.previous_state is not GroupState.EMPTY
+            and self.roster.has_all_joined
+        ):
+            self.complete_join(moment)
+
+    def on_join_deadline(self, moment: Moment) -> None:
+        if self.state is not GroupState.PREPARING_REBALANCE:
+            return
+        if self.previous_state is GroupState.EMPTY and self._member_arrived and self._initial_left_ms > 0:
+            self._member_arrived = False
+            delay_ms = min(self.ledger.settings.initial_rebalance_delay_ms, self._initial_left_ms)
+            self._initial_left_ms -= delay_ms
+            self._arm(self._join_deadline, delay_ms, moment)
+            return
+        self.complete_join(moment)
+
+    def complete_join(self, moment: Moment) -> None:
+        """Who has not joined is out, static members aside; the others are the next generation."""
+        self._join_deadline.due_ms = None
+        roster = self.roster
+        for member in [m for m in roster.members.values() if m.join_reply is None and m.instance_id is None]:
+            self.remove(member.member_id)
+        if not roster.members:
+            self._become_empty(moment)
+        elif not roster.elect_joined_leader():
+            # Static members that are away: their sessions end this, or their return.
+            self._arm(self._join_deadline, max(roster.rebalance_timeout_ms, SHORTEST_WAIT_MS), moment)
+        else:
+            self._begin_generation(moment)
+
+    def _begin_generation(self, moment: Moment) -> None:
+        self.generation = next_generation(self.generation)
+        self.protocol_name = self.roster.choose_protocol()
+        self._become(GroupState.COMPLETING_REBALANCE, moment, f"{len(self.roster)} members")
+        for member in self.roster.members.values():
+            member.has_synced = False
+            if member.join_reply is not None:
+                self.answer_join(member, self.joined(member))
+                member.is_new = False
+                self.start_session(member, moment)
+        self._arm(self._sync_deadline, max(self.roster.rebalance_timeout_ms, SHORTEST_WAIT_MS), moment)
+
+    def _become_empty(self, moment: Moment) -> None:
+        """Log that nobody is left, but for a group that never came to a generation.
+
+        When the log refuses, the group is empty all the same: after a crash the generation before would come back,
+        whose members are gone and would time out.
+        """
+        self._become(GroupState.EMPTY, moment, "nobody is left")
+        self.protocol_name = None
+        if self.generation == 0:
+            self.protocol_type = None
+            return
+        self.generation = next_generation(self.generation)
+        empty = GroupMetadata(self.protocol_type or "", self.generation, None, None, moment.wall_ms, ())
+        if (error := self.write(empty, moment)) is not ErrorCode.NONE:
+            self.owner.story.add(moment.wall_ms, "empty generation not logged", error=error.name)
+
+    def joined(self, member: Member, *, leader_id: str | None = None, skips_assignment: bool = False) -> JoinReply:
+        """What a member of this generation is told; the leader is told who the others are."""
+        told_leader_id = leader_id or self.roster.leader_id or ""
+        return JoinReply(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            told_leader_id,
+            skips_assignment,
+            self._members_told() if told_leader_id == member.member_id else (),
+        )
+
+    def _members_told(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol_name))
+            for member in self.roster.members.values()
+        )
+
+    def answer_join(self, member: Member, value: JoinReply) -> None:
+        reply = self.roster.take_join(member)
+        if reply is not None:
+            self.ledger.answer(reply, value)
+
+    # -- sync ----------------------------------------------------------------------------------------------------------
+
+    def wait_for_assignment(self, member: Member, reply: Callable[[SyncReply], None]) -> None:
+        assert self.state is GroupState.COMPLETING_REBALANCE
+        self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_reply = reply
+        member.has_synced = True
+        member.session.due_ms = None
+
+    def assign(self, assignments: Mapping[str, bytes], moment: Moment) -> None:
+        """The leader has spoken: log the generation, and let everybody who waits have its part."""
+        assert self.state is GroupState.COMPLETING_REBALANCE
+        members = tuple(
+            member.stored(self.protocol_name, assignments.get(member.member_id, b""))
+            for member in self.roster.members.values()
+        )
+        error = self.write(self._generation_with(members, moment), moment)
+        if error is ErrorCode.NONE:
+            self.owner.story.add(moment.wall_ms, "assigned", generation=self.generation)
+        for member in self.roster.members.values():
+            told = self.synced(member) if error is ErrorCode.NONE else SyncReply(error)
+            self._end_sync(member, told, moment)
+        if error is not ErrorCode.NONE:
+            self.prepare(f"the assignment could not be logged: {error.name}", moment)
+
+    def on_sync_deadline(self, moment: Moment) -> None:
+        """Who has not synced is out, and the others begin anew."""
+        if self.state not in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
+            return
+        silent = [member.member_id for member in self.roster.members.values() if not member.has_synced]
+        for member_id in silent:
+            self.remove(member_id)
+        if silent:
+            self.prepare(f"{len(silent)} members did not sync", moment)
+
+    def synced(self, member: Member) -> SyncReply:
+        return SyncReply(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def _end_sync(self, member: Member, value: SyncReply, moment: Moment) -> None:
+        if member.sync_reply is not None:
+            self._answer_sync(member, value)
+            self.start_session(member, moment)
+
+    def _answer_sync(self, member: Member, value: SyncReply) -> None:
+        reply, member.sync_reply = member.sync_reply, None
+        if reply is not None:
+            self.ledger.answer(reply, value)
+
+    # -- what is durable -----------------------------------------------------------------------------------------------
+
+    def write(self, found: GroupMetadata, moment: Moment) -> ErrorCode:
+        try:
+            record = group_record(self.owner.group_id, found)
+        except OttlaError as error:
+            self.owner.story.add(moment.wall_ms, "generation does not fit a record", problem=str(error))
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        return told_to_member(self.ledger.write([record], moment))
+
+    def replace_static(self, old: Member, member_id: str, command: JoinGroup, moment: Moment) -> ErrorCode:
+        """Log the stable generation with `old` under a new id; `apply` then knows the new member and fences the old."""
+        replaced = old.stored(self.protocol_name, old.assignment)._replace(
+            member_id=member_id,
+            client_id=command.client_id,
+            client_host=command.client_host,
+            rebalance_timeout_ms=command.rebalance_timeout_ms,
+            session_timeout_ms=command.session_timeout_ms,
+            subscription=next((m for name, m in command.protocols if name == self.protocol_name), b""),
+        )
+        others = (m for m in self.roster.members.values() if m is not old)
+        members = (*(m.stored(self.protocol_name, m.assignment) for m in others), replaced)
+        leader_id = member_id if self.roster.leader_id == old.member_id else self.roster.leader_id
+        found = self._generation_with(members, moment)._replace(leader_id=leader_id, state_since_ms=self.state_since_ms)
+        return self.write(found, moment)
+
+    def _generation_with(self, members: tuple[StoredMember, ...], moment: Moment) -> GroupMetadata:
+        return GroupMetadata(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol_name,
+            self.roster.leader_id,
+            moment.wall_ms,
+            members,
+        )
+
+    def apply(self, found: GroupMetadata) -> None:
+        """A logged generation takes effect.  Members that are here keep their sessions, requests and protocols."""
+        roster = self.roster
+        staying = {stored.member_id for stored in found.members}
+        for member_id in [member_id for member_id in roster.members if member_id not in staying]:
+            self.remove(member_id, ErrorCode.FENCED_INSTANCE_ID)
+        for stored in found.members:
+            member = roster.members.get(stored.member_id)
+            if member is None:
+                protocols = (JoinProtocol(found.protocol_name or "", stored.subscription),)
+                roster.add(Member(stored, protocols, Deadline(self.owner, SESSION, stored.member_id)))
+            else:
+                member.assignment = stored.assignment
+        roster.leader_id = found.leader_id if found.leader_id in staying else next(iter(roster.members), None)
+        self.generation = found.generation
+        self.protocol_type = found.protocol_type or None
+        self.protocol_name = found.protocol_name
+        # Not by `_become`: at start-up any generation may follow any other.
+        self.previous_state = self.state
+        self.state = GroupState.STABLE if found.members else GroupState.EMPTY
+        self.state_since_ms = found.state_since_ms
+        self.stored = found
+
+    # -- deadlines -----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """The group is removed: no deadline of it means anything now."""
+        self._become_dead()
+        for deadline in (self._join_deadline, self._sync_deadline, *self.roster.pending.values()):
+            deadline.due_ms = None
+        for member in self.roster.members.values():
+            member.session.due_ms = None
+
+    def _arm(self, deadline: Deadline, after_ms: int, moment: Moment) -> None:
+        self.ledger.deadlines.arm(deadline, moment.monotonic_ms + after_ms)
+
+    def _become(self, state: GroupState, moment: Moment, reason: str) -> None:
+        assert state in LEGAL_NEXT[self.state], (self.state, state, self.owner.story.tell())
+        self.previous_state = self.state
+        self.state = state
+        self.state_since_ms = moment.wall_ms
+        self.owner.story.add(moment.wall_ms, state.value, generation=self.generation, reason=reason)
+
+    def _become_dead(self) -> None:
+        self.previous_state = self.state
+        self.state = GroupState.DEAD
+
+
+def next_generation(generation: int) -> int:
+    """One more; after the greatest int32 it begins again at 1."""
+    return generation + 1 if 0 <= generation < INT32_MAX else 1

@@ -1,0 +1,169 @@
+"""Who is in a classic group: members, ids given out, static names, the leader, the protocols that all share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from ottla.groups.classic.member import Member
+from ottla.groups.commands import JoinProtocol
+from ottla.groups.deadlines import Deadline
+from ottla.groups.replies import JoinReply
+from ottla.model.error_code import ErrorCode
+
+# Ids that were given out and not yet used.  A client that never comes back costs one until its session time-out; the
+# oldest goes first when a flood of them comes (it gets UNKNOWN_MEMBER_ID, and asks again).
+PENDING_MEMBERS_MAX: Final = 10_000
+
+
+class Roster:
+    """Plain bookkeeping: it knows no state, sends nothing and sets no deadline."""
+
+    def __init__(self) -> None:
+        self.members: Final[dict[str, Member]] = {}
+        self.pending: Final[dict[str, Deadline]] = {}
+        self.leader_id: str | None = None
+        self._static_ids: Final[dict[str, str]] = {}
+        self._protocol_counts: Final[Counter[str]] = Counter()
+        self._joined_count = 0
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def joined_count(self) -> int:
+        """Members whose JoinGroup waits."""
+        return self._joined_count
+
+    @property
+    def has_all_joined(self) -> bool:
+        return self._joined_count == len(self.members) and not self.pending
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The slowest member decides."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def static_id(self, instance_id: str | None) -> str | None:
+        return None if instance_id is None else self._static_ids.get(instance_id)
+
+    def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """NONE for a member; FENCED_INSTANCE_ID when another process has taken its static name."""
+        if instance_id is not None:
+            static_id = self._static_ids.get(instance_id)
+            if static_id is not None and static_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            if static_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def add(self, member: Member) -> None:
+        assert member.member_id not in self.members
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            assert member.instance_id not in self._static_ids
+            self._static_ids[member.instance_id] = member.member_id
+        self._count_protocols(member.protocols, 1)
+        self._joined_count += member.join_reply is not None
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.forget_pending(member.member_id)
+
+    def remove(self, member_id: str) -> Member:
+        """The member, which is in no other way touched; the next one in line leads when it led."""
+        member = self.members.pop(member_id)
+        member.session.due_ms = None
+        self._count_protocols(member.protocols, -1)
+        self._joined_count -= member.join_reply is not None
+        if member.instance_id is not None:
+            del self._static_ids[member.instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def set_protocols(self, member: Member, protocols: Sequence[JoinProtocol]) -> None:
+        self._count_protocols(member.protocols, -1)
+        member.protocols = protocols
+        self._count_protocols(protocols, 1)
+
+    def park_join(self, member: Member, reply: Callable[[JoinReply], None]) -> None:
+        self._joined_count += member.join_reply is None
+        member.join_reply = reply
+
+    def take_join(self, member: Member) -> Callable[[JoinReply], None] | None:
+        """The reply that its JoinGroup waits for; it waits no longer."""
+        reply = member.join_reply
+        self._joined_count -= reply is not None
+        member.join_reply = None
+        return reply
+
+    def add_pending(self, member_id: str, deadline: Deadline) -> None:
+        assert member_id not in self.members
+        self.pending[member_id] = deadline
+        if len(self.pending) > PENDING_MEMBERS_MAX:
+            self.forget_pending(next(iter(self.pending)))
+
+    def forget_pending(self, member_id: str) -> bool:
+        deadline = self.pending.pop(member_id, None)
+        if deadline is None:
+            return False
+        deadline.due_ms = None
+        return True
+
+    def supports(self, protocols: Iterable[JoinProtocol]) -> bool:
+        """Whether one of these protocols is known to every member."""
+        count = len(self.members)
+        return any(self._protocol_counts[name] == count for name in _names(protocols))
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader has joined; False when nobody has."""
+        if self.leader_id is not None and self.members[self.leader_id].join_reply is not None:
+            return True
+        joined = (member_id for member_id, member in self.members.items() if member.join_reply is not None)
+        elected = next(joined, None)
+        if elected is None:
+            return False
+        self.leader_id = elected
+        return True
+
+    def choose_protocol(self, replaced: Member | None = None, protocols: Sequence[JoinProtocol] = ()) -> str:
+        """Of the protocols that all members know, the one with the most votes; of equals the one voted for first.
+
+        With `replaced`, as if that member had `protocols`.
+        """
+        counts = Counter(self._protocol_counts)
+        if replaced is not None:
+            counts.subtract(_names(replaced.protocols))
+            counts.update(_names(protocols))
+        candidates = frozenset(name for name, count in counts.items() if count == len(self.members))
+        votes: Counter[str] = Counter()
+        for member in self.members.values():
+            if member is replaced:
+                votes[next(name for name, _ in protocols if name in candidates)] += 1
+            else:
+                votes[member.vote(candidates)] += 1
+        return votes.most_common(1)[0][0]
+
+    def assert_sound(self) -> None:
+        """What must hold between any two commands; for tests, since it walks over all members."""
+        members = self.members
+        assert self._joined_count == sum(member.join_reply is not None for member in members.values())
+        assert (self.leader_id in members) if members else self.leader_id is None
+        assert self._static_ids == {m.instance_id: m.member_id for m in members.values() if m.instance_id is not None}
+        expected = Counter(name for member in members.values() for name in _names(member.protocols))
+        assert self._protocol_counts == expected
+        assert not members.keys() & self.pending.keys()
+
+    def _count_protocols(self, protocols: Sequence[JoinProtocol], by: int) -> None:
+        counts = self._protocol_counts
+        for name in _names(protocols):
+            counts[name] += by
+            if not counts[name]:
+                # Members may come with ever new names.
+                del counts[name]
+
+
+def _names(protocols: Iterable[JoinProtocol]) -> set[str]:
+    """Each name once, whatever the member sent."""
+    return {name for name, _ in protocols}

@@ -1,0 +1,189 @@
+"""All groups of a shard with their committed offsets, as the records of the log make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.committed_offsets import CommittedOffsets
+from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.consumer.record_codec import decode_key, is_consumer_record
+from ottla.groups.errors import GroupRecordError
+from ottla.groups.group_log import GroupRecord
+from ottla.groups.group_metadata import GROUP_KEY_VERSION, parse_group_key, parse_group_value
+from ottla.groups.offset_records import (
+    OFFSET_KEY_VERSION,
+    checked_offset_value,
+    offset_key,
+    offset_key_prefix,
+    parse_offset_key,
+)
+from ottla.model.errors import WireError
+
+AnyGroup = ClassicGroup | ConsumerGroup
+
+
+class GroupTable:
+    """A group is here when the log holds something of it, when it has committed offsets, or while somebody joins it.
+
+    `new_classic` and `new_consumer` make a group from its id.
+    """
+
+    def __init__(
+        self, new_classic: Callable[[str], ClassicGroup], new_consumer: Callable[[str], ConsumerGroup]
+    ) -> None:
+        self._new_classic: Final = new_classic
+        self._new_consumer: Final = new_consumer
+        self._groups: Final[dict[str, AnyGroup]] = {}
+        self._offsets: Final[dict[str, CommittedOffsets]] = {}
+        # The same by the id's bytes, as keys of records have it: most records of the log are committed offsets.
+        self._offsets_by_bytes: Final[dict[bytes, CommittedOffsets]] = {}
+        # A topic's name by its bytes, once for all groups.
+        self._topic_names: Final[dict[bytes, str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[AnyGroup]:
+        return iter(self._groups.values())
+
+    def group_ids(self) -> Iterable[str]:
+        return self._groups.keys()
+
+    def get(self, group_id: str) -> AnyGroup | None:
+        return self._groups.get(group_id)
+
+    def offsets(self, group_id: str) -> CommittedOffsets:
+        """What the group has committed; an empty one, which is not kept, when it has not."""
+        return self._offsets.get(group_id) or CommittedOffsets()
+
+    def add_classic(self, group_id: str) -> ClassicGroup:
+        assert group_id not in self._groups
+        group = self._new_classic(group_id)
+        self._groups[group_id] = group
+        return group
+
+    def new_consumer(self, group_id: str) -> ConsumerGroup:
+        """One that is not here yet: see `put`."""
+        return self._new_consumer(group_id)
+
+    def put(self, group: AnyGroup) -> None:
+        """Put `group` in the place of whatever had its id, which keeps its deadlines."""
+        self._groups[group.group_id] = group
+
+    def restore(self, group_id: str, before: AnyGroup | None) -> None:
+        """Undo a `put`: nothing of it came into the log."""
+        if before is None:
+            del self._groups[group_id]
+        else:
+            self._groups[group_id] = before
+
+    def forget_if_vacant(self, group: AnyGroup) -> None:
+        """Drop a group of which nothing is left."""
+        if group.is_forgettable and group.group_id not in self._offsets and self._groups.get(group.group_id) is group:
+            group.stop()
+            del self._groups[group.group_id]
+
+    def offset_tombstones(self, group_id: str) -> Iterator[GroupRecord]:
+        for topic in list(self.offsets(group_id).by_topic):
+            yield from self.topic_tombstones(group_id, topic)
+
+    def topic_tombstones(self, group_id: str, topic: str) -> Iterator[GroupRecord]:
+        prefix = offset_key_prefix(group_id, topic)
+        for partition in list(self.offsets(group_id).partitions(topic)):
+            yield GroupRecord(offset_key(prefix, partition), None)
+
+    def forget_topic_name(self, topic: str) -> None:
+        self._topic_names.pop(topic.encode(), None)
+
+    # -- replay --------------------------------------------------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record.  Raises `GroupRecordError` for damaged bytes, and then nothing has changed."""
+        if len(key) < 2:
+            raise GroupRecordError(f"a key has {len(key)} bytes, two are its version")
+        key_version = (key[0] << 8) | key[1]
+        if key_version <= OFFSET_KEY_VERSION:
+            self._replay_offset(key, value)
+        elif key_version == GROUP_KEY_VERSION:
+            self._replay_classic(key, value)
+        elif is_consumer_record(key_version):
+            self._replay_consumer(key, value)
+
+    def _replay_offset(self, key: bytes, value: bytes | None) -> None:
+        group_bytes, topic_bytes, partition = parse_offset_key(key)
+        topic = self._topic_names.get(topic_bytes)
+        if topic is None:
+            topic = self._topic_names[topic_bytes] = _text(topic_bytes)
+        offsets = self._offsets_by_bytes.get(group_bytes)
+        if value is not None:
+            value = checked_offset_value(value)
+            if offsets is None:
+                offsets = self._add_offsets(group_bytes)
+            offsets.keep(topic, partition, value)
+        elif offsets is not None:
+            offsets.remove(topic, partition)
+            if not offsets:
+                self._remove_offsets(group_bytes)
+
+    def _add_offsets(self, group_bytes: bytes) -> CommittedOffsets:
+        group_id = _text(group_bytes)
+        if group_id not in self._groups:
+            # Somebody who is in no group commits.
+            self.add_classic(group_id)
+        offsets = CommittedOffsets()
+        self._offsets[group_id] = self._offsets_by_bytes[group_bytes] = offsets
+        return offsets
+
+    def _remove_offsets(self, group_bytes: bytes) -> None:
+        group_id = _text(group_bytes)
+        del self._offsets[group_id], self._offsets_by_bytes[group_bytes]
+        self.forget_if_vacant(self._groups[group_id])
+
+    def _replay_classic(self, key: bytes, value: bytes | None) -> None:
+        group_id = parse_group_key(key)
+        group = self._groups.get(group_id)
+        if value is None:
+            if isinstance(group, ClassicGroup):
+                self._drop(group)
+            return
+        found = parse_group_value(value)
+        if not isinstance(group, ClassicGroup):
+            if group is not None:
+                group.stop()
+            group = self._groups[group_id] = self._new_classic(group_id)
+        group.apply(found)
+
+    def _replay_consumer(self, key: bytes, value: bytes | None) -> None:
+        try:
+            consumer_key = decode_key(key)
+            group = self._groups.get(consumer_key.group_id)
+            if isinstance(group, ConsumerGroup):
+                group.replay(consumer_key, value)
+                if value is None and not group.has_records:
+                    self._drop(group)
+            elif value is not None:
+                made = self._new_consumer(consumer_key.group_id)
+                made.replay(consumer_key, value)
+                if group is not None:
+                    group.stop()
+                self._groups[consumer_key.group_id] = made
+        except WireError as error:
+            raise GroupRecordError(f"a record of a consumer group is damaged: {error}") from None
+
+    def _drop(self, group: AnyGroup) -> None:
+        """The log holds nothing of the group any more; what it has committed stays, under a group without members."""
+        group.stop()
+        del self._groups[group.group_id]
+        if group.group_id in self._offsets:
+            self.add_classic(group.group_id)
+
+
+def _text(encoded: bytes) -> str:
+    try:
+        return str(encoded, "utf-8")
+    except UnicodeDecodeError:
+        raise GroupRecordError(
+            f"the key of a committed offset has a name that is not UTF-8: {encoded[:50]!r}"
+        ) from None

@@ -1,0 +1,134 @@
+"""Committed offsets end: when nobody has used them for long, and when their topic is gone.
+
+Offsets of a group with members never expire.  Those of a group that has become empty expire when it has been empty for
+the whole retention, and nothing was committed meanwhile; those of a group that never had members, by each commit's own
+time.  A commit may also have said when it expires; but it does not while there are members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ottla.groups.group import CONSUMER
+from ottla.groups.group_log import GroupRecord
+from ottla.groups.group_table import AnyGroup, GroupTable
+from ottla.groups.ledger import Ledger
+from ottla.groups.moment import Moment
+from ottla.groups.offset_records import committed_ms, expires_ms, offset_key, offset_key_prefix
+from ottla.model.error_code import ErrorCode
+
+# Looked at in one go, so that the event loop is not held up; about a third of a millisecond.
+OFFSETS_PER_SLICE: Final = 1_000
+# Records in one batch: some 60 bytes each, so far below any limit of batches.
+TOMBSTONES_PER_BATCH: Final = 2_000
+
+
+class OffsetExpiry:
+    """A round over all groups every check interval, in slices."""
+
+    def __init__(self, table: GroupTable, ledger: Ledger) -> None:
+        self._table: Final = table
+        self._ledger: Final = ledger
+        # Monotonic; None before `start`.
+        self.due_ms: int | None = None
+        self._now = Moment(0, 0)
+        self._steps = self._walk()
+        # Wall time at which a consumer group was first seen empty: its records do not tell since when it is.
+        self._empty_since_ms: Final[dict[str, int]] = {}
+
+    def start(self, moment: Moment) -> None:
+        self.due_ms = moment.monotonic_ms + self._ledger.settings.offsets_retention_check_interval_ms
+
+    def stop(self) -> None:
+        self.due_ms = None
+
+    def note_member(self, group_id: str) -> None:
+        """A consumer group is not empty now, or will not be."""
+        self._empty_since_ms.pop(group_id, None)
+
+    def run(self, moment: Moment) -> None:
+        """One slice, when it is time."""
+        if self.due_ms is None or self.due_ms > moment.monotonic_ms:
+            return
+        self._now = moment
+        seen_count = 0
+        while seen_count < OFFSETS_PER_SLICE:
+            step = next(self._steps, None)
+            if step is None:
+                self._steps = self._walk()
+                self.start(moment)
+                return
+            seen_count += step
+
+    def _walk(self) -> Iterator[int]:
+        """One round: a step for each topic of each group, told as how many offsets it looked at."""
+        for group_id in list(self._table.group_ids()):
+            yield 1
+            for topic in list(self._table.offsets(group_id).by_topic):
+                if (group := self._empty_group(group_id)) is None:
+                    break
+                yield self._expire(group, topic)
+            group = self._empty_group(group_id)
+            if group is not None and not self._table.offsets(group_id):
+                self._forget(group)
+
+    def _empty_group(self, group_id: str) -> AnyGroup | None:
+        """The group, looked up anew, for much may have happened since the last step."""
+        group = self._table.get(group_id)
+        if group is not None and group.is_empty:
+            return group
+        self.note_member(group_id)
+        return None
+
+    def _expire(self, group: AnyGroup, topic: str) -> int:
+        since_ms = self._since_ms(group)
+        partitions = self._table.offsets(group.group_id).by_topic.get(topic, {})
+        prefix = offset_key_prefix(group.group_id, topic)
+        expired = [
+            GroupRecord(offset_key(prefix, partition), None)
+            for partition, value in partitions.items()
+            if self._has_expired(value, since_ms)
+        ]
+        seen_count = len(partitions)
+        write_in_batches(self._ledger, expired, self._now)
+        return seen_count
+
+    def _since_ms(self, group: AnyGroup) -> int:
+        if group.kind == CONSUMER:
+            return self._empty_since_ms.setdefault(group.group_id, self._now.wall_ms)
+        return group.empty_since_ms() or 0
+
+    def _has_expired(self, value: bytes, since_ms: int) -> bool:
+        wish_ms = expires_ms(value)
+        if wish_ms is not None:
+            return wish_ms <= self._now.wall_ms
+        return max(committed_ms(value), since_ms) + self._ledger.settings.offsets_retention_ms <= self._now.wall_ms
+
+    def _forget(self, group: AnyGroup) -> None:
+        """An empty group without offsets: Kafka, too, lets it go at once."""
+        self.note_member(group.group_id)
+        if group.has_records:
+            self._ledger.write(list(group.tombstones()), self._now)
+        else:
+            self._table.forget_if_vacant(group)
+
+
+def topic_tombstones(table: GroupTable, topics: Iterable[str]) -> Iterator[GroupRecord]:
+    """For every offset that any group has committed for these topics."""
+    names = list(topics)
+    for group in list(table):
+        known = table.offsets(group.group_id).by_topic
+        for topic in names:
+            if topic in known:
+                yield from table.topic_tombstones(group.group_id, topic)
+
+
+def write_in_batches(ledger: Ledger, records: Iterable[GroupRecord], moment: Moment) -> ErrorCode:
+    """Log tombstones that need not go together; what is logged before an error stays so, which is no harm."""
+    rest = list(records)
+    for at in range(0, len(rest), TOMBSTONES_PER_BATCH):
+        error = ledger.write(rest[at : at + TOMBSTONES_PER_BATCH], moment)
+        if error is not ErrorCode.NONE:
+            return error
+    return ErrorCode.NONE

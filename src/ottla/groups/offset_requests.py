@@ -1,0 +1,102 @@
+"""Commits, fetches and deletions of offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from ottla.groups.append_errors import told_to_committer, told_to_member
+from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, TopicPartitions
+from ottla.groups.group_log import GroupRecord
+from ottla.groups.group_table import AnyGroup, GroupTable
+from ottla.groups.ledger import Ledger
+from ottla.groups.moment import Moment
+from ottla.groups.offset_records import offset_key, offset_key_prefix, offset_value
+from ottla.groups.replies import CommitReply, DeleteOffsetsReply, FetchReply, TopicErrors
+from ottla.model.error_code import ErrorCode
+
+
+class OffsetRequests:
+    """Of all groups of a shard, whichever their kind."""
+
+    def __init__(self, table: GroupTable, ledger: Ledger) -> None:
+        self._table: Final = table
+        self._ledger: Final = ledger
+
+    def commit(self, command: CommitOffsets, reply: Callable[[CommitReply], None], moment: Moment) -> None:
+        """All offsets of a request are logged as one batch, but those with too much metadata."""
+        error = self._check_commit(command, moment)
+        if error is not ErrorCode.NONE:
+            self._ledger.answer(reply, CommitReply((error,) * len(command.offsets)))
+            return
+        errors, records = self._records(command, moment.wall_ms)
+        if records and (refusal := self._ledger.write(records, moment)) is not ErrorCode.NONE:
+            told = told_to_committer(refusal)
+            errors = [told if error is ErrorCode.NONE else error for error in errors]
+        self._ledger.answer(reply, CommitReply(errors))
+
+    def _check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
+        if not command.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self._table.get(command.group_id)
+        if group is not None:
+            return group.check_commit(command, moment)
+        if command.generation_or_epoch < 0:
+            return ErrorCode.NONE
+        # Kafka tells it from the version of consumer groups on; what clients before that understand is the other.
+        return ErrorCode.GROUP_ID_NOT_FOUND if command.knows_stale_epoch else ErrorCode.ILLEGAL_GENERATION
+
+    def _records(self, command: CommitOffsets, wall_ms: int) -> tuple[list[ErrorCode], list[GroupRecord]]:
+        metadata_max_bytes = self._ledger.settings.offset_metadata_max_bytes
+        errors: list[ErrorCode] = []
+        records: list[GroupRecord] = []
+        last_topic, prefix = None, b""
+        for commit in command.offsets:
+            # A character is one byte at least: the usual short ones need no second look.
+            if len(commit.metadata) * 4 > metadata_max_bytes and len(commit.metadata.encode()) > metadata_max_bytes:
+                errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            if commit.topic != last_topic:
+                last_topic, prefix = commit.topic, offset_key_prefix(command.group_id, commit.topic)
+            value = offset_value(commit, wall_ms, command.retention_ms)
+            records.append(GroupRecord(offset_key(prefix, commit.partition), value))
+            errors.append(ErrorCode.NONE)
+        return errors, records
+
+    def fetch(self, command: FetchOffsets) -> FetchReply:
+        """A group that is not there has committed nothing, which is no error."""
+        group = self._table.get(command.group_id)
+        if group is not None:
+            error = group.check_fetch(command.member_id, command.member_epoch)
+            if error is not ErrorCode.NONE:
+                return FetchReply(error)
+        offsets = self._table.offsets(command.group_id)
+        topics = offsets.fetch_all() if command.topics is None else offsets.fetch(command.topics)
+        return FetchReply(ErrorCode.NONE, topics)
+
+    def delete(self, command: DeleteOffsets, moment: Moment) -> DeleteOffsetsReply:
+        """Offsets of topics that a live member reads stay."""
+        group = self._table.get(command.group_id)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
+        if group is None or error is not ErrorCode.NONE:
+            return DeleteOffsetsReply(error)
+        read = {topic for topic, _ in command.topics if group.subscribes_to(topic)}
+        records = list(self._tombstones(group, [asked for asked in command.topics if asked.topic not in read]))
+        if records:
+            error = told_to_member(self._ledger.write(records, moment))
+            if error is not ErrorCode.NONE:
+                return DeleteOffsetsReply(error)
+        return DeleteOffsetsReply(ErrorCode.NONE, [_told(asked, asked.topic in read) for asked in command.topics])
+
+    def _tombstones(self, group: AnyGroup, topics: Sequence[TopicPartitions]) -> Iterator[GroupRecord]:
+        offsets = self._table.offsets(group.group_id)
+        for topic, partitions in topics:
+            prefix = offset_key_prefix(group.group_id, topic)
+            for partition in partitions:
+                if offsets.has(topic, partition):
+                    yield GroupRecord(offset_key(prefix, partition), None)
+
+
+def _told(asked: TopicPartitions, is_read: bool) -> TopicErrors:
+    error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
+    return TopicErrors(asked.topic, [(partition, error) for partition in asked.partitions])

@@ -1,0 +1,77 @@
+"""Commands answered by an error alone, each in the shape of its reply."""
+
+from __future__ import annotations
+
+from ottla.groups.commands import (
+    Command,
+    CommitOffsets,
+    ConsumerGroupHeartbeat,
+    DeleteOffsets,
+    DescribeConsumerGroup,
+    DescribeGroup,
+    FetchOffsets,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    SyncGroup,
+)
+from ottla.groups.replies import (
+    CommitReply,
+    ConsumerGroupDescription,
+    ConsumerGroupHeartbeatReply,
+    DeleteOffsetsReply,
+    DescribedGroup,
+    FetchReply,
+    JoinReply,
+    LeaveReply,
+    ListReply,
+    SyncReply,
+)
+from ottla.model.error_code import ErrorCode
+
+
+def refusal(command: Command, error: ErrorCode) -> object:
+    """The reply to `command` that says `error`."""
+    match command:
+        case JoinGroup():
+            return JoinReply(error, command.member_id)
+        case SyncGroup():
+            return SyncReply(error)
+        case LeaveGroup():
+            return LeaveReply(error)
+        case CommitOffsets():
+            return CommitReply((error,) * len(command.offsets))
+        case FetchOffsets():
+            return FetchReply(error)
+        case DeleteOffsets():
+            return DeleteOffsetsReply(error)
+        case ListGroups():
+            return ListReply(error)
+        case DescribeGroup():
+            return DescribedGroup(error, command.group_id)
+        case ConsumerGroupHeartbeat():
+            return ConsumerGroupHeartbeatReply(error)
+        case DescribeConsumerGroup():
+            return ConsumerGroupDescription(error, command.group_id)
+        case _:
+            return error
+
+
+def refused(reply: object, error: ErrorCode) -> object:
+    """A reply that was decided and may not leave any more, as one that says `error` and nothing else."""
+    match reply:
+        case JoinReply():
+            return JoinReply(error, reply.member_id)
+        case SyncReply() | LeaveReply() | FetchReply() | DeleteOffsetsReply() | ListReply():
+            return type(reply)(error)
+        case ConsumerGroupHeartbeatReply():
+            return ConsumerGroupHeartbeatReply(error)
+        case CommitReply():
+            return CommitReply((error,) * len(reply.errors))
+        case DescribedGroup():
+            return DescribedGroup(error, reply.group_id)
+        case ConsumerGroupDescription():
+            return ConsumerGroupDescription(error, reply.group_id)
+        case _:
+            assert isinstance(reply, ErrorCode), type(reply)
+            return error

@@ -1,0 +1,31 @@
+"""The topics in a consumer's subscription: the one place that looks into what members tell their leader.
+
+The consumer protocol's Subscription begins, in all its versions, with `int16 version | array of topic names`; strings
+have an int16 length, the array an int32 count.  What follows is not looked at.
+"""
+
+from __future__ import annotations
+
+from ottla.model.errors import WireError
+from ottla.protocol.primitives import check_count, read_length16, read_length32, take_text
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
+    """The topics that a consumer subscribes to; None for bytes that are no subscription."""
+    data = memoryview(subscription)
+    try:
+        version, position = read_length16(data, 0)
+        if version < 0:
+            return None
+        count, position = read_length32(data, position)
+        check_count("topics", count, 2, data, position)
+        topics = set()
+        for _ in range(count):
+            length, position = read_length16(data, position)
+            topics.add(take_text(data, position, length))
+            position += length
+    except WireError:
+        return None
+    return frozenset(topics)
