@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.program import CALLED_WRONGLY, FAILED, run
+from ottla.cli.stopped_directory import StoppedDirectory
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.header import HEADER, MAGIC_AT
+from ottla.records.record import Record
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_directory import LogDirectory
+
+TOPIC_ID = uuid.UUID(int=99)
+BATCHES = 30
+META = "#\nversion=1\ncluster.id=abc\nnode.id=1\ndirectory.id=xyz\n"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """What Apache Kafka would leave: two partitions of several segments, in files that it would read too."""
+    path = tmp_path / "kafka"
+    logs = LogDirectory.open(
+        PosixDisk(), str(path), clock=SystemClock(), config_of=lambda _: LogConfig(segment_bytes=600)
+    )
+    for log in logs.create([(TopicPartition("orders", index), TOPIC_ID) for index in range(2)]):
+        log.start_epoch(7)
+        for number in range(BATCHES):
+            batch = build_batch([Record(0, 1_000 + number, b"key", b"value %d" % number)])
+            log.append(memoryview(batch), HEADER.unpack_from(batch), 1_000)
+    logs.close()
+    (path / "flushed-ends").unlink()
+    (path / "meta.properties").write_text(META)
+    (path / "log-start-offset-checkpoint").write_text("0\n1\norders 1 5\n")
+    (path / "__consumer_offsets-0").mkdir()
+    return path
+
+
+def segments(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.log"))
+
+
+def opened(data_dir: Path) -> LogDirectory:
+    return LogDirectory.open(PosixDisk(), str(data_dir), clock=SystemClock())
+
+
+@pytest.mark.parametrize("how", ["--copy", "--link"])
+def test_import_makes_topics_with_their_ids_epochs_starts_and_records(
+    source: Path, tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = tmp_path / "ottla"
+    assert run(["log", "import", str(source), "--data-dir", str(data_dir), how]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("orders: partitions=2 records=60 batches=60 bytes=")
+    assert "stopped cleanly" in err
+    with StoppedDirectory(str(data_dir)) as target:
+        [topic] = target.topics.by_name.values()
+        assert (topic.name, topic.topic_id) == ("orders", TOPIC_ID)
+        assert [partition.state.leader_epoch for partition in topic.partitions] == [8, 8]
+        assert target.configs.topic("orders") == {"retention.ms": "-1", "retention.bytes": "-1"}
+    logs = opened(data_dir)
+    assert not logs.failed
+    for index, start in enumerate([0, 5]):
+        log = logs.logs[TopicPartition("orders", index)]
+        assert (log.log_start_offset, log.log_end_offset, log.leader_epoch) == (start, BATCHES, 7)
+        assert [path.read_bytes() for path in segments(data_dir / f"orders-{index}")] == [
+            path.read_bytes() for path in segments(source / f"orders-{index}")
+        ]
+    logs.close()
+    *closed, active = segments(data_dir / "orders-0")
+    assert {path.stat().st_nlink for path in closed} == {2 if how == "--link" else 1}
+    assert active.stat().st_nlink == 1
+
+
+def test_import_goes_on_after_one_that_was_interrupted(source: Path, tmp_path: Path) -> None:
+    data_dir = tmp_path / "ottla"
+    assert run(["log", "import", str(source), "--data-dir", str(data_dir)]) == 0
+    # A crash before the topic was registered, and one while files were copied.
+    for path in data_dir.glob("tree.sqlite*"):
+        path.unlink()
+    (data_dir / "orders-1").rename(data_dir / "orders-1.importing")
+    assert run(["log", "import", str(source), "--data-dir", str(data_dir)]) == 0
+    assert sorted(path.name for path in data_dir.glob("orders*")) == ["orders-0", "orders-1"]
+    logs = opened(data_dir)
+    assert {log.log_end_offset for log in logs.logs.values()} == {BATCHES}
+    logs.close()
+
+
+def test_import_does_not_touch_a_directory_of_another_topic(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = tmp_path / "ottla"
+    assert run(["log", "import", str(source), "--data-dir", str(data_dir)]) == 0
+    for path in data_dir.glob("tree.sqlite*"):
+        path.unlink()
+    metadata = data_dir / "orders-0" / "partition.metadata"
+    metadata.write_bytes((data_dir / "orders-0" / "partition.metadata").read_bytes().replace(b"AAAAY", b"AAAAZ"))
+    assert run(["log", "import", str(source), "--data-dir", str(data_dir)]) == FAILED
+    assert "it is another topic's" in capsys.readouterr().err
+
+
+def test_import_is_refused_while_the_other_broker_runs(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A lock by record, as Java takes it; those of one process do not meet, so another one holds it.
+    script = (
+        "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(source / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]) == FAILED
+        assert "is in use: its broker runs" in capsys.readouterr().err
+        other.stdin.close()
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def test_import_refuses_damage_in_the_middle_and_cuts_a_torn_tail(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]
+    active = segments(source / "orders-0")[-1]
+    active.write_bytes(active.read_bytes() + b"torn")
+    assert run([*arguments, "--dry-run"]) == 0
+    assert "orders-0: 4 bytes behind offset 30 are no batch" in capsys.readouterr().err
+    flip(segments(source / "orders-0")[1], 70)
+    assert run(arguments) == FAILED
+    assert "the batch's checksum is wrong" in capsys.readouterr().err
+    assert not (tmp_path / "ottla").exists()
+
+
+def test_import_refuses_the_old_message_format(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(segments(source / "orders-0")[-1], MAGIC_AT)
+    assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]) == FAILED
+    assert "magic byte 3 where 2 must stand" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("meta.properties", "version=0\nbroker.id=1\n", "with ZooKeeper (version 0)"),
+        ("meta.properties", META + "ottla.format=1\n", "is a data directory of Ottla already"),
+        ("meta.properties", None, "is no data directory of Apache Kafka"),
+        ("orders-0/partition.metadata", None, "its topic's id is not known"),
+        ("orders-1/partition.metadata", "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", "different topic ids"),
+    ],
+)
+def test_import_of_what_is_no_whole_source_says_why(
+    source: Path, tmp_path: Path, name: str, content: str | None, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is None:
+        (source / name).unlink()
+    else:
+        (source / name).write_text(content)
+    assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]) == FAILED
+    err = capsys.readouterr().err
+    assert told in err
+    assert "hint: " in err
+
+
+def test_import_of_some_partitions_of_a_topic_is_refused(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source / "orders-0").rename(source / "orders-2")
+    assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]) == FAILED
+    assert "partition 0 of topic orders is not in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("orders/retention.mss=5\n", "did you mean retention.ms?"),
+        ("orders/retention.ms=soon\n", "topic orders: "),
+        ("retention.ms=5\n", "is not TOPIC/KEY"),
+        ('{"orders": 5}', "has no object of settings"),
+        ('{"orders": {"retention.ms": []}}', "is no text and no number"),
+        ('{"orders"', "Expecting ':'"),
+        ("other/retention.ms=5\n", "not among the topics"),
+    ],
+)
+def test_import_with_a_wrong_file_of_settings_says_where(
+    source: Path, tmp_path: Path, content: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "settings"
+    config.write_text(content)
+    status = run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla"), "--config", str(config)])
+    assert status == FAILED
+    assert told in capsys.readouterr().err
+
+
+def test_import_takes_settings_for_a_topic_over_those_for_all(source: Path, tmp_path: Path) -> None:
+    config = tmp_path / "settings.json"
+    config.write_text(
+        json.dumps({"*": {"retention.ms": 5, "segment.bytes": 2_000_000}, "orders": {"retention.ms": "7"}})
+    )
+    data_dir = tmp_path / "ottla"
+    assert run(["log", "import", str(source), "--data-dir", str(data_dir), "--config", str(config)]) == 0
+    with StoppedDirectory(str(data_dir)) as target:
+        found = target.configs.topic("orders")
+    assert found == {"retention.ms": "7", "segment.bytes": "2000000", "retention.bytes": "-1"}
+
+
+def test_link_and_copy_exclude_each_other(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["log", "import", str(source), "--data-dir", "x", "--link", "--copy"]
+    assert run(arguments) == CALLED_WRONGLY
+    assert "exclude each other" in capsys.readouterr().err
