@@ -40,6 +40,7 @@ class SubscriptionPatterns:
         if known is None:
             matching = _matching(pattern, topics.by_name.keys())
         elif known.topics is topics:
+            self._answers.move_to_end(pattern)
             return known.matching
         else:
             still_there = known.matching & topics.by_name.keys()

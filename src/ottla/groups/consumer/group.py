@@ -14,8 +14,8 @@ from ottla.groups.consumer.admission import Sender, admit, fenced_instance, unkn
 from ottla.groups.consumer.assignment import from_partitions, to_partitions
 from ottla.groups.consumer.description import describe
 from ottla.groups.consumer.group_epoch import put_departure
-from ottla.groups.consumer.heartbeat import HeartbeatDecision, decide_heartbeat
-from ottla.groups.consumer.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, MemberState
+from ottla.groups.consumer.heartbeat import HeartbeatDecision, decide_heartbeat, merge
+from ottla.groups.consumer.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, CurrentAssignment, MemberState
 from ottla.groups.consumer.member_deadlines import REVOCATION, MemberDeadlines
 from ottla.groups.consumer.record_codec import ConsumerRecordKey, tombstone
 from ottla.groups.consumer.record_draft import RecordDraft
@@ -123,38 +123,60 @@ class ConsumerGroup:
         member_id = command.member_id or self._new_member_id(command.client_id)
         owned = None if command.owned is None else from_partitions(command.owned)
         sender = admit(self.state, command, member_id, owned, self._settings.consumer_max_size)
+        if self._is_settled(sender, command):
+            self._arm_session(member_id, moment)
+            return Decision((), self._reply(command, sender, sender.current))
         decision = decide_heartbeat(self.state, self._world(moment), command, sender, owned)
         records = decision.draft.records()
         if decision.group_epoch == self.state.group_epoch:
             self._seen_topics = self._topics()
-        self._arm(sender, decision, moment)
+        self._arm_session(member_id, moment)
+        self._arm_revocation(sender, decision, moment)
         self._note(sender, decision, moment)
-        must_tell = command.member_epoch == JOIN_EPOCH or _says_all(command)
-        assigned = decision.current.assigned
-        return Decision(
-            records,
-            ConsumerGroupHeartbeatReply(
-                ErrorCode.NONE,
-                None,
-                member_id,
-                decision.current.member_epoch,
-                self._settings.consumer_heartbeat_interval_ms,
-                to_partitions(assigned) if must_tell or assigned != sender.current.assigned else None,
-            ),
+        return Decision(records, self._reply(command, sender, decision.current))
+
+    def _is_settled(self, sender: Sender, command: ConsumerGroupHeartbeat) -> bool:
+        """Nothing has changed and nothing is under way: nearly every heartbeat, so it is looked at first."""
+        state = self.state
+        return (
+            sender.current.is_reconciled_to(state.assignment_epoch)
+            and state.group_epoch == state.assignment_epoch
+            and self._seen_topics is self._topics()
+            and not sender.is_new
+            and merge(sender.metadata, command) == sender.metadata
+        )
+
+    def _reply(
+        self, command: ConsumerGroupHeartbeat, sender: Sender, current: CurrentAssignment
+    ) -> ConsumerGroupHeartbeatReply:
+        """The assignment is told when it has changed, and to a member that says all, since it may have missed some."""
+        must_tell = (
+            command.member_epoch == JOIN_EPOCH or current.assigned != sender.current.assigned or _says_all(command)
+        )
+        return ConsumerGroupHeartbeatReply(
+            ErrorCode.NONE,
+            None,
+            sender.member_id,
+            current.member_epoch,
+            self._settings.consumer_heartbeat_interval_ms,
+            to_partitions(current.assigned) if must_tell else None,
         )
 
     def _world(self, moment: Moment) -> World:
         topics = self._topics()
         return World(self._settings, topics, self._patterns, moment.wall_ms, topics is self._seen_topics)
 
-    def _arm(self, sender: Sender, decision: HeartbeatDecision, moment: Moment) -> None:
-        member_id, now_ms = sender.member_id, moment.monotonic_ms
-        self._deadlines.arm_session(member_id, now_ms + self._settings.consumer_session_timeout_ms)
-        if decision.current is not sender.current:
-            if decision.current.state is MemberState.UNREVOKED_PARTITIONS:
-                self._deadlines.arm_revocation(member_id, now_ms + decision.metadata.rebalance_timeout_ms)
-            else:
-                self._deadlines.disarm_revocation(member_id)
+    def _arm_session(self, member_id: str, moment: Moment) -> None:
+        self._deadlines.arm_session(member_id, moment.monotonic_ms + self._settings.consumer_session_timeout_ms)
+
+    def _arm_revocation(self, sender: Sender, decision: HeartbeatDecision, moment: Moment) -> None:
+        if decision.current is sender.current:
+            return
+        if decision.current.state is MemberState.UNREVOKED_PARTITIONS:
+            due_ms = moment.monotonic_ms + decision.metadata.rebalance_timeout_ms
+            self._deadlines.arm_revocation(sender.member_id, due_ms)
+        else:
+            self._deadlines.disarm_revocation(sender.member_id)
 
     def _note(self, sender: Sender, decision: HeartbeatDecision, moment: Moment) -> None:
         if sender.is_new:
@@ -192,8 +214,7 @@ class ConsumerGroup:
 
     def on_loaded(self, moment: Moment) -> None:
         for member_id, metadata in self.state.members.items():
-            session_due_ms = moment.monotonic_ms + self._settings.consumer_session_timeout_ms
-            self._deadlines.arm_session(member_id, session_due_ms)
+            self._arm_session(member_id, moment)
             if self.state.current(member_id).state is MemberState.UNREVOKED_PARTITIONS:
                 self._deadlines.arm_revocation(member_id, moment.monotonic_ms + metadata.rebalance_timeout_ms)
 
