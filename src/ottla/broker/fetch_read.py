@@ -55,7 +55,7 @@ def read_partitions(table: PartitionTable, request: FetchRequest, size_bytes_max
             if partition is None:
                 read = PartitionRead(fetch[0], table.absence_error(name_bytes, fetch[0]))
             else:
-                read = _read_partition(partition, fetch, left_bytes, is_first=readable_bytes == 0)
+                read = read_partition(partition, fetch, left_bytes, is_first=readable_bytes == 0)
             if read.run is not None:
                 readable_bytes += read.run.length_bytes
                 left_bytes -= read.run.length_bytes
@@ -76,7 +76,8 @@ def ends_in_older_segment(table: PartitionTable, request: FetchRequest) -> bool:
     return False
 
 
-def _read_partition(partition: Partition, fetch: FetchPartition, left_bytes: int, *, is_first: bool) -> PartitionRead:
+def read_partition(partition: Partition, fetch: FetchPartition, left_bytes: int, *, is_first: bool) -> PartitionRead:
+    """One partition's part: at most `left_bytes` and its own limit, one whole batch at least if it `is_first`."""
     index, epoch, fetch_offset, last_fetched_epoch, _, size_bytes_max = fetch
     if epoch not in (_NO_EPOCH, partition.leader_epoch):
         is_newer = epoch > partition.leader_epoch

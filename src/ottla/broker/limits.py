@@ -39,6 +39,9 @@ PARKED_FETCHES_MAX: Final = 100_000
 # Partitions named by fetches that wait, over all connections (some 300 bytes each); beyond it the same.
 PARKED_PARTITIONS_MAX: Final = 1_000_000
 
+# Partitions of all fetch sessions (some 500 bytes each); a session beyond it is not opened, or ended.
+SESSION_PARTITIONS_MAX: Final = 500_000
+
 # How often connections are looked at for idleness and stalls, and parked produces for their time-out.
 SWEEP_INTERVAL_MS: Final = 500
 SHRINK_AFTER_SWEEPS: Final = 2
@@ -48,3 +51,10 @@ DRAIN_MS: Final = 5_000
 
 LISTEN_BACKLOG: Final = 1_024
 ACCEPTS_PER_TURN: Final = 64
+
+# Of a group's id, in characters, and of the client id that a new member's id begins with.
+GROUP_ID_LENGTH_MAX: Final = 1_024
+GROUP_CLIENT_ID_LENGTH_MAX: Final = 255
+
+# What one member may tell its leader, over all of its protocols.  It is in memory only until the group is written.
+GROUP_MEMBER_METADATA_BYTES_MAX: Final = MIB

@@ -52,6 +52,7 @@ class Partition:
         "_waiting_produces",
         "high_watermark",
         "index",
+        "is_served",
         "leader_epoch",
         "log",
         "name_bytes",
@@ -64,6 +65,8 @@ class Partition:
         self.name_bytes = log.topic_partition.topic.encode()
         self.index = log.topic_partition.partition
         self.leader_epoch = leader_epoch
+        # False once it has left this broker: whoever still holds it must not read on.
+        self.is_served = True
         self.high_watermark = log.stable_end
         self._waiting_produces: deque[tuple[int, WaitingProduce, int]] = deque()
         self._waiting_fetches: dict[WaitingFetch, None] = {}
@@ -113,6 +116,10 @@ class Partition:
         waiting, self._waiting_produces = self._waiting_produces, deque()
         for _, produce, slot in waiting:
             produce.on_failed(slot, error_code)
+        self.tell_fetches()
+
+    def tell_fetches(self) -> None:
+        """Something that readers are told of has changed."""
         for fetch in list(self._waiting_fetches):
             fetch.on_readable()
 

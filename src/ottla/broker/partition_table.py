@@ -51,6 +51,7 @@ class PartitionTable:
         partition = self.get(name_bytes, topic_partition.partition)
         if partition is None:
             return None
+        partition.is_served = False
         partitions = self._by_name_bytes[name_bytes]
         partitions[topic_partition.partition] = None
         if not any(partitions):

@@ -64,6 +64,12 @@ QUEUED_MAX_REQUEST_BYTES: Final = int64(
     "Memory for large requests that are being received, of all connections of a listener; -1 is 512 MiB.",
     minimum=-1,
 )
+MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS: Final = int32(
+    "max.incremental.fetch.session.cache.slots",
+    1_000,
+    "Fetch sessions that are kept; a client that gets none names all its partitions in each fetch.",
+    minimum=0,
+)
 FETCH_MAX_BYTES: Final = int32("fetch.max.bytes", 55 * MIB, "The most that one fetch is answered with.", minimum=1024)
 
 NUM_PARTITIONS: Final = int32("num.partitions", 1, "Partitions of a topic that does not say.", minimum=1)
@@ -166,6 +172,66 @@ LOG_SEGMENT_DELETE_DELAY_MS: Final = int64(
     minimum=0,
 )
 
+GROUP_MIN_SESSION_TIMEOUT_MS: Final = int32(
+    "group.min.session.timeout.ms", 6 * SECOND_MS, "The shortest session that a member may ask for.", minimum=1
+)
+GROUP_MAX_SESSION_TIMEOUT_MS: Final = int32(
+    "group.max.session.timeout.ms", 30 * MINUTE_MS, "The longest session that a member may ask for.", minimum=1
+)
+GROUP_INITIAL_REBALANCE_DELAY_MS: Final = int32(
+    "group.initial.rebalance.delay.ms",
+    3 * SECOND_MS,
+    "An empty group waits so long for more members before its first generation.",
+    minimum=0,
+)
+GROUP_MAX_SIZE: Final = int32("group.max.size", INT32_MAX, "The most members that a classic group has.", minimum=1)
+GROUP_CONSUMER_SESSION_TIMEOUT_MS: Final = int32(
+    "group.consumer.session.timeout.ms", 45 * SECOND_MS, "The session of a consumer group's member.", minimum=1
+)
+GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "group.consumer.heartbeat.interval.ms", 5 * SECOND_MS, "How often such a member shall send heartbeats.", minimum=1
+)
+GROUP_CONSUMER_MAX_SIZE: Final = int32(
+    "group.consumer.max.size", INT32_MAX, "The most members that a consumer group has.", minimum=1
+)
+GROUP_CONSUMER_ASSIGNORS: Final = words(
+    "group.consumer.assignors",
+    ("uniform", "range"),
+    "The assignors that consumer groups may use; the first is taken when a member names none.",
+    choices=("uniform", "range"),
+)
+GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS: Final = int32(
+    "group.consumer.regex.refresh.interval.ms",
+    10 * MINUTE_MS,
+    "Subscribed patterns are matched anew after this time at the latest; new topics count at once.",
+    minimum=10 * SECOND_MS,
+)
+OFFSET_METADATA_MAX_BYTES: Final = int32(
+    "offset.metadata.max.bytes", 4 * KIB, "The longest text that may be committed beside an offset.", minimum=0
+)
+OFFSETS_RETENTION_MINUTES: Final = int32(
+    "offsets.retention.minutes",
+    7 * 24 * 60,
+    "Offsets of a group without members are forgotten after this time.",
+    minimum=1,
+)
+OFFSETS_RETENTION_CHECK_INTERVAL_MS: Final = int64(
+    "offsets.retention.check.interval.ms", 10 * MINUTE_MS, "How often old offsets are looked for.", minimum=1
+)
+OFFSETS_TOPIC_NUM_PARTITIONS: Final = int32(
+    "offsets.topic.num.partitions",
+    50,
+    "Partitions of `__consumer_offsets` when it is made; a group belongs to one of them by its id.",
+    minimum=1,
+    maximum=10_000,
+)
+OFFSETS_TOPIC_SEGMENT_BYTES: Final = int32(
+    "offsets.topic.segment.bytes", 100 * MIB, "`segment.bytes` of `__consumer_offsets` when it is made.", minimum=1024
+)
+OFFSETS_LOAD_BUFFER_SIZE: Final = int32(
+    "offsets.load.buffer.size", 5 * MIB, "Bytes of `__consumer_offsets` read at once while groups load.", minimum=1
+)
+
 # Headings are those of docs/configuration.md.
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
     "Identity": (NODE_ID, BROKER_RACK, LOG_DIRS),
@@ -181,6 +247,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         MAX_CONNECTIONS,
         QUEUED_MAX_REQUEST_BYTES,
         FETCH_MAX_BYTES,
+        MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
     ),
     "Topics": (
         NUM_PARTITIONS,
@@ -218,6 +285,23 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         LOG_RETENTION_BYTES,
         LOG_RETENTION_CHECK_INTERVAL_MS,
         LOG_SEGMENT_DELETE_DELAY_MS,
+    ),
+    "Groups": (
+        GROUP_MIN_SESSION_TIMEOUT_MS,
+        GROUP_MAX_SESSION_TIMEOUT_MS,
+        GROUP_INITIAL_REBALANCE_DELAY_MS,
+        GROUP_MAX_SIZE,
+        GROUP_CONSUMER_SESSION_TIMEOUT_MS,
+        GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
+        GROUP_CONSUMER_MAX_SIZE,
+        GROUP_CONSUMER_ASSIGNORS,
+        GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS,
+        OFFSET_METADATA_MAX_BYTES,
+        OFFSETS_RETENTION_MINUTES,
+        OFFSETS_RETENTION_CHECK_INTERVAL_MS,
+        OFFSETS_TOPIC_NUM_PARTITIONS,
+        OFFSETS_TOPIC_SEGMENT_BYTES,
+        OFFSETS_LOAD_BUFFER_SIZE,
     ),
 }
 BROKER_SETTINGS: Final[Mapping[str, AnySetting]] = {

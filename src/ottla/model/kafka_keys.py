@@ -26,12 +26,11 @@ controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controll
 controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
 create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
 delegation.token.max.lifetime.ms delegation.token.secret.key delete.records.purgatory.purge.interval.requests
-early.start.listeners fetch.purgatory.purge.interval.requests group.consumer.assignors
-group.consumer.heartbeat.interval.ms group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
-group.consumer.max.size group.consumer.migration.policy group.consumer.min.heartbeat.interval.ms
-group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
+early.start.listeners fetch.purgatory.purge.interval.requests
+group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
+group.consumer.migration.policy group.consumer.min.heartbeat.interval.ms
+group.consumer.min.session.timeout.ms
 group.coordinator.append.linger.ms group.coordinator.rebalance.protocols group.coordinator.threads
-group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
 group.share.assignors group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
 group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms
 group.share.max.share.sessions group.share.max.size group.share.min.heartbeat.interval.ms
@@ -49,14 +48,14 @@ log.cleaner.min.compaction.lag.ms log.cleaner.threads log.dir.failure.timeout.ms
 log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
 log.local.retention.bytes log.local.retention.ms log.message.downconversion.enable log.message.format.version
 log.message.timestamp.difference.max.ms log.preallocate max.connection.creation.rate max.connections.per.ip
-max.connections.per.ip.overrides max.incremental.fetch.session.cache.slots max.request.partition.size.limit
+max.connections.per.ip.overrides max.request.partition.size.limit
 metadata.log.dir metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
 metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes
 metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
 num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
-num.replica.fetchers offset.metadata.max.bytes offsets.commit.timeout.ms offsets.load.buffer.size
-offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
-offsets.topic.num.partitions offsets.topic.replication.factor offsets.topic.segment.bytes password.encoder.secret
+num.replica.fetchers offsets.commit.timeout.ms
+offsets.topic.compression.codec
+offsets.topic.replication.factor password.encoder.secret
 principal.builder.class process.roles producer.id.expiration.check.interval.ms
 producer.purgatory.purge.interval.requests queued.max.requests quota.window.num quota.window.size.seconds
 remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes

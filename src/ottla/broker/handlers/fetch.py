@@ -4,8 +4,13 @@ Long-polls until `min_bytes` are readable below the high watermark, or `max_wait
 error.  Records go from the page cache to the socket by sendfile; a run may end inside a batch, as in Apache Kafka,
 and clients drop the cut one.  Without transactions the last stable offset is the high watermark.
 
-Sessions (KIP-227): every answer is full, with session id 0; a request that continues a session gets
-FETCH_SESSION_ID_NOT_FOUND.  A request that claims to be a replica is refused (CVE-2018-1288).
+Sessions (v7+, KIP-227): epoch 0 asks for one, -1 for none; both close the session that they name.  A request that
+continues a session names what it asks anew and what it forgets; the answer has only partitions with records, with an
+error, or with another high watermark or log start than was told.  FETCH_SESSION_ID_NOT_FOUND for a session that is not
+there (any more), INVALID_FETCH_SESSION_EPOCH for any epoch but the next.  A full answer without a session id means that
+the cache had no room (max.incremental.fetch.session.cache.slots).
+
+A request that claims to be a replica is refused (CVE-2018-1288).
 Not done: topic ids (v13 and later), fetching from followers (the preferred read replica is always -1).
 """
 
@@ -17,6 +22,10 @@ from typing import Final
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_read import FetchRead, PartitionRead, ends_in_older_segment, read_partitions
+from ottla.broker.fetch_session import FetchSession, next_epoch
+from ottla.broker.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetch_session_read import SessionRead, fill_session, note_sent, read_session
+from ottla.broker.fetch_waiting import FetchCall, WaitingFetch, WaitingSessionFetch
 from ottla.broker.limits import PARKED_PARTITIONS_MAX
 from ottla.broker.outbox import Piece
 from ottla.broker.partition import Partition
@@ -24,78 +33,39 @@ from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import FetchRequest, FetchResponseWriter, read_fetch
+from ottla.runtime.clock import Clock
 from ottla.runtime.disk import FileRun
 
 _CONSUMER: Final = -1
 _READ_COMMITTED: Final = 1
-_FULL_SESSION_EPOCHS: Final = frozenset({-1, 0})
-_NOTHING_ASKED: Final = FetchRequest(_CONSUMER, 0, 0, 0, 0, 0, -1, [], [], b"")
+_NO_SESSION: Final = 0
+_NEW_SESSION_EPOCH: Final = 0
+_FULL_EPOCHS: Final = frozenset({-1, _NEW_SESSION_EPOCH})
+_NO_ERROR: Final = int(ErrorCode.NONE)
+_NOT_FOUND: Final = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+_WRONG_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 
-
-class WaitingFetch:
-    """A fetch that found too little.  It ends once: by data, by its deadline, or with its connection."""
-
-    __slots__ = ("_answer", "_correlation_id", "_handler", "_partitions", "_request", "_version", "is_over")
-
-    def __init__(
-        self,
-        handler: FetchHandler,
-        request: FetchRequest,
-        partitions: list[Partition],
-        version: int,
-        correlation_id: int,
-        answer: Answer,
-    ) -> None:
-        self._handler = handler
-        self._request = request
-        self._version = version
-        self._correlation_id = correlation_id
-        self._answer = answer
-        self.is_over = False
-        self._partitions = partitions
-        handler.parked_partitions_count += len(partitions)
-        for partition in partitions:
-            partition.park_fetch(self)
-        answer.connection.on_close = self.cancel
-
-    def on_readable(self) -> None:
-        """A partition's high watermark moved, or the partition is going away."""
-        read = self._handler.read(self._request)
-        if self._handler.is_enough(self._request, read):
-            self._finish(read)
-
-    def on_expired(self) -> None:
-        self._finish(self._handler.read(self._request))
-
-    def cancel(self) -> None:
-        self.is_over = True
-        for partition in self._partitions:
-            partition.forget_fetch(self)
-        self._handler.parked_partitions_count -= len(self._partitions)
-        # Its deadline keeps this object until its time comes; what is large goes now.
-        self._partitions = []
-        self._request = _NOTHING_ASKED
-
-    def _finish(self, read: FetchRead) -> None:
-        request = self._request
-        self.cancel()
-        connection = self._answer.connection
-        connection.on_close = None
-        if not connection.is_closed:
-            self._answer.complete(response_pieces(request, self._version, self._correlation_id, read))
-            self._handler.ready.add(connection)
+Topics = Sequence[tuple[bytes, Sequence[PartitionRead]]]
 
 
 class FetchHandler:
     """Reads and parks; one instance serves all connections."""
 
     def __init__(
-        self, table: PartitionTable, ready: ReadyConnections, deadlines: Deadlines, size_bytes_max: int
+        self,
+        table: PartitionTable,
+        ready: ReadyConnections,
+        deadlines: Deadlines,
+        size_bytes_max: int,
+        sessions: FetchSessionCache,
+        clock: Clock,
     ) -> None:
         self._table = table
         self.ready = ready
         self._deadlines = deadlines
         self._size_bytes_max = size_bytes_max
+        self._sessions = sessions
+        self._clock = clock
         self.parked_partitions_count = 0
 
     def handle(
@@ -103,59 +73,159 @@ class FetchHandler:
     ) -> None:
         """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed."""
         request = read_fetch(view, position, end, version)
-        if request.session_epoch not in _FULL_SESSION_EPOCHS:
-            unknown = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-            writer: FetchResponseWriter[FileRun] = FetchResponseWriter(
-                correlation_id, version, topics_count=0, error_code=unknown
-            )
-            connection.answer_pieces(writer.finish())
+        if request.session_epoch not in _FULL_EPOCHS:
+            self._continue_session(connection, request, version, correlation_id)
             return
-        if request.replica_id > _CONSUMER:
-            read = _refusal(request)
-        else:
-            read = self.read(request)
-            if self._may_wait(request) and not self.is_enough(request, read):
-                partitions = self._partitions_of(request)
-                answer = connection.park(exclusive=True)
-                waiting = WaitingFetch(self, request, partitions, version, correlation_id, answer)
-                self._deadlines.add(waiting, request.max_wait_ms)
-                return
-        connection.answer_pieces(response_pieces(request, version, correlation_id, read))
+        if request.session_id != _NO_SESSION:
+            self._sessions.remove(request.session_id)
+        self._serve_full(connection, request, version, correlation_id)
+
+    # --- requests that name all their partitions --------------------------------------------------------------
 
     def read(self, request: FetchRequest) -> FetchRead:
         return read_partitions(self._table, request, self._size_bytes_max)
 
     def is_enough(self, request: FetchRequest, read: FetchRead) -> bool:
         """Whether the answer need not wait: it is large enough, or would not become larger by waiting."""
-        # Nobody gets more than what may be sent at once, however much he asks to wait for.
-        enough_bytes = min(request.min_bytes, request.max_bytes, self._size_bytes_max)
-        return read.is_due or read.readable_bytes >= enough_bytes or ends_in_older_segment(self._table, request)
+        return (
+            read.is_due
+            or read.readable_bytes >= self._enough_bytes(request)
+            or ends_in_older_segment(self._table, request)
+        )
+
+    def complete(self, call: FetchCall, read: FetchRead, answer: Answer) -> None:
+        answer.complete(self._full_pieces(*call, read))
+
+    def _serve_full(self, connection: Connection, request: FetchRequest, version: int, correlation_id: int) -> None:
+        if request.replica_id > _CONSUMER:
+            connection.answer_pieces(response_pieces(request, version, correlation_id, _refusal(request)))
+            return
+        read = self.read(request)
+        if self._may_wait(request) and request.topics and not self.is_enough(request, read):
+            partitions = self._partitions_of(request)
+            call = FetchCall(request, version, correlation_id)
+            waiting = WaitingFetch(self, call, partitions, connection.park(exclusive=True))
+            self._deadlines.add(waiting, request.max_wait_ms)
+            return
+        connection.answer_pieces(self._full_pieces(request, version, correlation_id, read))
+
+    def _full_pieces(
+        self, request: FetchRequest, version: int, correlation_id: int, read: FetchRead
+    ) -> Sequence[Piece]:  # fmt: skip
+        session_id = _NO_SESSION
+        if request.session_epoch == _NEW_SESSION_EPOCH:
+            session_id = self._open_session(request, read)
+        return response_pieces(request, version, correlation_id, read.topics, session_id)
 
     def _partitions_of(self, request: FetchRequest) -> list[Partition]:
         found = (self._table.get(name_bytes, fetch[0]) for name_bytes, wanted in request.topics for fetch in wanted)
         return [partition for partition in found if partition is not None]
 
+    # --- sessions ---------------------------------------------------------------------------------------------
+
+    def read_session(self, request: FetchRequest, session: FetchSession) -> SessionRead:
+        return read_session(self._table, session, min(request.max_bytes, self._size_bytes_max))
+
+    def is_session_enough(self, request: FetchRequest, session: FetchSession, read: SessionRead) -> bool:
+        return (
+            read.is_due
+            or read.would_not_grow
+            or read.readable_bytes >= self._enough_bytes(request)
+            or session.is_closed
+        )
+
+    def complete_session(self, call: FetchCall, session: FetchSession, read: SessionRead, answer: Answer) -> None:
+        answer.complete(self._session_pieces(*call, session, read))
+
+    def _open_session(self, request: FetchRequest, read: FetchRead) -> int:
+        """Make what a full answer says the beginning of a session; its id, 0 when there is no room for it."""
+        now_ms = self._clock.monotonic_ms()
+        session = self._sessions.open(sum(len(wanted) for _, wanted in request.topics), now_ms)
+        if session is None:
+            return _NO_SESSION
+        fill_session(self._table, session, request, read)
+        self._sessions.touch(session, now_ms)
+        return session.id
+
+    def _continue_session(
+        self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
+    ) -> None:  # fmt: skip
+        session = self._sessions.get(request.session_id)
+        error = self._take_turn(session, request)
+        if session is None or error:
+            connection.answer_pieces(response_pieces(request, version, correlation_id, (), error_code=error))
+            return
+        if session.partitions_count == 0:
+            # As in Apache Kafka: who forgot everything has no session any more.
+            self._sessions.remove(session.id)
+            self._serve_full(connection, request, version, correlation_id)
+            return
+        read = self.read_session(request, session)
+        if self._may_wait(request) and not self.is_session_enough(request, session, read):
+            call = FetchCall(request, version, correlation_id)
+            waiting = WaitingSessionFetch(self, call, session, connection.park(exclusive=True))
+            self._deadlines.add(waiting, request.max_wait_ms)
+            return
+        connection.answer_pieces(self._session_pieces(request, version, correlation_id, session, read))
+
+    def _take_turn(self, session: FetchSession | None, request: FetchRequest) -> int:
+        """Let a request change its session; an error code, and nothing changed, when it is not the next one."""
+        if session is None or request.replica_id > _CONSUMER:
+            return _NOT_FOUND
+        if session.epoch != request.session_epoch:
+            return _WRONG_EPOCH
+        session.update(request.topics, request.forgotten)
+        if not self._sessions.touch(session, self._clock.monotonic_ms()):
+            return _NOT_FOUND
+        session.epoch = next_epoch(session.epoch)
+        return _NO_ERROR
+
+    def _session_pieces(
+        self, request: FetchRequest, version: int, correlation_id: int, session: FetchSession, read: SessionRead
+    ) -> Sequence[Piece]:
+        if session.epoch != next_epoch(request.session_epoch):
+            # Another request of this session came while this one waited: the session is that one's now.
+            return response_pieces(request, version, correlation_id, (), session.id, error_code=_WRONG_EPOCH)
+        if not session.is_closed:
+            note_sent(session, read)
+        return response_pieces(request, version, correlation_id, read.by_topic(), session.id)
+
+    # --- both -------------------------------------------------------------------------------------------------
+
+    def _enough_bytes(self, request: FetchRequest) -> int:
+        """Nobody gets more than what may be sent at once, however much he asks to wait for."""
+        return min(request.min_bytes, request.max_bytes, self._size_bytes_max)
+
     def _may_wait(self, request: FetchRequest) -> bool:
         return (
             request.max_wait_ms > 0
-            and bool(request.topics)
             and self._deadlines.has_room
             and self.parked_partitions_count < PARKED_PARTITIONS_MAX
         )
 
 
-def response_pieces(request: FetchRequest, version: int, correlation_id: int, read: FetchRead) -> Sequence[Piece]:
+def response_pieces(
+    request: FetchRequest,
+    version: int,
+    correlation_id: int,
+    topics: Topics,
+    session_id: int = _NO_SESSION,
+    *,
+    error_code: int = _NO_ERROR,
+) -> Sequence[Piece]:
     """The whole response frame: bytes, with the file runs in their places."""
     # Annotated, not subscripted: calling a subscripted class costs a microsecond more.
-    writer: FetchResponseWriter[FileRun] = FetchResponseWriter(correlation_id, version, topics_count=len(read.topics))
+    writer: FetchResponseWriter[FileRun] = FetchResponseWriter(
+        correlation_id, version, topics_count=len(topics), error_code=error_code, session_id=session_id
+    )
     # Readers of committed data get a list of aborted transactions, empty while there are none; others get null.
     aborted = () if request.isolation_level == _READ_COMMITTED else None
-    for name_bytes, reads in read.topics:
+    for name_bytes, reads in topics:
         writer.topic(name_bytes, len(reads))
-        for index, error_code, high_watermark, log_start_offset, diverging, run in reads:
+        for index, code, high_watermark, log_start_offset, diverging, run in reads:
             writer.partition(
                 index,
-                error_code,
+                code,
                 high_watermark,
                 high_watermark,
                 log_start_offset,
@@ -167,8 +237,7 @@ def response_pieces(request: FetchRequest, version: int, correlation_id: int, re
     return writer.finish()
 
 
-def _refusal(request: FetchRequest) -> FetchRead:
+def _refusal(request: FetchRequest) -> Topics:
     """No other broker follows this one: whoever claims to be a replica is told so, and moves nothing."""
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    topics = [(name, [PartitionRead(fetch[0], code) for fetch in wanted]) for name, wanted in request.topics]
-    return FetchRead(topics, 0, True)
+    return [(name, [PartitionRead(fetch[0], code) for fetch in wanted]) for name, wanted in request.topics]

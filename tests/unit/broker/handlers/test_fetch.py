@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ import pytest
 
 from ottla.broker.connection import Connection
 from ottla.broker.deadlines import Deadlines
+from ottla.broker.fetch_session import FetchSession
+from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.handlers import fetch
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.partition import Partition
@@ -25,6 +28,7 @@ from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResp
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.testing.fake_clock import FakeClock
 from tests.unit.broker.served_log import ServedLog
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
@@ -56,13 +60,16 @@ class FilledLog(ServedLog):
 class Served:
     """A fetch handler over logs of the test, and clients' ends of connections to it."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, slots: int = 10) -> None:
         self.loop = TurnedLoop()
         self.table = PartitionTable()
         self.directory = directory
         self.ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that it uses
         self.deadlines = Deadlines(self.loop)  # type: ignore[arg-type]  # as above
-        self.handler = FetchHandler(self.table, self.ready, self.deadlines, SIZE_BYTES_MAX)
+        self.clock = FakeClock()
+        self.session_ids = itertools.count(100)
+        self.sessions = FetchSessionCache(slots, lambda: next(self.session_ids))
+        self.handler = FetchHandler(self.table, self.ready, self.deadlines, SIZE_BYTES_MAX, self.sessions, self.clock)
         self.client, self.connection = self.connect()
 
     def connect(self) -> tuple[socket.socket, Connection]:
@@ -314,7 +321,7 @@ def test_waiting_fetch_leaves_nothing_behind_when_its_client_goes_away(served: S
     assert served.handler.parked_partitions_count == 0
     # Only its deadline still knows it, without what it asked for.
     (_, _, waiting), = served.deadlines._heap  # fmt: skip
-    assert waiting._request.topics == []  # type: ignore[attr-defined]  # a WaitingFetch
+    assert waiting._call.request.topics == []  # type: ignore[attr-defined]  # a WaitingFetch
     log.add()
 
 
@@ -345,25 +352,99 @@ def test_all_waiting_fetches_are_answered_when_the_broker_stops(served: Served) 
 
 
 @pytest.mark.parametrize(
-    ("session_id", "session_epoch", "code"),
+    ("session_id", "session_epoch", "code", "opened"),
     [
-        (0, -1, ErrorCode.NONE),
-        (0, 0, ErrorCode.NONE),
-        (9, -1, ErrorCode.NONE),
-        (9, 0, ErrorCode.NONE),
-        (9, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
-        (0, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, -1, ErrorCode.NONE, 0),
+        (0, 0, ErrorCode.NONE, 100),
+        (9, -1, ErrorCode.NONE, 0),
+        (9, 0, ErrorCode.NONE, 100),
+        (9, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0),
+        (0, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0),
     ],
 )
-def test_fetch_that_continues_a_session_is_refused(
-    served: Served, session_id: int, session_epoch: int, code: ErrorCode
+def test_session_is_opened_when_it_is_asked_for(
+    served: Served, session_id: int, session_epoch: int, code: ErrorCode, opened: int
 ) -> None:
     served.add("t").add()
     served.ask(at(0), session_id=session_id, session_epoch=session_epoch)
     response = served.answer()
     assert response is not None
-    assert (response.error_code, response.session_id) == (code, 0)
+    assert (response.error_code, response.session_id) == (code, opened)
     assert bool(response.responses) == (code == ErrorCode.NONE)
+
+
+def test_no_session_is_opened_when_there_is_no_room(served: Served) -> None:
+    served.add("t")
+    for number in range(12):
+        served.ask(at(0), max_wait_ms=0, session_epoch=0)
+        response = served.answer()
+        assert response is not None
+        assert response.session_id == (100 + number if number < 10 else 0)
+        assert len(response.responses) == 1
+
+
+def test_waiting_session_of_many_partitions_hangs_on_the_session_and_looks_once_a_turn(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = [served.add("t", index) for index in range(50)]
+    served.ask(*(at(0, index) for index in range(50)), max_wait_ms=0, session_epoch=0)
+    assert len(served.partitions()) == 50
+    served.ask(session_id=100, session_epoch=1, min_bytes=700)
+    assert served.handler.parked_partitions_count == 1
+    looked: list[int] = []
+    read_session = served.handler.read_session
+
+    def read(request: object, session: FetchSession) -> object:
+        looked.append(len(session.candidates))
+        return read_session(request, session)  # type: ignore[arg-type]  # passed on
+
+    monkeypatch.setattr(served.handler, "read_session", read)
+    sizes = [log.add() for log in logs[:3]]
+    assert served.answer() is None
+    assert sum(sizes) < 700
+    assert looked == [3]
+    logs[1].add()
+    logs[7].add()
+    size = sizes[0]
+    assert sorted(served.sizes()) == [size, size, size, 2 * size]
+    assert looked == [3, 4]
+
+
+def test_waiting_session_leaves_when_its_connection_closes_and_the_session_stays(served: Served) -> None:
+    log = served.add("t")
+    served.ask(at(0), max_wait_ms=0, session_epoch=0)
+    assert served.sizes() == [0]
+    served.ask(session_id=100, session_epoch=1, max_wait_ms=2**31 - 1)
+    served.client.close()
+    served.loop.turn()
+    assert served.handler.parked_partitions_count == 0
+    size = log.add()
+    served.client, served.connection = served.connect()
+    served.ask(session_id=100, session_epoch=2)
+    assert served.sizes() == [size]
+
+
+def test_waiting_session_whose_place_is_taken_is_answered(served: Served) -> None:
+    served.add("t")
+    served.ask(at(0), max_wait_ms=0, session_epoch=0)
+    assert served.sizes() == [0]
+    served.ask(session_id=100, session_epoch=1, max_wait_ms=2**31 - 1)
+    assert served.answer() is None
+    served.sessions.remove(100)
+    response = served.answer()
+    assert response is not None
+    assert (response.error_code, response.responses) == (0, [])
+    assert not served.partition("t")._waiting_fetches
+
+
+def test_replica_continues_no_session(served: Served) -> None:
+    served.add("t")
+    served.ask(at(0), max_wait_ms=0, session_epoch=0)
+    assert served.sizes() == [0]
+    served.ask(session_id=100, session_epoch=1, replica_id=1)
+    response = served.answer()
+    assert response is not None
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_fetch_in_the_name_of_a_replica_is_refused(served: Served) -> None:

@@ -1,0 +1,194 @@
+"""A session against the full form: a reader who applies its answers always knows what a full answer would say."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from ottla.broker.fetch_read import PartitionRead, read_partitions
+from ottla.broker.fetch_session import FetchSession, next_epoch
+from ottla.broker.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetch_session_read import fill_session, note_sent, read_session
+from ottla.broker.partition import Partition
+from ottla.broker.partition_table import PartitionTable
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.fetch import FetchPartition, FetchRequest
+from ottla.records.builder import BatchBuilder
+from ottla.records.header import HEADER
+from tests.property.property_settings import example_settings
+from tests.unit.broker.served_log import ServedLog
+
+MANY = 1 << 30
+PLACES = [("a", 0), ("a", 1), ("b", 0)]
+PLACE = st.sampled_from(PLACES)
+OFFSET = st.sampled_from([0, 0, 0, 1, 3])
+
+
+def _batch() -> bytearray:
+    builder = BatchBuilder()
+    builder.append(1, None, b"v" * 10)
+    return builder.build()
+
+
+BATCH = _batch()
+
+
+class Sessions(RuleBasedStateMachine):
+    """Logs that live and die, one session on them, and its reader's memory: what it asked, what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        ids = itertools.count(1)
+        self.cache = FetchSessionCache(5, lambda: next(ids))
+        self.table = PartitionTable()
+        self.logs: dict[tuple[str, int], ServedLog] = {}
+        self.asked: dict[tuple[str, int], FetchPartition] = {}
+        self.told: dict[tuple[str, int], tuple[int, int, int]] = {}
+        self.gone_untold: set[tuple[str, int]] = set()
+        self.session: FetchSession
+
+    @initialize(places=st.sets(PLACE, min_size=2), wanted=st.dictionaries(PLACE, OFFSET))
+    def begin(self, places: set[tuple[str, int]], wanted: dict[tuple[str, int], int]) -> None:
+        for place in sorted(places):
+            self.create(place)
+        self.asked = {place: fetch_of(place, offset) for place, offset in wanted.items()}
+        request = request_of(self.asked)
+        read = read_partitions(self.table, request, MANY)
+        session = self.cache.open(len(wanted), 0)
+        assert session is not None
+        fill_session(self.table, session, request, read)
+        self.cache.touch(session, 0)
+        self.session = session
+        for (name, _), (_, parts) in zip(request.topics, read.topics, strict=True):
+            for part in parts:
+                self.told[name.decode(), part.partition] = facts(part)
+
+    @rule(place=PLACE)
+    def create(self, place: tuple[str, int]) -> None:
+        if place not in self.logs:
+            self.logs[place] = ServedLog(*place)
+            self.table.add(Partition(self.logs[place], 0))  # type: ignore[arg-type]  # what a partition uses of a log
+
+    @rule(place=PLACE)
+    def delete(self, place: tuple[str, int]) -> None:
+        if self.logs.pop(place, None) is not None:
+            partition = self.table.remove(TopicPartition(*place))
+            assert partition is not None
+            partition.fail_waiting(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if place in self.asked and self.told[place][0] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self.gone_untold.add(place)
+
+    @rule(place=PLACE, is_stable=st.booleans())
+    def append(self, place: tuple[str, int], is_stable: bool) -> None:
+        log = self.logs.get(place)
+        if log is not None:
+            log.append(memoryview(BATCH), HEADER.unpack_from(BATCH), 0)
+            if is_stable:
+                log.become_stable()
+
+    @rule(place=PLACE)
+    def move_log_start(self, place: tuple[str, int]) -> None:
+        log, partition = self.logs.get(place), self.table.find(*place)
+        if log is not None and partition is not None and log.log_start_offset < partition.high_watermark:
+            log.log_start_offset += 1
+            partition.tell_fetches()
+
+    @rule(
+        wanted=st.dictionaries(PLACE, OFFSET, max_size=3),
+        forgotten=st.sets(PLACE, max_size=2),
+        follows=st.sampled_from([True, False, False]),
+        looks=st.integers(1, 3),
+        limit_bytes=st.sampled_from([0, len(BATCH), MANY]),
+    )
+    def fetch(
+        self,
+        wanted: dict[tuple[str, int], int],
+        forgotten: set[tuple[str, int]],
+        follows: bool,
+        looks: int,
+        limit_bytes: int,
+    ) -> None:
+        """A request that looks so many times before it is answered, as one that waits does."""
+        changed = {place: fetch_of(place, offset) for place, offset in wanted.items()}
+        if follows:
+            for place, (code, high_watermark, _) in self.told.items():
+                if place in self.asked and not code:
+                    changed.setdefault(place, fetch_of(place, high_watermark))
+        self.asked |= changed
+        for place in changed:
+            self.told.setdefault(place, (-2, -1, -1))
+        for place in forgotten:
+            self.asked.pop(place, None)
+            self.told.pop(place, None)
+            self.gone_untold.discard(place)
+        self.session.update(request_of(changed).topics, request_of(dict.fromkeys(sorted(forgotten))).forgotten)
+        assert self.session.partitions_count == len(self.asked)
+        self.session.epoch = next_epoch(self.session.epoch)
+        for _ in range(looks):
+            read = read_session(self.table, self.session, limit_bytes)
+            self.session.watch_candidates()
+        note_sent(self.session, read)
+        answered = {(name.decode(), part.partition): part for name, parts in read.by_topic() for part in parts}
+        assert len(answered) == len(read.reads)
+        self.check(answered, limit_bytes)
+
+    def check(self, answered: dict[tuple[str, int], PartitionRead], limit_bytes: int) -> None:
+        assert answered.keys() <= self.asked.keys()
+        for place, part in answered.items():
+            if place in self.gone_untold:
+                # Whoever has the name now: the reader hears first that the topic it read is gone.
+                assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert part.run is not None or part.error_code or facts(part) != self.told[place]
+            self.told[place] = facts(part)
+        full = read_partitions(self.table, request_of(self.asked), MANY)
+        for name_bytes, parts in full.topics:
+            for part in parts:
+                place = name_bytes.decode(), part.partition
+                if place not in self.gone_untold:
+                    assert self.told[place] == facts(part), place
+                    assert place in answered or not part.error_code
+                    assert limit_bytes < MANY or (part.run is None) == (
+                        place not in answered or not answered[place].run
+                    )
+        if full.readable_bytes and not self.gone_untold:
+            assert any(part.run is not None for part in answered.values())
+        self.gone_untold.clear()
+
+    @invariant()
+    def only_settled_partitions_and_waiting_ones_are_watched(self) -> None:
+        if hasattr(self, "session"):
+            mine = set(self.session)
+            for partition in self.table:
+                assert set(partition._waiting_fetches) <= mine
+
+    def teardown(self) -> None:
+        if hasattr(self, "session"):
+            self.cache.remove(self.session.id)
+        assert not any(partition._waiting_fetches for partition in self.table)
+
+
+def fetch_of(place: tuple[str, int], offset: int) -> FetchPartition:
+    return (place[1], -1, offset, -1, -1, MANY)
+
+
+def facts(part: PartitionRead) -> tuple[int, int, int]:
+    return part.error_code, part.high_watermark, part.log_start_offset
+
+
+def request_of(wanted: dict[tuple[str, int], FetchPartition] | dict[tuple[str, int], None]) -> FetchRequest:
+    """As a reader sends it; a place without a fetch is forgotten."""
+    topics: dict[bytes, list[FetchPartition]] = {}
+    forgotten: dict[bytes, list[int]] = {}
+    for (name, index), fetch in wanted.items():
+        if fetch is None:
+            forgotten.setdefault(name.encode(), []).append(index)
+        else:
+            topics.setdefault(name.encode(), []).append(fetch)
+    return FetchRequest(-1, 0, 1, MANY, 0, 0, 0, list(topics.items()), list(forgotten.items()), b"")
+
+
+TestFetchSessions = Sessions.TestCase
+TestFetchSessions.settings = example_settings(250, steps_count=30)
