@@ -128,6 +128,10 @@ class ApacheKafka:
             self._process.kill()
             self._process.wait()
 
+    def start(self) -> None:
+        """Once more, after `stop()`: with the data and the configuration that are there."""
+        self._launch(self._home / "server.properties")
+
     def _start(self) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):
             self.port, controller_port = find_free_ports(2)
@@ -146,9 +150,10 @@ class ApacheKafka:
                     raise NotAnswering(f"{problem}; its log ends:\n{story[-2000:]}") from None
 
     def _write_configuration(self, controller_port: int) -> Path:
+        node_id = self._properties.get("node.id", SINGLE_NODE["node.id"])
         properties = SINGLE_NODE | {
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{HOST}:{controller_port}",
-            "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+            "controller.quorum.voters": f"{node_id}@{HOST}:{controller_port}",
             "log.dirs": str(self.data_dir),
         }
         path = self._home / "server.properties"
@@ -166,7 +171,7 @@ class ApacheKafka:
     def _launch(self, configuration: Path) -> None:
         command = java_command("kafka.Kafka", str(configuration), jvm_options=JVM_OPTIONS)
         log: BinaryIO
-        with self.log_path.open("wb") as log:
+        with self.log_path.open("ab") as log:
             started = time.monotonic()
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.startup_s = wait_until_answering(HOST, self.port, self._process, START_TIMEOUT_S) - started

@@ -1,0 +1,93 @@
+"""librdkafka and its test runner: fetched by cargo, built by make, once, in a cache outside the tree."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.peers.cache import keep_in_cache
+from tests.peers.unavailable import PeerUnavailable
+
+CRATE: Final = "rdkafka-sys"
+# The part behind the plus sign is librdkafka's own version.
+CRATE_VERSION: Final = "4.10.0+2.12.1"
+LIBRDKAFKA_VERSION: Final = CRATE_VERSION.partition("+")[2]
+# Only what needs no further library: no TLS, no SASL, no zstd.  A test runner that is built fast serves us better than
+# a fast one.
+CONFIGURE: Final = (
+    "--disable-ssl",
+    "--disable-gssapi",
+    "--disable-curl",
+    "--disable-zstd",
+    "--disable-lz4-ext",
+    "--disable-optimization",
+    "--disable-debug-symbols",
+)
+STEP_TIMEOUT_S: Final = 600
+_MANIFEST: Final = f"""\
+[package]
+name = "librdkafka-source"
+version = "0.0.0"
+edition = "2021"
+[dependencies]
+{CRATE} = {{ version = "={CRATE_VERSION.partition("+")[0]}", default-features = false }}
+"""
+
+
+class LibrdkafkaUnavailable(PeerUnavailable):
+    """The tests cannot be built on this machine; the text is a reason to show to people."""
+
+
+@functools.cache
+def tests_dir() -> Path:
+    """The directory with `test-runner`, where it must be started.  Builds it at the first call (a minute).
+
+    Raises LibrdkafkaUnavailable with the reason.
+    """
+    recipe = hashlib.sha256("\n".join((_MANIFEST, *CONFIGURE)).encode()).hexdigest()[:8]
+    return keep_in_cache(f"librdkafka-{LIBRDKAFKA_VERSION}-{recipe}", _build) / "tests"
+
+
+def _build(tree: Path) -> None:
+    for tool in ("cargo", "make", "gcc", "g++", "stdbuf"):
+        if shutil.which(tool) is None:
+            raise LibrdkafkaUnavailable(f"no {tool} command (librdkafka's source comes as a crate and is built)")
+    with tempfile.TemporaryDirectory(prefix="librdkafka-source-") as scratch:
+        shutil.copytree(_fetch_source(Path(scratch)), tree, symlinks=True, dirs_exist_ok=True)
+    _run(tree, "./configure", *CONFIGURE)
+    jobs = f"-j{os.cpu_count() or 1}"
+    _run(tree, "make", jobs, "libs")
+    _run(tree / "tests", "make", jobs, "test-runner")
+
+
+def _fetch_source(scratch: Path) -> Path:
+    """Cargo resolves, downloads and checks the crate; it builds nothing here."""
+    project = scratch / "project"
+    (project / "src").mkdir(parents=True)
+    (project / "src" / "lib.rs").touch()
+    (project / "Cargo.toml").write_text(_MANIFEST)
+    described = json.loads(_run(project, "cargo", "metadata", "--format-version", "1", "--quiet"))
+    for package in described["packages"]:
+        if package["name"] == CRATE and package["version"] == CRATE_VERSION:
+            return Path(package["manifest_path"]).parent / "librdkafka"
+    raise LibrdkafkaUnavailable(f"cargo gave no {CRATE} {CRATE_VERSION}")
+
+
+def _run(directory: Path, *command: str) -> str:
+    try:
+        done = subprocess.run(
+            command, cwd=directory, capture_output=True, text=True, timeout=STEP_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise LibrdkafkaUnavailable(f"`{' '.join(command)}` did not end within {STEP_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        last = (done.stdout + done.stderr).strip()[-300:]
+        raise LibrdkafkaUnavailable(f"`{' '.join(command)}` failed: {last}")
+    return done.stdout

@@ -1,0 +1,101 @@
+"""Which of librdkafka's tests are run, in which modes, on a broker with which settings."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Final
+
+from tests.interop.expected_failures import Entry
+from tests.interop.librdkafka.runner import Job
+from tests.peers.either_broker import BrokerKind
+from tests.peers.java_tool import TOPIC_COMMAND, java_command
+
+# The tests expect four partitions of a topic that they let the broker make, and time-outs without Kafka's three seconds
+# before a group's first round.
+SETTINGS: Final = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
+NO_AUTO_CREATE: Final = {**SETTINGS, "auto.create.topics.enable": "false"}
+
+# Every test that talks to a broker, but those that CI leaves out or that OUT_OF_SCOPE names.
+NUMBERS: Final = (
+    "0001", "0002", "0003", "0005", "0007", "0008", "0011", "0012", "0013", "0014", "0015", "0016", "0017",
+    "0018", "0019", "0020", "0021", "0022", "0026", "0029", "0030", "0031", "0034", "0035", "0036", "0038",
+    "0039", "0040", "0041", "0042", "0044", "0045", "0048", "0050", "0051", "0052", "0054", "0055", "0056",
+    "0057", "0059", "0060", "0061", "0063", "0064", "0065", "0067", "0068", "0069", "0070", "0073", "0077",
+    "0083", "0085", "0086", "0089", "0090", "0099", "0102", "0112", "0113", "0118", "0122", "0125", "0127",
+    "0130", "0132", "0137", "0140", "0150",
+)  # fmt: skip
+# A quarter of a minute and more each: not in CI.
+LONG: Final = ("0033", "0049", "0075", "0076", "0084", "0088", "0091", "0093", "0094", "0114", "0123")
+# The parts of test 0081, which would end at its first failure; those of ACLs and SCRAM users are left out.
+ADMIN: Final = (
+    "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DescribeConfigs",
+    "DescribeConfigs_groups", "DeleteRecords", "ListConsumerGroups", "DescribeConsumerGroups", "DescribeTopics",
+    "DescribeCluster", "DeleteGroups", "DeleteConsumerGroupOffsets", "ListOffsets", "AlterConsumerGroupOffsets",
+    "ListConsumerGroupOffsets",
+)  # fmt: skip
+OUT_OF_SCOPE: Final = {
+    "0053": "needs RapidJSON",
+    "0082": "its own quick mode leaves it out",
+    "0092": "message formats that Apache Kafka 4 removed",
+    "0097": "TLS",
+    "0098": "transactions",
+    "0101": "several brokers",
+    "0103": "transactions",
+    "0109": "access rules",
+    "0110": "needs RapidJSON",
+    "0115": "access rules",
+    "0119": "access rules",
+    "0126": "OAuth",
+    "0129": "transactions",
+    "0135": "SASL",
+    "0142": "SASL",
+    "0107": "topics with three replicas",
+    "0111": "topics with three replicas",
+}
+# Once more with `group.protocol=consumer` (KIP-848).
+CONSUMER_PROTOCOL: Final = (
+    "0018", "0022", "0026", "0029", "0030", "0040", "0044", "0045", "0050", "0051", "0060", "0064", "0065", "0069",
+    "0083", "0089", "0099", "0102", "0112", "0113", "0118", "0122", "0127", "0130", "0132", "0137", "0140", "0153",
+)  # fmt: skip
+# On a broker that makes no topics by itself.
+WITHOUT_AUTO_CREATE: Final = ("0045",)
+LONG_WITH_CONSUMER_PROTOCOL: Final = ("0033", "0049", "0084", "0093")
+# They call kafka-topics.sh.
+NEED_KAFKA_TOOLS: Final = frozenset({"0045", "0052", "0077"})
+
+CONSUMER: Final = "@consumer"
+NO_TOPICS: Final = "@noautocreate"
+
+
+def jobs(*, with_long: bool) -> list[Job]:
+    """What runs on a broker with SETTINGS, the slow ones first, so that they do not stand alone at the end."""
+    classic = (*LONG, *NUMBERS) if with_long else NUMBERS
+    consumer = (*LONG_WITH_CONSUMER_PROTOCOL, *CONSUMER_PROTOCOL) if with_long else CONSUMER_PROTOCOL
+    protocol = (("TEST_CONSUMER_GROUP_PROTOCOL", "consumer"),)
+    return [
+        *(Job(number) for number in classic),
+        *(Job(number, CONSUMER, environment=protocol) for number in consumer),
+        *(Job("0081", f"@{part}", environment=(("SUBTESTS", f"do_test_{part}:"),)) for part in ADMIN),
+    ]
+
+
+def jobs_without_auto_create() -> list[Job]:
+    return [Job(number, NO_TOPICS, scenario="noautocreate") for number in WITHOUT_AUTO_CREATE]
+
+
+def entries_of(job: Job, entries: list[Entry], broker: BrokerKind) -> list[Entry]:
+    return [entry for entry in entries if broker in entry.brokers and job.is_of(entry.test)]
+
+
+def write_kafka_tools(directory: Path) -> dict[str, str]:
+    """Make `kafka-topics.sh` as the tests call it; gives the environment that leads them there.
+
+    Raises KafkaUnavailable.
+    """
+    script = directory / "bin" / "kafka-topics.sh"
+    script.parent.mkdir()
+    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(java_command(TOPIC_COMMAND, jvm_options=options))} "$@"\n')
+    script.chmod(0o755)
+    return {"KAFKA_PATH": str(directory)}

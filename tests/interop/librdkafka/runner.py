@@ -1,0 +1,122 @@
+"""Runs numbered tests of librdkafka's runner against one broker, several at a time, each in a process of its own.
+
+All in one process is how the runner is meant to be used, but there one test's abort takes the others' results with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.interop.expected_failures import Result
+
+PARALLEL: Final = 6
+# Timing-critical tests fail on a loaded machine: the runner's own name for two- or threefold patience.
+TIMEOUT_MULTIPLIER: Final = "2"
+KILLED_AFTER_S: Final = 150
+OUTPUT_LINES_KEPT: Final = 25
+
+_OUTCOME: Final = re.compile(r"=+ Test (\S+) (PASSED|FAILED|SKIPPED) =+")
+_FAILURE: Final = re.compile(r'### Test "(\d{4}\w*)[^"]*" failed at')
+_STARTED: Final = re.compile(r"=+ Running test (\w+) =+")
+_COLOUR: Final = re.compile(r"\x1b\[\d*m")
+
+
+class Job(NamedTuple):
+    """One number in one mode; the suffix tells a mode's results apart."""
+
+    number: str
+    suffix: str = ""
+    scenario: str = "default"
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.number}{self.suffix}"
+
+    def is_of(self, test: str) -> bool:
+        """Whether a test's name, such as 0045_subscribe_update@consumer, is of this number in this mode."""
+        name, at, mode = test.partition("@")
+        return name.startswith(self.number) and at + mode == self.suffix
+
+
+class Outcome(NamedTuple):
+    result: Result
+    seconds: float
+    output: str
+
+
+def run_jobs(
+    jobs: Iterable[Job], tests_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]
+) -> dict[str, Outcome]:  # fmt: skip
+    """Every test's outcome, by its name and its job's suffix.  `extra` goes into each process' environment."""
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        outcomes: dict[str, Outcome] = {}
+        for found in pool.map(lambda job: _run_job(job, tests_dir, bootstrap, scratch, extra), jobs):
+            outcomes |= found
+    return outcomes
+
+
+def _run_job(
+    job: Job, tests_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]
+) -> dict[str, Outcome]:  # fmt: skip
+    configuration = scratch / f"{job.name}.conf"
+    configuration.write_text(
+        f"bootstrap.servers={bootstrap}\ntest.topic.random=true\ntest.timeout.multiplier={TIMEOUT_MULTIPLIER}\n"
+    )
+    environment = {
+        **os.environ,
+        **extra,
+        **dict(job.environment),
+        "BROKERS": bootstrap,
+        "LD_LIBRARY_PATH": "../src:../src-cpp",
+        "RDKAFKA_TEST_CONF": str(configuration),
+        "TESTS": job.number,
+        "TEST_KAFKA_VERSION": "4.1.0",
+    }
+    # Its reports go through stdio's buffer, which an abort would lose.
+    command = ("stdbuf", "-oL", "./test-runner", "-L", "-Q", "-p1", "-s", job.scenario)
+    started = time.monotonic()
+    output = _run(command, tests_dir, environment)
+    return _outcomes(job, output, time.monotonic() - started)
+
+
+def _run(command: tuple[str, ...], tests_dir: Path, environment: Mapping[str, str]) -> str:
+    with subprocess.Popen(
+        command,
+        cwd=tests_dir,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=KILLED_AFTER_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            output += f"\nkilled after {KILLED_AFTER_S} s".encode()
+    return _COLOUR.sub("", output.decode(errors="replace"))
+
+
+def _outcomes(job: Job, output: str, seconds: float) -> dict[str, Outcome]:
+    """A test that began and told no result has aborted its process: it failed.
+
+    The verdict of the process itself is not asked: it also counts threads that a test leaves behind at its end.
+    """
+    results = dict.fromkeys(_STARTED.findall(output), Result.FAILED)
+    results |= {name: Result(result.lower()) for name, result in _OUTCOME.findall(output)}
+    results |= dict.fromkeys(_FAILURE.findall(output), Result.FAILED)
+    results = {name: result for name, result in results.items() if name.startswith(job.number)}
+    if not results:
+        results[job.number] = Result.FAILED
+    last_lines = "\n".join(output.splitlines()[-OUTPUT_LINES_KEPT:])
+    return {f"{name}{job.suffix}": Outcome(result, seconds, last_lines) for name, result in results.items()}

@@ -1,0 +1,175 @@
+"""A conversation with one broker: requests in the order of a script, and every answer kept under the script's label."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from ottla.protocol.api import ApiKey
+from ottla.protocol.frame import read_response_header, request_frame
+from ottla.protocol.messages import decode_response, encode_request
+from ottla.protocol.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.interop.probes.answers import Flat, Names, flatten
+
+T = TypeVar("T")
+
+ANSWER_WITHIN_S: Final = 10.0
+SETTLED_WITHIN_S: Final = 20.0
+MAIN: Final = "main"
+CLOSED: Final = "the broker closed the connection"
+_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+class Talk:
+    """Connections have names, so that two members of a group can wait at the same time.  `answers`: label to answer."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self._address = (host, int(port))
+        self._sockets: dict[str, socket.socket] = {}
+        self._waiting: dict[str, list[tuple[ApiKey, int]]] = {}
+        self._names = Names(int(port))
+        self.answers: dict[str, Flat] = {}
+
+    def close(self) -> None:
+        for each in self._sockets.values():
+            each.close()
+        self._sockets.clear()
+
+    def ask(self, label: str, version: int, request: object, *, on: str = MAIN) -> object:
+        """Send, wait, keep the answer under `label` and give it; None when the broker closed the connection."""
+        try:
+            self.send(version, request, on=on)
+        except BrokenPipeError:
+            self.keep(label, {"connection": CLOSED})
+            return None
+        return self.receive(label, on=on)
+
+    def ask_for(self, label: str, version: int, request: object, answer: type[T], *, on: str = MAIN) -> T:
+        """As `ask`, for scripts that go on with the answer."""
+        found = self.ask(label, version, request, on=on)
+        assert isinstance(found, answer), f"{label}: {found!r}"
+        return found
+
+    def send(self, version: int, request: object, *, on: str = MAIN) -> None:
+        """Send only; `receive` gives the oldest answer of the connection."""
+        api = _api_of(request)
+        self.send_bytes(request_frame(api, version, 1, "probe", encode_request(api, version, request)), on=on)
+        self._waiting.setdefault(on, []).append((api, version))
+
+    def send_silently(self, version: int, request: object, *, on: str = MAIN) -> None:
+        """Send what gets no answer (acks=0)."""
+        self.send(version, request, on=on)
+        self._waiting[on].pop()
+
+    def receive(self, label: str, *, on: str = MAIN) -> object:
+        api, version = self._waiting[on].pop(0)
+        frame = self.receive_frame(on=on)
+        if frame is None:
+            self.keep(label, {"connection": CLOSED})
+            return None
+        _, position = read_response_header(api, version, frame, 0, len(frame))
+        answer = decode_response(api, version, frame[position:])
+        self.keep(label, flatten(answer, self._names))
+        return answer
+
+    def keep(self, label: str, answer: Flat) -> None:
+        assert label not in self.answers, f"the label {label!r} is there twice"
+        self.answers[label] = answer
+
+    def send_bytes(self, data: bytes, *, on: str = MAIN) -> None:
+        """A whole frame, with its length, whatever is in it."""
+        if on not in self._sockets:
+            self._sockets[on] = socket.create_connection(self._address, ANSWER_WITHIN_S)
+        self._sockets[on].sendall(data)
+
+    def receive_frame(self, *, on: str = MAIN) -> bytes | None:
+        """The next answer behind its length.  When the broker closed instead: None, and `on` is a new connection."""
+        head = self._exactly(4, on)
+        frame = None if head is None else self._exactly(int(struct.unpack(">i", head)[0]), on)
+        if frame is None:
+            self._sockets.pop(on).close()
+        return frame
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+        """Unlabelled; waits until Metadata has it."""
+        entries = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
+        topic = CreatableTopic(name, partitions, 1, [], entries)
+        self.ask_quietly(7, CreateTopicsRequest([topic], 10_000))
+        self.settle_topic(name)
+
+    def settle_topic(self, name: str) -> MetadataResponse:
+        """Wait until every partition of a topic has a leader, and the leader knows it."""
+        deadline_s = time.monotonic() + SETTLED_WITHIN_S
+        while True:
+            request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+            answer = self.ask_quietly(12, request)
+            assert isinstance(answer, MetadataResponse)
+            (topic,) = answer.topics
+            if topic.error_code == 0 and all(part.error_code == 0 for part in topic.partitions):
+                indexes = [ListOffsetsPartition(part.partition_index, -1, -1) for part in topic.partitions]
+                self.wait_until(5, ListOffsetsRequest(topics=[ListOffsetsTopic(name, indexes)]), _has_no_error)
+                return answer
+            assert time.monotonic() < deadline_s, f"{name} did not settle: {topic}"
+            time.sleep(0.02)
+
+    def settle_coordinator(self, group: str) -> None:
+        """Wait until the broker coordinates a group: the first time it has to make the offsets topic."""
+        deadline_s = time.monotonic() + SETTLED_WITHIN_S
+        while True:
+            answer = self.ask_quietly(4, FindCoordinatorRequest(coordinator_keys=[group]))
+            assert isinstance(answer, FindCoordinatorResponse)
+            if answer.coordinators[0].error_code == 0:
+                return
+            assert time.monotonic() < deadline_s, f"no coordinator: {answer}"
+            time.sleep(0.05)
+
+    def wait_until(self, version: int, request: object, has_come: Callable[[object], bool]) -> None:
+        """Ask again and again, unlabelled, until the answer is the one that is waited for."""
+        deadline_s = time.monotonic() + SETTLED_WITHIN_S
+        while not has_come(answer := self.ask_quietly(version, request)):
+            assert time.monotonic() < deadline_s, f"still {answer}"
+            time.sleep(0.02)
+
+    def ask_quietly(self, version: int, request: object) -> object:
+        """An answer that is not compared, on a connection of its own."""
+        api = _api_of(request)
+        self.send_bytes(request_frame(api, version, 1, "probe", encode_request(api, version, request)), on="quiet")
+        frame = self.receive_frame(on="quiet")
+        assert frame is not None, CLOSED
+        _, position = read_response_header(api, version, frame, 0, len(frame))
+        return decode_response(api, version, frame[position:])
+
+    def _exactly(self, size_bytes: int, on: str) -> bytes | None:
+        received = bytearray()
+        while len(received) < size_bytes:
+            try:
+                part = self._sockets[on].recv(size_bytes - len(received))
+            except ConnectionResetError:
+                return None
+            if not part:
+                return None
+            received += part
+        return bytes(received)
+
+
+def _has_no_error(answer: object) -> bool:
+    assert isinstance(answer, ListOffsetsResponse)
+    return all(part.error_code == 0 for topic in answer.topics for part in topic.partitions)
+
+
+def _api_of(request: object) -> ApiKey:
+    stem = type(request).__name__.removesuffix("Request")
+    return ApiKey[_WORD.sub("_", stem).upper()]

@@ -1,0 +1,42 @@
+"""Raw requests get the same answers from Ottla and from Apache Kafka 4.1, but for differences that are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.probes.answers import Difference
+from tests.interop.probes.comparing import SCRIPTS, SETTINGS, Known, compare, read_known, unexplained
+from tests.peers.either_broker import BrokerKind, either_broker
+from tests.peers.kafka_jars import KafkaUnavailable
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[str, str]]:
+    """The addresses of Ottla and of Apache Kafka, fresh, with the same settings."""
+    try:
+        with (
+            either_broker(BrokerKind.APACHE_KAFKA, SETTINGS) as apache_kafka,
+            either_broker(BrokerKind.OTTLA, SETTINGS) as ottla,
+        ):
+            yield ottla, apache_kafka
+    except KafkaUnavailable as reason:
+        pytest.skip(f"Apache Kafka is not available: {reason}")
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_answers_are_those_of_apache_kafka_but_for_what_is_listed(script: str, both: tuple[str, str]) -> None:
+    assert unexplained(script, compare(script, *both), read_known()) == []
+
+
+def test_every_listed_difference_is_of_a_script() -> None:
+    assert {line.script for line in read_known()} <= set(SCRIPTS)
+
+
+def test_a_difference_needs_a_line_and_a_line_a_difference() -> None:
+    found = [Difference("Fetch v4", "topics[0].error_code", 3, 0)]
+    assert unexplained("fetch", found, [Known("fetch", "Fetch v*", "topics(0).error_code", "because")]) == []
+    assert "Fetch v4" in unexplained("fetch", found, [])[0]
+    assert "not there" in unexplained("fetch", [], [Known("fetch", "Fetch v4", "*", "because")])[0]
