@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from bench.groups import load_study as groups_load
+from bench.groups import study as rebalance
+from bench.growth import study as growth
 from bench.machine import describe_commit, describe_machine, measure_limits, warm_memory
 from bench.paper import study as paper
 from bench.raw_client.build import BUILD_DIR, build_raw_client
@@ -17,7 +20,9 @@ from bench.study import Observed, Study, StudyOptions, say, write
 ROOT: Final = Path(__file__).parents[1]
 RESULTS_DIR: Final = Path(__file__).with_name("results")
 
-STUDIES: Final[Mapping[str, Study]] = {each.name: each for each in (paper.STUDY,)}
+STUDIES: Final[Mapping[str, Study]] = {
+    each.name: each for each in (paper.STUDY, rebalance.STUDY, growth.STUDY, groups_load.STUDY)
+}
 
 
 def parse(study: Study, arguments: list[str]) -> argparse.Namespace:

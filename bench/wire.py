@@ -49,6 +49,10 @@ class Reader:
         self._position += length
         return self._answer[self._position - length : self._position].decode()
 
+    def take(self, size_bytes: int) -> bytes:
+        self._position += size_bytes
+        return self._answer[self._position - size_bytes : self._position]
+
     def integers(self, code: str) -> list[int]:
         return [self.integer(code) for _ in range(self.integer("i"))]
 

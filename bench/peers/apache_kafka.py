@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from tests.peers.apache_kafka import ApacheKafka
 
-from bench.peers.peer import HOUSEKEEPING, Peer
+from bench.peers.peer import HOUSEKEEPING
+from bench.wire import NO_SETTINGS
 
 NAME: Final = "apache-kafka"
 
@@ -19,7 +20,7 @@ class ApacheKafkaPeer(ApacheKafka):
 
 
 @contextmanager
-def start_apache_kafka(work_dir: Path) -> Iterator[Peer]:
-    with ApacheKafkaPeer(HOUSEKEEPING, parent_dir=work_dir) as kafka:
+def start_apache_kafka(work_dir: Path, settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[ApacheKafkaPeer]:
+    with ApacheKafkaPeer(HOUSEKEEPING | dict(settings), parent_dir=work_dir) as kafka:
         assert isinstance(kafka, ApacheKafkaPeer)
         yield kafka

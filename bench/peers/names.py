@@ -9,7 +9,7 @@ from typing import Final
 from bench.peers import apache_kafka
 from bench.peers.apache_kafka import start_apache_kafka
 from bench.peers.ottla import start_ottla
-from bench.peers.peer import StartPeer
+from bench.peers.peer import StartPeer, StartPeerWith
 
 APACHE_KAFKA: Final = apache_kafka.NAME
 OTTLA_OS: Final = "ottla-os"
@@ -19,4 +19,11 @@ PEERS: Final[Mapping[str, StartPeer]] = {
     APACHE_KAFKA: start_apache_kafka,
     OTTLA_OS: partial(start_ottla, "os"),
     OTTLA_ACK: partial(start_ottla, "ack"),
+}
+
+# The peers of the studies, which give settings of their own; one form of Ottla, the default.
+PEERS_WITH_SETTINGS: Final[Mapping[str, StartPeerWith]] = {
+    APACHE_KAFKA: start_apache_kafka,
+    OTTLA_ACK: partial(start_ottla, "ack"),
+    OTTLA_OS: partial(start_ottla, "os"),
 }

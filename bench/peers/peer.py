@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Protocol
@@ -28,3 +29,16 @@ class StartPeer(Protocol):
     """Makes a fresh broker that keeps its data below `work_dir`; it runs while its context is open."""
 
     def __call__(self, work_dir: Path) -> AbstractContextManager[Peer]: ...
+
+
+class StartPeerWith(Protocol):
+    """The same with settings of the broker, by their names."""
+
+    def __call__(self, work_dir: Path, settings: Mapping[str, str]) -> AbstractContextManager[RestartablePeer]: ...
+
+
+class RestartablePeer(Peer, Protocol):
+    """After `stop()`, `start()` brings it back with its data; `startup_s` is then of that start."""
+
+    def stop(self) -> None: ...
+    def start(self) -> None: ...

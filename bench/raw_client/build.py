@@ -12,7 +12,7 @@ from typing import Final
 
 SOURCES: Final = Path(__file__).parent
 BUILD_DIR: Final = Path(__file__).parents[1] / "build"
-FLAGS: Final = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
+FLAGS: Final = ("-O2", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra")
 
 
 class NoRawClient(RuntimeError):

@@ -181,7 +181,7 @@ int run_fetch(const struct options *options) {
             waiting_count += fetchers[i].is_waiting;
         }
         if (waiting_count == 0) break;
-        wait_for_news(polled, count, options);
+        wait_for_news(polled, count, options, 0);
         for (size_t i = 0; i < count; i++)
             if (polled[i].revents != 0) read_answer(run, &fetchers[i]);
     }

@@ -31,6 +31,10 @@ class ProduceLoad:
     warmup_s: float = 1
     requests: int = 0
     """Send exactly so many instead of going by time."""
+    connections: int = 1
+    """Each with `in_flight` requests of its own."""
+    requests_per_s: float = 0
+    """Begin so many, evenly, in all; latencies count from when a request was due.  0: as fast as answers come."""
     busy_poll_us: int = 0
     """So long the client looks for answers without sleeping.  It then takes a core, but waking it costs nothing."""
 
@@ -43,6 +47,8 @@ class ProduceLoad:
             f"--seconds={self.seconds}",
             f"--warmup-s={self.warmup_s}",
             f"--requests={self.requests}",
+            f"--connections={self.connections}",
+            f"--requests-per-s={self.requests_per_s}",
             f"--busy-poll-us={self.busy_poll_us}",
             f"--value-bytes={VALUE_BYTES}",
             "--acks=-1",

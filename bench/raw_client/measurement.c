@@ -85,11 +85,16 @@ int measurement_print(const struct measurement *measurement, const struct option
     return m->error_count == 0 ? 0 : 3;
 }
 
-void wait_for_news(struct pollfd *polled, size_t count, const struct options *options) {
+void wait_for_news(struct pollfd *polled, size_t count, const struct options *options, int64_t wake_ns) {
     int ready = 0;
     int64_t until = options->busy_poll_us > 0 ? now_ns() + options->busy_poll_us * INT64_C(1000) : 0;
     while (ready == 0 && until > 0 && now_ns() < until) ready = poll(polled, (nfds_t)count, 0);
-    if (ready == 0) ready = poll(polled, (nfds_t)count, 100);
+    if (ready == 0) {
+        int64_t wait_ns = 100 * INT64_C(1000000);
+        if (wake_ns > 0 && wake_ns - now_ns() < wait_ns) wait_ns = wake_ns - now_ns();
+        struct timespec timeout = {.tv_nsec = wait_ns > 0 ? wait_ns : 0};
+        ready = ppoll(polled, (nfds_t)count, &timeout, NULL);
+    }
     if (ready < 0 && errno != EINTR) die("poll: %s", strerror(errno));
 }
 

@@ -47,8 +47,9 @@ void measurement_error(struct measurement *measurement, int16_t code);
 /* Prints the result as one JSON object; gives the exit status: 0, or 3 if there was any error. */
 int measurement_print(const struct measurement *measurement, const struct options *options);
 
-/* Waits until a socket has news, 100 ms at most: first by looking again and again, if the options say so. */
-void wait_for_news(struct pollfd *polled, size_t count, const struct options *options);
+/* Waits until a socket has news, 100 ms at most, and not beyond wake_ns (of now_ns; 0 = no such time): first by looking
+ * again and again, if the options say so. */
+void wait_for_news(struct pollfd *polled, size_t count, const struct options *options, int64_t wake_ns);
 
 /* A connected, non-blocking socket without Nagle's delay. */
 int open_connection(const struct options *options);

@@ -9,6 +9,7 @@ static const char USAGE[] =
     "usage: raw_client produce|fetch --host IPV4 --port N --topic NAME [--partitions N] [--connections N]\n"
     "         [--warmup-s S] [--seconds S] [--busy-poll-us N]\n"
     "         produce: [--batch-records N] [--value-bytes N] [--in-flight N] [--acks -1|1] [--requests N]\n"
+    "                  [--requests-per-s N]\n"
     "         fetch:   [--partition-bytes-max N] [--passes N] [--check-crc 0|1]";
 
 static double number(const char *name, const char *text, double least, double most) {
@@ -33,6 +34,7 @@ static int set_option(struct options *options, const char *name, const char *tex
     else if (strcmp(name, "--in-flight") == 0) options->in_flight = (int)number(name, text, 1, 10000);
     else if (strcmp(name, "--acks") == 0) options->acks = (int)number(name, text, -1, 1);
     else if (strcmp(name, "--requests") == 0) options->requests = (int64_t)number(name, text, 0, 1e12);
+    else if (strcmp(name, "--requests-per-s") == 0) options->requests_per_s = number(name, text, 0, 1e7);
     else if (strcmp(name, "--partition-bytes-max") == 0)
         options->partition_bytes_max = (int)number(name, text, 1, 1 << 28);
     else if (strcmp(name, "--passes") == 0) options->passes = (int64_t)number(name, text, 0, 1e9);

@@ -19,6 +19,7 @@ struct options {
     int in_flight;
     int acks;
     int64_t requests; /* send exactly so many and stop; 0 = go by time */
+    double requests_per_s; /* begin so many, evenly; 0 = as fast as answers come */
     /* fetch */
     int partition_bytes_max;
     int64_t passes; /* read the partition so often and stop; 0 = go by time */

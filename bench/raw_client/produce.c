@@ -39,6 +39,7 @@ struct run {
     size_t at_partition;
     size_t answer_bytes;
     uint64_t assigned_total;
+    int64_t started_ns;
     int64_t *next_offsets; /* per partition, to check that the broker's offsets are dense */
     struct measurement measurement;
 };
@@ -84,17 +85,31 @@ static int may_send(const struct run *run) {
     return run->options->requests == 0 || run->assigned_total < (uint64_t)run->options->requests;
 }
 
+/* When the next request is to begin; 0 = at once.  Its latency counts from then: a broker that falls behind is not
+ * flattered by requests that were never sent. */
+static int64_t next_due_ns(const struct run *run) {
+    if (run->options->requests_per_s <= 0) return 0;
+    return run->started_ns + (int64_t)((double)run->assigned_total / run->options->requests_per_s * 1e9);
+}
+
 static void assign_frames(struct run *run, struct producer *producer, int64_t now) {
     uint64_t in_flight = (uint64_t)run->options->in_flight;
-    while (producer->assigned - producer->answered < in_flight && may_send(run)) {
+    while (producer->assigned - producer->answered < in_flight && may_send(run) && next_due_ns(run) <= now) {
         struct slot *slot = &producer->slots[producer->assigned % in_flight];
         slot->partition = (int32_t)(run->assigned_total % (uint64_t)run->options->partitions);
-        slot->assigned_ns = now;
+        slot->assigned_ns = next_due_ns(run) > 0 ? next_due_ns(run) : now;
         put_i32(slot->bytes + AT_CORRELATION_ID, (int32_t)(producer->assigned & 0x7FFFFFFF));
         put_i32(slot->bytes + run->at_partition, slot->partition);
         producer->assigned++;
         run->assigned_total++;
     }
+}
+
+/* Only when a slot is free can a request that is due begin; otherwise an answer must come first. */
+static int64_t wake_ns(const struct run *run, const struct producer *producers, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (producers[i].assigned - producers[i].answered < (uint64_t)run->options->in_flight) return next_due_ns(run);
+    return 0;
 }
 
 static int gather(const struct run *run, const struct producer *producer, struct iovec *vectors) {
@@ -191,6 +206,7 @@ int run_produce(const struct options *options) {
         prepare_slots(run, &producers[i]);
     }
     measurement_start(&run->measurement, options, options->requests > 0);
+    run->started_ns = now_ns();
     for (;;) {
         int64_t now = now_ns();
         measurement_tick(&run->measurement, options, now);
@@ -202,7 +218,7 @@ int run_produce(const struct options *options) {
             polled[i].events = (short)(POLLIN | (producers[i].written < producers[i].assigned ? POLLOUT : 0));
         }
         if (open_count == 0 && !may_send(run)) break;
-        wait_for_news(polled, count, options);
+        wait_for_news(polled, count, options, may_send(run) ? wake_ns(run, producers, count) : 0);
         for (size_t i = 0; i < count; i++)
             if (polled[i].revents & (POLLIN | POLLERR | POLLHUP)) read_answers(run, &producers[i]);
     }

@@ -1,0 +1,137 @@
+"""./dev bench rebalance: groups of 2, 10 and 50, a storm of 200 joins, commits/s; Ottla beside Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+import uvloop
+
+from bench.groups.member import GroupPlan
+from bench.groups.rebalance import Group, make_topic, measure_commits, wait_for_coordinator
+from bench.groups.table import rebalance_table
+from bench.peers.names import APACHE_KAFKA, OTTLA_ACK, PEERS_WITH_SETTINGS
+from bench.peers.peer import Peer
+from bench.study import Observed, Study, StudyOptions, say
+
+SIZES: Final = (2, 10, 50)
+STORM: Final = 200
+COMMITTERS: Final = 50
+HEARTBEAT_S: Final = 0.1
+DELAYS_MS: Final = (0, 3000)
+PARTITIONS: Final = 100
+STORM_PARTITIONS: Final = 400
+DELAY: Final = "group.initial.rebalance.delay.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    joins: int
+    deaths: int
+    storms: int
+    warm_groups: int
+    commit_s: float
+
+
+FULL: Final = Repeats(joins=5, deaths=2, storms=3, warm_groups=6, commit_s=5)
+QUICK: Final = Repeats(joins=3, deaths=1, storms=1, warm_groups=2, commit_s=2)
+
+
+class RebalanceRun:
+    def __init__(self, options: StudyOptions, observed: Observed) -> None:
+        self._options = options
+        self._observed = observed
+        self._repeats = QUICK if options.is_quick else FULL
+        observed.about["heartbeat_s"] = HEARTBEAT_S
+
+    def run(self) -> None:
+        for round_index in range(self._options.rounds):
+            names = [name for name in (OTTLA_ACK, APACHE_KAFKA) if self._options.has_peer(name)]
+            for name in names if round_index % 2 == 0 else names[::-1]:
+                for delay_ms in DELAYS_MS:
+                    with self._observed.may_fail(f"{name}, {DELAY}={delay_ms}"):
+                        self._measure(name, delay_ms)
+
+    def _measure(self, name: str, delay_ms: int) -> None:
+        say(f"{name}, {DELAY}={delay_ms}")
+        with PEERS_WITH_SETTINGS[name](self._options.work_dir, {DELAY: str(delay_ms)}) as peer:
+            make_topic(peer, "ladder", PARTITIONS)
+            make_topic(peer, "storm", STORM_PARTITIONS)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(wait_for_coordinator(peer.port, "first"))
+                if delay_ms == 0:
+                    self._measure_parts(name, peer, runner)
+                elif self._options.has_part("storm"):
+                    self._guarded(runner, name, "storm", self._storm(name, peer, delay_ms))
+
+    def _measure_parts(self, name: str, peer: Peer, runner: asyncio.Runner) -> None:
+        runner.run(self._warm_up(peer))
+        if self._options.has_part("ladder"):
+            for size in SIZES:
+                self._guarded(runner, name, f"{size} members", self._ladder(name, peer, size))
+        if self._options.has_part("storm"):
+            self._guarded(runner, name, "storm", self._storm(name, peer, 0))
+        if self._options.has_part("commits"):
+            self._guarded(runner, name, "commits", self._commits(name, peer))
+
+    def _guarded(self, runner: asyncio.Runner, name: str, part: str, work: Coroutine[Any, Any, None]) -> None:
+        with self._observed.may_fail(f"{name}, {part}"):
+            runner.run(work)
+
+    async def _warm_up(self, peer: Peer) -> None:
+        """Groups that are not measured: a JVM compiles what runs often."""
+        for index in range(self._repeats.warm_groups):
+            group = Group(_plan(peer, f"warm-{index}"))
+            await group.form(10)
+            await group.form(1)
+            await group.leave()
+            await group.dissolve()
+
+    async def _ladder(self, name: str, peer: Peer, size: int) -> None:
+        group = Group(_plan(peer, f"ladder-{size}"))
+        self._add(name, f"form-{size}", await group.form(size))
+        for _ in range(self._repeats.joins):
+            self._add(name, f"join-{size}", await group.form(1))
+            self._add(name, f"leave-{size}", await group.leave())
+        for index in range(self._repeats.deaths):
+            if index > 0 or size == 2:
+                await group.form(1)  # so that the one that dies leaves others behind
+            self._add(name, f"death-{size}", await group.die())
+        await group.dissolve()
+
+    async def _storm(self, name: str, peer: Peer, delay_ms: int) -> None:
+        for index in range(self._repeats.storms):
+            group = Group(_plan(peer, f"storm-{index}", "storm", STORM_PARTITIONS))
+            cpu_before = peer.cpu_seconds()
+            seconds = await group.form(STORM)
+            figures = {"seconds": seconds, "broker_cpu_s": peer.cpu_seconds() - cpu_before}
+            self._observed.add(f"storm-{STORM}-delay-{delay_ms}", name, figures)
+            await group.dissolve()
+
+    async def _commits(self, name: str, peer: Peer) -> None:
+        group = Group(_plan(peer, "commits"))
+        await group.form(COMMITTERS)
+        await measure_commits(group, self._repeats.commit_s / 2, peer)  # not kept: the JVM's warm-up
+        figures = await measure_commits(group, self._repeats.commit_s, peer)
+        self._observed.add(f"commits-{COMMITTERS}", name, figures)
+        await group.dissolve()
+
+    def _add(self, name: str, scenario: str, seconds: float) -> None:
+        self._observed.add(scenario, name, {"seconds": seconds})
+
+
+def _plan(peer: Peer, group: str, topic: str = "ladder", partitions: int = PARTITIONS) -> GroupPlan:
+    return GroupPlan(peer.port, group, topic, partitions, HEARTBEAT_S)
+
+
+STUDY: Final = Study(
+    name="rebalance",
+    summary="rebalances, a join storm and commits/s of groups, beside Apache Kafka",
+    parts=("ladder", "storm", "commits"),
+    peers=(OTTLA_ACK, APACHE_KAFKA),
+    rounds=2,
+    run=lambda options, observed: RebalanceRun(options, observed).run(),
+    table=rebalance_table,
+)
