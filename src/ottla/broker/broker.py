@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from uuid import UUID
 
 from ottla.broker.advertising import Advertising
 from ottla.broker.cold_calls import ColdCalls
+from ottla.broker.compaction import Compaction
 from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
 from ottla.broker.deadlines import Deadlines
+from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.flusher import Flusher
+from ottla.broker.group_calls import GroupCalls
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.settings import group_settings
+from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.housekeeping import Housekeeping
@@ -35,6 +42,7 @@ from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model import broker_settings as setting
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId, ProducerId, TopicPartition
+from ottla.model.limits import INT32_MAX
 from ottla.model.serve_options import ServeOptions
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
@@ -44,6 +52,7 @@ from ottla.runtime.volume import volume_size
 from ottla.storage import directory_identity
 from ottla.storage.directory_lock import FileLock, NoLock
 from ottla.storage.errors import DirectoryOffline
+from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
 
@@ -103,13 +112,21 @@ class Broker:
         deadlines = Deadlines(loop)
         self._closing.callback(deadlines.cancel)
         produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke)
-        fetch = FetchHandler(self.partitions, ready, deadlines, self.settings[setting.FETCH_MAX_BYTES])
-        router = Router(produce, fetch, ColdCalls(self).answer, ready)
+        self._directory.on_log_start_moved = self._on_log_start_moved
+        sessions = FetchSessionCache(
+            self.settings[setting.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], lambda: secrets.randbelow(INT32_MAX)
+        )
+        size_bytes_max = self.settings[setting.FETCH_MAX_BYTES]
+        fetch = FetchHandler(self.partitions, ready, deadlines, size_bytes_max, sessions, self.clock)
+        self.groups = self._open_groups(loop, flusher)
+        groups = GroupCalls(self, ready).handle
+        router = Router(produce, fetch, groups, GROUP_HANDLERS, ColdCalls(self).answer, ready)
         self._closing.push_async_callback(router.stop)
 
         housekeeping = Housekeeping(self._directory, self.partitions, self.clock, loop, flusher.poke)
         self._closing.callback(housekeeping.stop)
         housekeeping.start()
+        self._start_compaction()
         for listening in bound:
             listener = Listener(listening, loop, router, self._connection_limits(), housekeeping.expire_late_produces)
             self._listeners.append(listener)
@@ -169,12 +186,41 @@ class Broker:
         await self._topics.finish_pending_deletions()
         self._topics.serve_known()
 
+    def _open_groups(self, loop: asyncio.AbstractEventLoop, flusher: Flusher) -> GroupCoordinator:
+        """What `__consumer_offsets` holds is loaded while requests are served."""
+        groups = GroupCoordinator(
+            group_settings(self.settings),
+            self.settings[setting.OFFSETS_LOAD_BUFFER_SIZE],
+            self.partitions,
+            self.clock,
+            loop,
+            flusher.poke,
+        )
+        self._closing.callback(groups.stop)
+        groups.on_topics_changed(self._registry.view)
+        return groups
+
+    def _start_compaction(self) -> None:
+        if not self.settings[setting.LOG_CLEANER_ENABLE]:
+            return
+        self._directory.compactor.map_bytes = self.settings[setting.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
+        compaction = Compaction(
+            self._directory,
+            self.clock,
+            self.settings[setting.LOG_CLEANER_BACKOFF_MS],
+            self.settings[setting.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND],
+        )
+        self._closing.push_async_callback(compaction.stop)
+        compaction.start()
+
     async def _drain(self, flusher: Flusher, deadlines: Deadlines) -> None:
         """Take no further request; answer what is under way without waiting for more records or a flush's time."""
         for listener in self._listeners:
             listener.stop_accepting()
             listener.begin_drain()
         deadlines.expire_all()
+        # Before the last flush: what is parked for a rebalance is told, and answers of what was logged still follow.
+        self.groups.stop()
         for partition in self.partitions:
             if partition.has_waiting_produces:
                 self._directory.mark_due(partition.log)
@@ -202,6 +248,12 @@ class Broker:
         log.critical("broker.log_directory_offline", extra=fields(error=str(failure)))
         for partition in self.partitions:
             partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.groups.on_directory_offline()
+
+    def _on_log_start_moved(self, moved: Log) -> None:
+        partition = self.partitions.find(*moved.topic_partition)
+        if partition is not None:
+            partition.tell_fetches()
 
     # What handlers see (BrokerContext).
 
@@ -227,15 +279,24 @@ class Broker:
         return [BrokerAddress(self.node_id, host, port, self.settings[setting.BROKER_RACK])]
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        return await self._topics.create(new, validate_only=validate_only)
+        try:
+            return await self._topics.create(new, validate_only=validate_only)
+        finally:
+            self.groups.on_topics_changed(self._registry.view)
 
     async def add_partitions(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> None:
-        await self._topics.add_partitions(name, count, assignment, validate_only=validate_only)
+        try:
+            await self._topics.add_partitions(name, count, assignment, validate_only=validate_only)
+        finally:
+            self.groups.on_topics_changed(self._registry.view)
 
     async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
-        await self._topics.delete(name, topic_id)
+        try:
+            await self._topics.delete(name, topic_id)
+        finally:
+            self.groups.on_topics_changed(self._registry.view)
 
     async def alter_config(
         self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False

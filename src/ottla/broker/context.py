@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
+from ottla.groups.commands import Command, ListGroups
+from ottla.groups.replies import ListReply
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId, ProducerId
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
@@ -21,6 +24,8 @@ class Call(NamedTuple):
     client_id: str | None
     # The broker's address as this client reached it: host and port.
     local_address: tuple[str, int]
+    # Whom the groups' members are shown to come from, as Java writes an address: `/127.0.0.1`.
+    client_host: str = ""
 
 
 class BrokerAddress(NamedTuple):
@@ -51,6 +56,28 @@ class LogDirectoryState(NamedTuple):
     usable_bytes: int
 
 
+class Groups(Protocol):
+    """All groups of this broker (broker/groups).  No call waits; replies come later by their callbacks."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the topic of the groups is there."""
+        ...
+
+    def state_of(self, group_id: str) -> ErrorCode:
+        """NONE when commands of this group are decided here now, else what its clients are told."""
+        ...
+
+    # The type of the reply is that which the command names (groups/commands.py).
+    def submit(self, group_id: str, command: Command, reply: Callable[[Any], None]) -> None:
+        """Decide `command`; `reply` is called exactly once, now or later."""
+        ...
+
+    def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> None:
+        """Ask every shard; `on_all` is called once, with what all of them answered."""
+        ...
+
+
 class BrokerContext(Protocol):
     """The broker, to a handler."""
 
@@ -75,6 +102,9 @@ class BrokerContext(Protocol):
 
     @property
     def partitions(self) -> PartitionTable: ...
+
+    @property
+    def groups(self) -> Groups: ...
 
     @property
     def topics(self) -> TopicsView: ...

@@ -1,7 +1,7 @@
 """From a frame to its handler.
 
-Two kinds of handlers.  Produce and Fetch are synchronous: they answer at once or park, and cost no task.  All
-others are coroutines, one at a time per connection.
+Two kinds of handlers.  Produce, Fetch and those of groups are synchronous: they answer at once or park, and cost no
+task.  All others are coroutines, one at a time per connection.
 
 What the protocol cannot answer closes the connection with one log line: an API or version that is not offered
 (except ApiVersions, which always gets an answer), bytes that are not what a version allows.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from ottla.broker.connection import Answer, Connection
@@ -40,6 +40,8 @@ class HotHandler(Protocol):
     ) -> None: ...
 
 
+# Serves a request about groups (header, body bytes): answers or parks before it returns.
+GroupDispatch = Callable[[RequestHeader, bytes, Connection], None]
 # Gives the whole response frame for a request (header, body bytes).
 ColdDispatch = Callable[[RequestHeader, bytes, Connection], Awaitable[bytes]]
 
@@ -47,9 +49,19 @@ ColdDispatch = Callable[[RequestHeader, bytes, Connection], Awaitable[bytes]]
 class Router:
     """Routes the frames of all connections."""
 
-    def __init__(self, produce: HotHandler, fetch: HotHandler, cold: ColdDispatch, ready: ReadyConnections) -> None:
+    def __init__(
+        self,
+        produce: HotHandler,
+        fetch: HotHandler,
+        groups: GroupDispatch,
+        group_keys: Collection[int],
+        cold: ColdDispatch,
+        ready: ReadyConnections,
+    ) -> None:
         self._produce = produce
         self._fetch = fetch
+        self._groups = groups
+        self._group_keys = frozenset(group_keys)
         self._cold = cold
         self._ready = ready
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,7 +84,7 @@ class Router:
             elif key == _PRODUCE and _PRODUCE_MIN <= version <= _PRODUCE_MAX:
                 self._produce.handle(connection, view, header.body_position, end, version, header.correlation_id)
             else:
-                self._start_cold(connection, header, bytes(view[header.body_position : end]))
+                self._start_other(connection, header, bytes(view[header.body_position : end]))
         except WireError as error:
             self.refuse(connection, error)
         except Exception:
@@ -92,11 +104,14 @@ class Router:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _start_cold(self, connection: Connection, header: RequestHeader, body: bytes) -> None:
+    def _start_other(self, connection: Connection, header: RequestHeader, body: bytes) -> None:
         if not _is_answered(header, API_VERSIONS):
             raise WireError(
                 f"API key {header.api_key} version {header.api_version} is not offered; ApiVersions tells what is"
             )
+        if header.api_key in self._group_keys:
+            self._groups(header, body, connection)
+            return
         answer = connection.park(exclusive=True)
         task = asyncio.get_running_loop().create_task(self._serve_cold(connection, header, body, answer))
         self._tasks.add(task)

@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.model.limits import DAY_MS, GIB, INT32_MAX, INT64_MAX, KIB, MIB, MINUTE_MS, SECOND_MS
+from ottla.model.limits import DAY_MS, FLOAT64_MAX, GIB, INT32_MAX, INT64_MAX, KIB, MIB, MINUTE_MS, SECOND_MS
 from ottla.model.setting import AnySetting
-from ottla.model.setting_kinds import flag, int32, int64, optional_int32, optional_int64, optional_text, word, words
+from ottla.model.setting_kinds import (
+    flag,
+    int32,
+    int64,
+    number,
+    optional_int32,
+    optional_int64,
+    optional_text,
+    word,
+    words,
+)
 
 NODE_ID: Final = int32(
     "node.id", 0, "The number of this broker; a data directory keeps its number.", minimum=0, aliases=("broker.id",)
@@ -151,7 +161,7 @@ LOG_FLUSH_SCHEDULER_INTERVAL_MS: Final = int64(
 LOG_CLEANUP_POLICY: Final = words(
     "log.cleanup.policy",
     ("delete",),
-    "`delete` removes old segments.  `compact` is kept and shown, and without `delete` nothing is removed.",
+    "`delete` removes old segments, `compact` all but the newest value of each key; both may be given.",
     choices=("compact", "delete"),
 )
 LOG_RETENTION_MS: Final = optional_int64(
@@ -232,6 +242,42 @@ OFFSETS_LOAD_BUFFER_SIZE: Final = int32(
     "offsets.load.buffer.size", 5 * MIB, "Bytes of `__consumer_offsets` read at once while groups load.", minimum=1
 )
 
+LOG_CLEANER_ENABLE: Final = flag("log.cleaner.enable", True, "Compacted topics are cleaned.")
+LOG_CLEANER_BACKOFF_MS: Final = int64(
+    "log.cleaner.backoff.ms", 15 * SECOND_MS, "How long the cleaner rests when there is nothing to clean.", minimum=0
+)
+LOG_CLEANER_DEDUPE_BUFFER_SIZE: Final = int64(
+    "log.cleaner.dedupe.buffer.size",
+    128 * MIB,
+    "Memory for the newest offsets of keys, 32 bytes a key.  A clean that fills it ends there; the next one goes on.",
+    minimum=1024,
+)
+LOG_CLEANER_IO_MAX_BYTES_PER_SECOND: Final = number(
+    "log.cleaner.io.max.bytes.per.second", FLOAT64_MAX, "What a clean reads and writes in a second at most.", minimum=1
+)
+LOG_CLEANER_MIN_CLEANABLE_RATIO: Final = number(
+    "log.cleaner.min.cleanable.ratio",
+    0.5,
+    "A log is cleaned when more than this part of it was never cleaned.",
+    minimum=0,
+    maximum=1,
+)
+LOG_CLEANER_MIN_COMPACTION_LAG_MS: Final = int64(
+    "log.cleaner.min.compaction.lag.ms", 0, "Records that are younger are not compacted away.", minimum=0
+)
+LOG_CLEANER_MAX_COMPACTION_LAG_MS: Final = int64(
+    "log.cleaner.max.compaction.lag.ms",
+    INT64_MAX,
+    "A segment rolls, and is cleaned whatever the ratio, when its first batch is older.",
+    minimum=1,
+)
+LOG_CLEANER_DELETE_RETENTION_MS: Final = int64(
+    "log.cleaner.delete.retention.ms",
+    DAY_MS,
+    "How long a tombstone (a record without a value) stays after the first clean that passed it.",
+    minimum=0,
+)
+
 # Headings are those of docs/configuration.md.
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
     "Identity": (NODE_ID, BROKER_RACK, LOG_DIRS),
@@ -285,6 +331,16 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         LOG_RETENTION_BYTES,
         LOG_RETENTION_CHECK_INTERVAL_MS,
         LOG_SEGMENT_DELETE_DELAY_MS,
+    ),
+    "Compaction": (
+        LOG_CLEANER_ENABLE,
+        LOG_CLEANER_BACKOFF_MS,
+        LOG_CLEANER_DEDUPE_BUFFER_SIZE,
+        LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
+        LOG_CLEANER_MIN_CLEANABLE_RATIO,
+        LOG_CLEANER_MIN_COMPACTION_LAG_MS,
+        LOG_CLEANER_MAX_COMPACTION_LAG_MS,
+        LOG_CLEANER_DELETE_RETENTION_MS,
     ),
     "Groups": (
         GROUP_MIN_SESSION_TIMEOUT_MS,

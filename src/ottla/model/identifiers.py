@@ -23,7 +23,8 @@ NO_TIMESTAMP: Final = -1
 # Kafka's own bound: the name becomes a directory with "-partition" behind it (255 bytes on most file systems).
 TOPIC_NAME_LENGTH_MAX: Final = 249
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z", re.ASCII)
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
 
 class TopicPartition(NamedTuple):

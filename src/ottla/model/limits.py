@@ -18,3 +18,5 @@ INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
+# Java's Double.MAX_VALUE.
+FLOAT64_MAX: Final = 1.7976931348623157e308

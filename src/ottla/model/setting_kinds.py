@@ -39,7 +39,9 @@ def optional_int64(name: str, about: str, *, minimum: int | None = None) -> Sett
     return Setting(name=name, type=ValueType.LONG, default=None, about=about, minimum=minimum)
 
 
-def number(name: str, default: float, about: str, *, minimum: float, maximum: float, honoured: bool) -> Setting[float]:
+def number(
+    name: str, default: float, about: str, *, minimum: float, maximum: float | None = None, honoured: bool = True
+) -> Setting[float]:
     return Setting(
         name=name,
         type=ValueType.DOUBLE,

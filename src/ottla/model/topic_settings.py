@@ -25,8 +25,30 @@ class Synonym(NamedTuple):
 CLEANUP_POLICY: Final = words(
     "cleanup.policy",
     ("delete",),
-    "`delete` removes old segments.  `compact` is kept and shown; without `delete` nothing is removed.",
+    "`delete` removes old segments, `compact` all but the newest value of each key; both may be given.",
     choices=("compact", "delete"),
+)
+MIN_CLEANABLE_DIRTY_RATIO: Final = number(
+    "min.cleanable.dirty.ratio",
+    0.5,
+    "A log is compacted when more than this part of it was never cleaned.",
+    minimum=0,
+    maximum=1,
+)
+MIN_COMPACTION_LAG_MS: Final = int64(
+    "min.compaction.lag.ms", 0, "Records that are younger are not compacted away.", minimum=0
+)
+MAX_COMPACTION_LAG_MS: Final = int64(
+    "max.compaction.lag.ms",
+    INT64_MAX,
+    "A compacted log's segment rolls, and is cleaned whatever the ratio, when its first batch is older.",
+    minimum=1,
+)
+DELETE_RETENTION_MS: Final = int64(
+    "delete.retention.ms",
+    DAY_MS,
+    "How long a tombstone (a record without a value) stays after the first clean that passed it.",
+    minimum=0,
 )
 RETENTION_MS: Final = int64("retention.ms", 7 * DAY_MS, "Delete segments that are this old; -1 never.", minimum=-1)
 RETENTION_BYTES: Final = int64(
@@ -86,10 +108,6 @@ _STORED: Final[tuple[AnySetting, ...]] = (
     int32("compression.gzip.level", -1, "For a topic's own compression.", honoured=False, minimum=-1, maximum=9),
     int32("compression.lz4.level", 9, "For a topic's own compression.", honoured=False, minimum=1, maximum=17),
     int32("compression.zstd.level", 3, "For a topic's own compression.", honoured=False, minimum=-131072, maximum=22),
-    int64("delete.retention.ms", DAY_MS, "For compaction.", honoured=False, minimum=0),
-    int64("max.compaction.lag.ms", INT64_MAX, "For compaction.", honoured=False, minimum=1),
-    int64("min.compaction.lag.ms", 0, "For compaction.", honoured=False, minimum=0),
-    number("min.cleanable.dirty.ratio", 0.5, "For compaction.", minimum=0, maximum=1, honoured=False),
     words("follower.replication.throttled.replicas", (), "For replication.", honoured=False),
     words("leader.replication.throttled.replicas", (), "For replication.", honoured=False),
     flag("unclean.leader.election.enable", False, "For replication.", honoured=False),
@@ -103,6 +121,10 @@ _STORED: Final[tuple[AnySetting, ...]] = (
 
 _HONOURED: Final[tuple[AnySetting, ...]] = (
     CLEANUP_POLICY,
+    MIN_CLEANABLE_DIRTY_RATIO,
+    MIN_COMPACTION_LAG_MS,
+    MAX_COMPACTION_LAG_MS,
+    DELETE_RETENTION_MS,
     RETENTION_MS,
     RETENTION_BYTES,
     FILE_DELETE_DELAY_MS,
@@ -127,6 +149,10 @@ TOPIC_SETTINGS: Final[Mapping[str, AnySetting]] = {setting.name: setting for set
 # The first that is given stands in; the last one's default equals the topic setting's.
 SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     CLEANUP_POLICY.name: (Synonym(broker.LOG_CLEANUP_POLICY),),
+    MIN_CLEANABLE_DIRTY_RATIO.name: (Synonym(broker.LOG_CLEANER_MIN_CLEANABLE_RATIO),),
+    MIN_COMPACTION_LAG_MS.name: (Synonym(broker.LOG_CLEANER_MIN_COMPACTION_LAG_MS),),
+    MAX_COMPACTION_LAG_MS.name: (Synonym(broker.LOG_CLEANER_MAX_COMPACTION_LAG_MS),),
+    DELETE_RETENTION_MS.name: (Synonym(broker.LOG_CLEANER_DELETE_RETENTION_MS),),
     RETENTION_MS.name: (
         Synonym(broker.LOG_RETENTION_MS),
         Synonym(broker.LOG_RETENTION_MINUTES, MINUTE_MS),

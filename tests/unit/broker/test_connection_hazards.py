@@ -56,7 +56,7 @@ class Peer:
         self.connection = Connection(
             server,
             self.loop,  # type: ignore[arg-type]  # as above
-            Router(self.handler, self.handler, _no_cold_calls, self.ready),
+            Router(self.handler, self.handler, _no_group_calls, (), _no_cold_calls, self.ready),
             self.budget,
             1 << 20,
             lambda _: None,
@@ -77,6 +77,10 @@ class Peer:
             return self.client.recv(1 << 20)
         except BlockingIOError:
             return b""
+
+
+def _no_group_calls(header: RequestHeader, body: bytes, connection: Connection) -> None:
+    raise AssertionError("nothing of groups is sent here")
 
 
 async def _no_cold_calls(header: RequestHeader, body: bytes, connection: Connection) -> bytes:

@@ -1,6 +1,7 @@
 """One module for each API: versions, behaviour and gaps in its head.
 
-`HANDLERS` has the coroutines of the cold APIs; Produce and Fetch are served without one.  A module is imported when its
+`HANDLERS` has the coroutines of the cold APIs; `GROUP_HANDLERS` those of groups, which are called back instead;
+Produce and Fetch stand by themselves.  A module is imported when its
 API is first asked for: each brings its message classes, and a broker that only moves records needs few of them.
 """
 
@@ -16,6 +17,8 @@ from ottla.protocol.api import ApiKey
 
 # Takes the API's request class and gives its response class; `messages` pairs them.
 Handler: TypeAlias = Callable[[object, BrokerContext, Call], Awaitable[object]]
+# The same, but the response goes to the last argument, once, now or later.
+GroupHandler: TypeAlias = Callable[[object, BrokerContext, Call, Callable[[object], None]], None]
 
 
 def _lazy(module_name: str) -> Handler:
@@ -31,10 +34,26 @@ def _lazy(module_name: str) -> Handler:
     return imported_when_called
 
 
+def _lazy_group(module_name: str) -> GroupHandler:
+    answer: GroupHandler | None = None
+
+    def imported_when_called(
+        request: object, broker: BrokerContext, call: Call, reply: Callable[[object], None]
+    ) -> None:
+        nonlocal answer
+        if answer is None:
+            found: GroupHandler = import_module(f"{__name__}.{module_name}").answer
+            answer = found
+        answer(request, broker, call, reply)
+
+    return imported_when_called
+
+
 HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
     {
         ApiKey.API_VERSIONS: _lazy("api_versions"),
         ApiKey.METADATA: _lazy("metadata"),
+        ApiKey.FIND_COORDINATOR: _lazy("find_coordinator"),
         ApiKey.LIST_OFFSETS: _lazy("list_offsets"),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: _lazy("offset_for_leader_epoch"),
         ApiKey.INIT_PRODUCER_ID: _lazy("init_producer_id"),
@@ -49,5 +68,22 @@ HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _lazy("incremental_alter_configs"),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _lazy("list_partition_reassignments"),
         ApiKey.DESCRIBE_CLUSTER: _lazy("describe_cluster"),
+    }
+)
+
+GROUP_HANDLERS: Final[Mapping[ApiKey, GroupHandler]] = MappingProxyType(
+    {
+        ApiKey.OFFSET_COMMIT: _lazy_group("offset_commit"),
+        ApiKey.OFFSET_FETCH: _lazy_group("offset_fetch"),
+        ApiKey.JOIN_GROUP: _lazy_group("join_group"),
+        ApiKey.HEARTBEAT: _lazy_group("heartbeat"),
+        ApiKey.LEAVE_GROUP: _lazy_group("leave_group"),
+        ApiKey.SYNC_GROUP: _lazy_group("sync_group"),
+        ApiKey.DESCRIBE_GROUPS: _lazy_group("describe_groups"),
+        ApiKey.LIST_GROUPS: _lazy_group("list_groups"),
+        ApiKey.DELETE_GROUPS: _lazy_group("delete_groups"),
+        ApiKey.OFFSET_DELETE: _lazy_group("offset_delete"),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: _lazy_group("consumer_group_heartbeat"),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: _lazy_group("consumer_group_describe"),
     }
 )

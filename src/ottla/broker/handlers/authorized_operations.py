@@ -33,6 +33,7 @@ TOPIC_OPERATIONS: Final = _bits(
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
+GROUP_OPERATIONS: Final = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 CLUSTER_OPERATIONS: Final = _bits(
     Operation.CREATE,
     Operation.ALTER,

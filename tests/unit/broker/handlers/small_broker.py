@@ -8,7 +8,9 @@ from typing import TypeVar
 from uuid import UUID
 
 from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
-from ottla.broker.handlers import HANDLERS
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.settings import group_settings
+from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination import topics_view
@@ -29,6 +31,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.broker.turned_loop import TurnedLoop
 
 R = TypeVar("R")
 
@@ -59,6 +62,15 @@ class SmallBroker:
             MemoryDisk(), "/data", clock=self.clock, config_of=lambda _: LogConfig(flush_policy="os")
         )
         self._producer_id = 1000
+        self.loop = TurnedLoop()
+        self.groups = GroupCoordinator(
+            group_settings(self.settings),
+            1 << 20,
+            self.partitions,
+            self.clock,
+            self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
+            poke_flusher=lambda: None,
+        )
 
     # --- what handlers call -----------------------------------------------------------------------------------
 
@@ -127,6 +139,7 @@ class SmallBroker:
         for log in self._directory.create([(each, topic_id) for each in names]):
             log.start_epoch(leader_epoch)
             self.partitions.add(Partition(log, leader_epoch))
+        self.groups.on_topics_changed(self.topics)
         return topic
 
     def partition(self, topic: str, index: int = 0) -> Partition:
@@ -144,7 +157,13 @@ class SmallBroker:
     async def ask(self, api: ApiKey, version: int, request: object, response_class: type[R]) -> R:
         """The answer as a client of this version reads it: over the wire's bytes in both directions."""
         read = decode_request(api, version, encode_request(api, version, request))
-        response = await HANDLERS[api](read, self, Call(version, "a-client", (HOST, PORT)))
+        call = Call(version, "a-client", (HOST, PORT), "/192.0.2.1")
+        if api in GROUP_HANDLERS:
+            replies: list[object] = []
+            GROUP_HANDLERS[api](read, self, call, replies.append)
+            (response,) = replies
+        else:
+            response = await HANDLERS[api](read, self, call)
         found = decode_response(api, version, encode_response(api, version, response))
         assert isinstance(found, response_class)
         return found

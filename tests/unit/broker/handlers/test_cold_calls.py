@@ -9,6 +9,7 @@ import pytest
 
 from ottla.broker.cold_calls import ColdCalls
 from ottla.broker.connection import Connection
+from ottla.broker.handlers import HANDLERS
 from ottla.model.errors import WireError
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import RequestHeader, read_request_header, read_response_header, request_frame
@@ -17,10 +18,7 @@ from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopi
 from tests.unit.broker.handlers.small_broker import HOST, PORT, SmallBroker
 
 COLD = [
-    (api, version)
-    for api, (lowest, highest) in API_VERSIONS.items()
-    if api not in (ApiKey.PRODUCE, ApiKey.FETCH)
-    for version in range(lowest, highest + 1)
+    (api, version) for api in HANDLERS for version in range(API_VERSIONS[api].lowest, API_VERSIONS[api].highest + 1)
 ]
 
 

@@ -1,0 +1,1 @@
+"""The shell of groups: their partitions of `__consumer_offsets`, loading, the timer, and calls without tasks."""

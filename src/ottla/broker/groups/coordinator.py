@@ -1,0 +1,214 @@
+"""All groups of this broker: a shard for each partition of `__consumer_offsets`, and what they need of the loop.
+
+Commands go to the shard of their group; a shard that is not loaded, not here or has failed answers with an error.
+One timer serves the deadlines of all shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import uuid4
+
+from ottla.broker.groups.gathering import Gathering
+from ottla.broker.groups.loader import Loader
+from ottla.broker.groups.loading import ShardLoading
+from ottla.broker.groups.offsets_topic import partition_of
+from ottla.broker.groups.served_shard import ServedShard
+from ottla.broker.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
+from ottla.broker.partition import Partition
+from ottla.broker.partition_table import PartitionTable
+from ottla.coordination.topics_view import TopicsView
+from ottla.groups.commands import Command, ListGroups
+from ottla.groups.moment import Moment
+from ottla.groups.refusals import refusal
+from ottla.groups.replies import ListReply
+from ottla.groups.settings import GroupSettings
+from ottla.groups.topics_image import TopicImage, TopicsImage
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class GroupCoordinator:
+    """Every method runs on the event loop's thread and none waits."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        load_bytes_max: int,
+        partitions: PartitionTable,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        poke_flusher: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._load_bytes_max = load_bytes_max
+        self._partitions = partitions
+        self._clock = clock
+        self._loop = loop
+        self._poke_flusher = poke_flusher
+        self._loader = Loader(loop)
+        self._view: TopicsView | None = None
+        self._image = TopicsImage.of()
+        # By partition; None where the partition is not served here or its log could not be opened.
+        self._shards: list[ServedShard | None] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._is_stopped = False
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a topic for the groups."""
+        return bool(self._shards)
+
+    def state_of(self, group_id: str) -> ErrorCode:
+        """NONE when commands of this group are decided here now, else what its clients are told."""
+        shard = self._shard_of(group_id)
+        return ErrorCode.NOT_COORDINATOR if shard is None else shard.error
+
+    def submit(self, group_id: str, command: Command, reply: Callable[[Any], None]) -> None:
+        """Decide `command`; `reply` is called exactly once, now or later, with what the command's kind is answered."""
+        if len(group_id) > GROUP_ID_LENGTH_MAX:
+            reply(refusal(command, ErrorCode.INVALID_GROUP_ID))
+            return
+        shard = self._shard_of(group_id)
+        error = ErrorCode.NOT_COORDINATOR if shard is None else shard.error
+        if shard is None or error:
+            reply(refusal(command, error))
+            return
+        shard.shard.submit(command, reply, self._moment())
+        self._poke_flusher()
+        self._arm_for(shard)
+
+    def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> None:
+        """Ask every shard; `on_all` is called once, with what all of them answered."""
+        asked = [shard for shard in self._shards if shard is not None]
+        moment = self._moment()
+        gathering = Gathering(len(asked), on_all)
+        for index, shard in enumerate(asked):
+            if shard.error:
+                gathering.place(index)(ListReply(shard.error))
+            else:
+                shard.shard.submit(command, gathering.place(index), moment)
+
+    def on_topics_changed(self, view: TopicsView) -> None:
+        """Topics were made, grown or taken away: groups follow, and the groups' own topic is served."""
+        if view is self._view:
+            return
+        self._view = view
+        if OFFSETS_TOPIC not in view.by_name:
+            return
+        self._image = TopicsImage.of(
+            TopicImage(topic.name, topic.topic_id, len(topic.partitions)) for topic in view.by_name.values()
+        )
+        moment = self._moment()
+        for shard in self._shards:
+            if shard is not None and not shard.error:
+                shard.shard.on_topics_changed(self._image, moment)
+        self._serve(len(view.by_name[OFFSETS_TOPIC].partitions))
+        self._poke_flusher()
+        self._arm()
+
+    def on_directory_offline(self) -> None:
+        """The disk failed: nothing can be decided any more, since nothing can be logged."""
+        self._loader.stop()
+        for shard in self._shards:
+            if shard is not None:
+                shard.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def stop(self) -> None:
+        """Answer everything that is parked: its clients find another coordinator, or this broker after its restart."""
+        self._is_stopped = True
+        self._loader.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        for shard in self._shards:
+            if shard is not None:
+                shard.fail(ErrorCode.NOT_COORDINATOR)
+
+    def _serve(self, partitions_count: int) -> None:
+        """Make the shards that are not there yet, and load those whose partition holds something."""
+        for index in range(len(self._shards), partitions_count):
+            partition = self._partitions.find(OFFSETS_TOPIC, index)
+            self._shards.append(None if partition is None else self._new_shard(partition))
+
+    def _new_shard(self, partition: Partition) -> ServedShard:
+        served = ServedShard(partition, self._settings, _new_member_id, self._image, on_moved=self._on_moved)
+        if partition.log.log_end_offset == partition.log.log_start_offset:
+            self._on_loaded(served, None)
+        else:
+            loading = ShardLoading(partition, served.shard, self._load_bytes_max)
+            self._loader.add(loading, lambda error: self._on_loaded(served, error))
+        return served
+
+    def _on_loaded(self, served: ServedShard, error: OttlaError | OSError | None) -> None:
+        if error is not None:
+            log.error("groups.not_loaded", extra=fields(partition=served.name, error=str(error)))
+            served.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        moment = self._moment()
+        served.error = ErrorCode.NONE
+        served.shard.loaded(moment)
+        served.shard.on_topics_changed(self._image, moment)
+        self._poke_flusher()
+        self._arm_for(served)
+
+    def _on_moved(self, served: ServedShard) -> None:
+        """Its stable end moved: replies have left, and deadlines may have begun."""
+        self._poke_flusher()
+        self._arm_for(served)
+
+    def _shard_of(self, group_id: str) -> ServedShard | None:
+        shards = self._shards
+        return shards[partition_of(group_id, len(shards))] if shards else None
+
+    def _moment(self) -> Moment:
+        return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    # The timer.
+
+    def _arm_for(self, served: ServedShard) -> None:
+        due_ms = served.shard.next_due_ms()
+        if due_ms is not None and (self._timer is None or due_ms < self._timer_due_ms):
+            self._arm_at(due_ms)
+
+    def _arm(self) -> None:
+        due: Sequence[int] = [
+            due_ms
+            for shard in self._shards
+            if shard is not None and not shard.error and (due_ms := shard.shard.next_due_ms()) is not None
+        ]
+        if due:
+            self._arm_at(min(due))
+
+    def _arm_at(self, due_ms: int) -> None:
+        if self._is_stopped:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        delay_ms = max(due_ms - self._clock.monotonic_ms(), 1)
+        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        moment = self._moment()
+        try:
+            for shard in self._shards:
+                if shard is not None and not shard.error:
+                    shard.shard.on_time(moment)
+        finally:
+            # Whatever became of one shard, the others' deadlines go on.
+            self._poke_flusher()
+            self._arm()
+
+
+def _new_member_id(client_id: str) -> str:
+    return f"{client_id[:GROUP_CLIENT_ID_LENGTH_MAX]}-{uuid4()}"

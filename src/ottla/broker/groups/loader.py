@@ -1,0 +1,81 @@
+"""The loop's share of loading: one slice in each turn, so that everybody else is served in between."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.groups.loading import ShardLoading
+from ottla.model.errors import OttlaError
+from ottla.observe.events import fields
+
+log = logging.getLogger(__name__)
+
+# What a request waits for at most, besides one look's worth of records.
+SLICE_S: Final = 0.0003
+# A turn that took the loop this long between two slices served somebody: the next slice leaves it as long a pause.
+BUSY_TURN_S: Final = 0.00005
+PAUSE_S: Final = 0.0005
+
+OnLoaded = Callable[[OttlaError | OSError | None], None]
+
+
+class Loader:
+    """Loads shards one after another.  `on_loaded` of each gets None, or why its records could not be read."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[tuple[ShardLoading, OnLoaded]] = deque()
+        self._handle: asyncio.Handle | None = None
+        self._left_off_s = 0.0
+        self._started_s = 0.0
+        self._records_count = 0
+
+    def add(self, loading: ShardLoading, on_loaded: OnLoaded) -> None:
+        self._waiting.append((loading, on_loaded))
+        if self._handle is None:
+            self._started_s = self._left_off_s = self._loop.time()
+            self._handle = self._loop.call_soon(self._run_slice)
+
+    def stop(self) -> None:
+        """Leave the rest unloaded: the broker stops."""
+        self._waiting.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _run_slice(self) -> None:
+        started_s = now_s = self._loop.time()
+        others_took_s = started_s - self._left_off_s
+        self._handle = None
+        while self._waiting and now_s - started_s < SLICE_S:
+            loading, on_loaded = self._waiting[0]
+            if not self._load_some(loading, on_loaded):
+                self._waiting.popleft()
+                self._records_count += loading.records_count
+            now_s = self._loop.time()
+        # What was loaded lives for long: the collector need not walk it again and again.
+        gc.freeze()
+        self._left_off_s = now_s
+        if not self._waiting:
+            took_ms = round((now_s - self._started_s) * 1000)
+            log.info("groups.loaded", extra=fields(records_count=self._records_count, took_ms=took_ms))
+        elif BUSY_TURN_S < others_took_s < PAUSE_S:
+            self._handle = self._loop.call_later(PAUSE_S, self._run_slice)
+        else:
+            self._handle = self._loop.call_soon(self._run_slice)
+
+    def _load_some(self, loading: ShardLoading, on_loaded: OnLoaded) -> bool:
+        """Whether there is more of this shard; its end is told here."""
+        try:
+            if loading.load_some():
+                return True
+        except (OttlaError, OSError) as error:
+            on_loaded(error)
+            return False
+        on_loaded(None)
+        return False

@@ -1,0 +1,26 @@
+"""From the broker's settings to what groups need: the one place that knows both sets of names."""
+
+from __future__ import annotations
+
+from ottla.groups.settings import GroupSettings
+from ottla.model import broker_settings as setting
+from ottla.model.limits import MINUTE_MS
+from ottla.model.settings import BrokerSettings
+
+
+def group_settings(broker: BrokerSettings) -> GroupSettings:
+    """The limits and times of all groups of this broker."""
+    return GroupSettings(
+        min_session_timeout_ms=broker[setting.GROUP_MIN_SESSION_TIMEOUT_MS],
+        max_session_timeout_ms=broker[setting.GROUP_MAX_SESSION_TIMEOUT_MS],
+        initial_rebalance_delay_ms=broker[setting.GROUP_INITIAL_REBALANCE_DELAY_MS],
+        max_size=broker[setting.GROUP_MAX_SIZE],
+        offset_metadata_max_bytes=broker[setting.OFFSET_METADATA_MAX_BYTES],
+        offsets_retention_ms=broker[setting.OFFSETS_RETENTION_MINUTES] * MINUTE_MS,
+        offsets_retention_check_interval_ms=broker[setting.OFFSETS_RETENTION_CHECK_INTERVAL_MS],
+        consumer_session_timeout_ms=broker[setting.GROUP_CONSUMER_SESSION_TIMEOUT_MS],
+        consumer_heartbeat_interval_ms=broker[setting.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
+        consumer_max_size=broker[setting.GROUP_CONSUMER_MAX_SIZE],
+        consumer_assignors=broker[setting.GROUP_CONSUMER_ASSIGNORS],
+        consumer_regex_refresh_interval_ms=broker[setting.GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS],
+    )

@@ -1,0 +1,80 @@
+"""ConsumerGroupDescribe (key 69), v0-v1.
+
+Consumer groups (KIP-848); v1 tells the kind of each member.  GROUP_ID_NOT_FOUND for what is no consumer
+group.  Authorized operations, when asked for, are all that there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.groups.gathering import Gathering
+from ottla.broker.handlers.authorized_operations import GROUP_OPERATIONS
+from ottla.groups.commands import DescribeConsumerGroup
+from ottla.groups.replies import ConsumerGroupDescription, DescribedConsumer, NamedTopicPartitions
+from ottla.protocol.schemas.consumer_group_describe import (
+    NO_AUTHORIZED_OPERATIONS,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedAssignment,
+    DescribedGroup,
+    DescribedMember,
+    DescribedTopicPartitions,
+)
+
+# A classic member in a consumer group would be 0; there are none.
+_CONSUMER_MEMBER: Final = 1
+
+
+def answer(
+    request: ConsumerGroupDescribeRequest,
+    broker: BrokerContext,
+    call: Call,
+    reply: Callable[[ConsumerGroupDescribeResponse], None],
+) -> None:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
+
+    def on_all(described: list[ConsumerGroupDescription]) -> None:
+        reply(ConsumerGroupDescribeResponse(groups=[_group(each, operations) for each in described]))
+
+    gathering = Gathering(len(request.group_ids), on_all)
+    for index, group_id in enumerate(request.group_ids):
+        broker.groups.submit(group_id, DescribeConsumerGroup(group_id), gathering.place(index))
+
+
+def _group(described: ConsumerGroupDescription, operations: int) -> DescribedGroup:
+    return DescribedGroup(
+        described.error,
+        described.message,
+        described.group_id,
+        "" if described.error else described.state,
+        described.group_epoch,
+        described.assignment_epoch,
+        described.assignor,
+        [_member(member) for member in described.members],
+        operations,
+    )
+
+
+def _member(member: DescribedConsumer) -> DescribedMember:
+    return DescribedMember(
+        member.member_id,
+        member.instance_id,
+        member.rack_id,
+        member.member_epoch,
+        member.client_id,
+        member.client_host,
+        list(member.topic_names),
+        member.topic_pattern,
+        _assignment(member.assignment),
+        _assignment(member.target),
+        _CONSUMER_MEMBER,
+    )
+
+
+def _assignment(topics: Sequence[NamedTopicPartitions]) -> DescribedAssignment:
+    return DescribedAssignment(
+        [DescribedTopicPartitions(each.topic_id, each.topic, list(each.partitions)) for each in topics]
+    )

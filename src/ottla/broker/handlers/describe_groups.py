@@ -1,0 +1,60 @@
+"""DescribeGroups (key 15), v0-v6.
+
+Classic groups.  What is no classic group has the state "Dead" and no error, from v6 on
+GROUP_ID_NOT_FOUND.  Authorized operations, when asked for (v3+), are all that there are: there are no access rules
+yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.groups.gathering import Gathering
+from ottla.broker.handlers.authorized_operations import GROUP_OPERATIONS
+from ottla.groups import replies
+from ottla.groups.commands import DescribeGroup
+from ottla.model.error_code import ErrorCode
+from ottla.protocol.schemas.describe_groups import (
+    NO_AUTHORIZED_OPERATIONS,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+_NOT_FOUND_FROM: Final = 6
+
+
+def answer(
+    request: DescribeGroupsRequest, broker: BrokerContext, call: Call, reply: Callable[[DescribeGroupsResponse], None]
+) -> None:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
+
+    def on_all(described: list[replies.DescribedGroup]) -> None:
+        reply(DescribeGroupsResponse(groups=[_entry(each, call.api_version, operations) for each in described]))
+
+    gathering = Gathering(len(request.groups), on_all)
+    for index, group_id in enumerate(request.groups):
+        broker.groups.submit(group_id, DescribeGroup(group_id), gathering.place(index))
+
+
+def _entry(described: replies.DescribedGroup, version: int, operations: int) -> DescribedGroup:
+    error, message = described.error, None
+    if error is ErrorCode.GROUP_ID_NOT_FOUND:
+        if version >= _NOT_FOUND_FROM:
+            message = f"there is no classic group {described.group_id}"
+        else:
+            error = ErrorCode.NONE
+    failed = described.error not in {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND}
+    return DescribedGroup(
+        error,
+        message,
+        described.group_id,
+        "" if failed else described.state,
+        described.protocol_type,
+        described.protocol_name,
+        [DescribedGroupMember(*member) for member in described.members],
+        operations,
+    )

@@ -1,0 +1,77 @@
+"""FindCoordinator (key 10), v0-v4.
+
+The coordinator of every group is this broker.  `__consumer_offsets` is made when the first group is asked for, before
+the answer; Apache Kafka answers COORDINATOR_NOT_AVAILABLE until it is there.  COORDINATOR_NOT_AVAILABLE here means that
+the topic could not be made or that the group's partition cannot be used.
+
+Not done: transactions.  A transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as
+final, so that a transactional producer ends at once instead of trying for minutes; the message says why.  Other types
+of key are INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.groups.offsets_topic import offsets_topic
+from ottla.broker.handlers.error_text import error_text
+from ottla.broker.limits import GROUP_ID_LENGTH_MAX
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, RequestError
+from ottla.protocol.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+_MANY_FROM_VERSION: Final = 4
+_NO_NODE: Final = -1
+_UNUSABLE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+
+
+async def handle(request: FindCoordinatorRequest, broker: BrokerContext, call: Call) -> FindCoordinatorResponse:
+    keys = request.coordinator_keys if call.api_version >= _MANY_FROM_VERSION else [request.key]
+    failure = await _make_topic(broker) if request.key_type == GROUP and keys else None
+    found = [failure or _find(key, request.key_type, broker, call) for key in keys]
+    if call.api_version >= _MANY_FROM_VERSION:
+        for key, coordinator in zip(keys, found, strict=True):
+            coordinator.key = key
+        return FindCoordinatorResponse(coordinators=found)
+    only = found[0]
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+async def _make_topic(broker: BrokerContext) -> Coordinator | None:
+    """Make the groups' topic if it is not there; the answer that stands if that fails."""
+    if broker.groups.exists:
+        return None
+    try:
+        await broker.create_topic(offsets_topic(broker.settings))
+    except OttlaError as error:
+        if isinstance(error, RequestError) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            return None  # another request was faster
+        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, error_text(error))
+    return None
+
+
+def _find(key: str, key_type: int, broker: BrokerContext, call: Call) -> Coordinator:
+    if key_type == TRANSACTION:
+        problem = "this broker does not offer transactions; use an idempotent producer without a transactional id"
+        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, problem)
+    if key_type != GROUP:
+        return _refused(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
+    if len(key) > GROUP_ID_LENGTH_MAX:
+        return _refused(ErrorCode.INVALID_GROUP_ID, f"a group's id has {GROUP_ID_LENGTH_MAX} characters at most")
+    if broker.groups.state_of(key) in _UNUSABLE:
+        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of this group cannot be used")
+    address = broker.brokers(call)[0]
+    return Coordinator("", address.node_id, address.host, address.port)
+
+
+def _refused(code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator("", _NO_NODE, "", _NO_NODE, code, message)

@@ -1,0 +1,69 @@
+"""JoinGroup (key 11), v0-v9.
+
+The answer is held until the group's members have joined (groups/classic).  v0 has no rebalance time-out: the session's
+counts.  From v4 on a dynamic member without an id gets one with MEMBER_ID_REQUIRED (KIP-394); from v9 on a static
+leader that returns is told to skip the assignment (KIP-814).  Departure: one member's protocols together have 1 MiB of
+metadata at most, else INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.limits import GROUP_MEMBER_METADATA_BYTES_MAX
+from ottla.groups.commands import JoinGroup, JoinProtocol
+from ottla.groups.replies import JoinReply
+from ottla.model.error_code import ErrorCode
+from ottla.protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+_OWN_REBALANCE_TIMEOUT_FROM: Final = 1
+_MEMBER_ID_REQUIRED_FROM: Final = 4
+_NULL_NAMES_FROM: Final = 7
+_SKIPS_ASSIGNMENT_FROM: Final = 9
+
+
+def answer(
+    request: JoinGroupRequest, broker: BrokerContext, call: Call, reply: Callable[[JoinGroupResponse], None]
+) -> None:
+    version = call.api_version
+    if sum(len(each.metadata) for each in request.protocols) > GROUP_MEMBER_METADATA_BYTES_MAX:
+        reply(_response(JoinReply(ErrorCode.INVALID_REQUEST, request.member_id), version))
+        return
+    has_timeout = version >= _OWN_REBALANCE_TIMEOUT_FROM
+    command = JoinGroup(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        call.client_id or "",
+        call.client_host,
+        request.protocol_type,
+        [JoinProtocol(each.name, each.metadata) for each in request.protocols],
+        request.session_timeout_ms,
+        request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
+        request.reason,
+        requires_known_member_id=version >= _MEMBER_ID_REQUIRED_FROM,
+        may_skip_assignment=version >= _SKIPS_ASSIGNMENT_FROM,
+    )
+
+    def on_reply(joined: JoinReply) -> None:
+        reply(_response(joined, version))
+
+    broker.groups.submit(request.group_id, command, on_reply)
+
+
+def _response(joined: JoinReply, version: int) -> JoinGroupResponse:
+    protocol_name = joined.protocol_name
+    if protocol_name is None and version < _NULL_NAMES_FROM:
+        protocol_name = ""
+    return JoinGroupResponse(
+        error_code=joined.error,
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=protocol_name,
+        leader=joined.leader_id,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[JoinGroupResponseMember(*member) for member in joined.members],
+    )

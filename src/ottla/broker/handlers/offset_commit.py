@@ -1,0 +1,86 @@
+"""OffsetCommit (key 8), v2-v9.
+
+Answered when the offsets are stable in the log.  Each partition by itself: UNKNOWN_TOPIC_OR_PARTITION for one that does
+not exist (Apache Kafka looks at the topic only), OFFSET_METADATA_TOO_LARGE.  Errors of the group are told for every
+partition.  v2 to v4 may say how long their offsets are kept.  Up to v8 a member of a consumer group (KIP-848) with an
+old epoch gets UNSUPPORTED_VERSION, since STALE_MEMBER_EPOCH is younger.
+Not done: v10 (topic ids).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.coordination.topics_view import TopicsView
+from ottla.groups.commands import CommitOffsets, OffsetToCommit
+from ottla.groups.replies import CommitReply
+from ottla.model.error_code import ErrorCode
+from ottla.protocol.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+_STALE_EPOCH_FROM: Final = 9
+_NO_RETENTION: Final = -1
+
+
+def answer(
+    request: OffsetCommitRequest, broker: BrokerContext, call: Call, reply: Callable[[OffsetCommitResponse], None]
+) -> None:
+    topics, offsets, accepted = _sort(request, broker.topics)
+    if not offsets:
+        reply(OffsetCommitResponse(topics=topics))
+        return
+    retention_ms = request.retention_time_ms
+    command = CommitOffsets(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        offsets,
+        None if retention_ms == _NO_RETENTION else retention_ms,
+        knows_stale_epoch=call.api_version >= _STALE_EPOCH_FROM,
+    )
+
+    def on_reply(committed: CommitReply) -> None:
+        for partition, error in zip(accepted, committed.errors, strict=True):
+            partition.error_code = error
+        reply(OffsetCommitResponse(topics=topics))
+
+    broker.groups.submit(request.group_id, command, on_reply)
+
+
+def _sort(
+    request: OffsetCommitRequest, known: TopicsView
+) -> tuple[list[OffsetCommitResponseTopic], list[OffsetToCommit], list[OffsetCommitResponsePartition]]:
+    """The answer with an error for what does not exist; the offsets of all else, and their places in the answer."""
+    topics: list[OffsetCommitResponseTopic] = []
+    offsets: list[OffsetToCommit] = []
+    accepted: list[OffsetCommitResponsePartition] = []
+    for topic in request.topics:
+        found = known.by_name.get(topic.name)
+        partitions_count = 0 if found is None else len(found.partitions)
+        partitions: list[OffsetCommitResponsePartition] = []
+        topics.append(OffsetCommitResponseTopic(topic.name, partitions))
+        for wanted in topic.partitions:
+            index = wanted.partition_index
+            if not 0 <= index < partitions_count:
+                partitions.append(OffsetCommitResponsePartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                continue
+            place = OffsetCommitResponsePartition(index)
+            partitions.append(place)
+            accepted.append(place)
+            offsets.append(
+                OffsetToCommit(
+                    topic.name,
+                    index,
+                    wanted.committed_offset,
+                    wanted.committed_leader_epoch,
+                    wanted.committed_metadata or "",
+                )
+            )
+    return topics, offsets, accepted

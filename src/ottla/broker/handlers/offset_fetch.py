@@ -1,0 +1,84 @@
+"""OffsetFetch (key 9), v1-v9.
+
+Partitions without a committed offset are answered with -1 and no error, unknown groups too.  Null topics (v2+) ask for
+all that the group has committed.  v8+ takes many groups in one request.  An error of the group stands in each partition
+in v1, once for the request up to v7, once for the group from v8 on.  `require_stable` (v7+) changes nothing while there
+are no transactions.
+Not done: v10 (topic ids).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.groups.gathering import Gathering
+from ottla.groups.commands import FetchOffsets, TopicPartitions
+from ottla.groups.replies import FetchReply
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET
+from ottla.protocol.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+_GROUP_ERROR_FROM: Final = 2
+_MANY_FROM: Final = 8
+
+
+def answer(
+    request: OffsetFetchRequest, broker: BrokerContext, call: Call, reply: Callable[[OffsetFetchResponse], None]
+) -> None:
+    if call.api_version >= _MANY_FROM:
+        groups = request.groups
+    else:
+        groups = [OffsetFetchRequestGroup(request.group_id, topics=request.topics)]
+
+    def on_all(fetched: list[FetchReply]) -> None:
+        if call.api_version >= _MANY_FROM:
+            reply(
+                OffsetFetchResponse(
+                    groups=[
+                        OffsetFetchResponseGroup(group.group_id, _topics(found), found.error)
+                        for group, found in zip(groups, fetched, strict=True)
+                    ]
+                )
+            )
+        else:
+            reply(_single(request.topics, fetched[0], call.api_version))
+
+    gathering = Gathering(len(groups), on_all)
+    for index, group in enumerate(groups):
+        topics = group.topics
+        wanted = None if topics is None else [TopicPartitions(each.name, each.partition_indexes) for each in topics]
+        command = FetchOffsets(group.group_id, wanted, group.member_id, group.member_epoch)
+        broker.groups.submit(group.group_id, command, gathering.place(index))
+
+
+def _single(wanted: Sequence[OffsetFetchRequestTopic] | None, fetched: FetchReply, version: int) -> OffsetFetchResponse:
+    if fetched.error is not ErrorCode.NONE and version < _GROUP_ERROR_FROM:
+        return OffsetFetchResponse(topics=[_failed(topic, fetched.error) for topic in wanted or ()])
+    return OffsetFetchResponse(topics=_topics(fetched), error_code=fetched.error)
+
+
+def _topics(fetched: FetchReply) -> list[OffsetFetchResponseTopic]:
+    return [
+        OffsetFetchResponseTopic(topic.topic, [OffsetFetchResponsePartition(*each) for each in topic.partitions])
+        for topic in fetched.topics
+    ]
+
+
+def _failed(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
+        topic.name,
+        [
+            OffsetFetchResponsePartition(index, NO_OFFSET, NO_LEADER_EPOCH, "", error)
+            for index in topic.partition_indexes
+        ],
+    )

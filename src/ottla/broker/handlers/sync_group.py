@@ -1,0 +1,47 @@
+"""SyncGroup (key 14), v0-v5.
+
+The answer is held until the leader's assignment is stable in the log (groups/classic).  From v5 on the protocol's type
+and name must be there, as in Apache Kafka; else INCONSISTENT_GROUP_PROTOCOL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.groups.commands import MemberAssignment, SyncGroup
+from ottla.groups.replies import SyncReply
+from ottla.model.error_code import ErrorCode
+from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_NAMES_FROM: Final = 5
+
+
+def answer(
+    request: SyncGroupRequest, broker: BrokerContext, call: Call, reply: Callable[[SyncGroupResponse], None]
+) -> None:
+    if call.api_version >= _NAMES_FROM and (request.protocol_type is None or request.protocol_name is None):
+        reply(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return
+    command = SyncGroup(
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        request.protocol_type,
+        request.protocol_name,
+        [MemberAssignment(each.member_id, each.assignment) for each in request.assignments],
+    )
+
+    def on_reply(synced: SyncReply) -> None:
+        reply(
+            SyncGroupResponse(
+                error_code=synced.error,
+                protocol_type=synced.protocol_type,
+                protocol_name=synced.protocol_name,
+                assignment=synced.assignment,
+            )
+        )
+
+    broker.groups.submit(request.group_id, command, on_reply)
