@@ -18,12 +18,13 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call, NewTopic
+from ottla.broker.groups.offsets_topic import offsets_topic
 from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.coordination.topics_view import Partition, Topic
 from ottla.model.broker_settings import AUTO_CREATE_TOPICS_ENABLE
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
-from ottla.model.identifiers import INTERNAL_TOPICS, topic_name_problem
+from ottla.model.identifiers import INTERNAL_TOPICS, OFFSETS_TOPIC, topic_name_problem
 from ottla.model.partition_state import NO_LEADER
 from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.metadata import (
@@ -95,7 +96,7 @@ async def _create(broker: BrokerContext, name: str, may_create: bool) -> ErrorCo
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if may_create and broker.settings[AUTO_CREATE_TOPICS_ENABLE]:
         try:
-            await broker.create_topic(NewTopic(name))
+            await broker.create_topic(offsets_topic(broker.settings) if name == OFFSETS_TOPIC else NewTopic(name))
         except RequestError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
                 return error.code

@@ -1,8 +1,11 @@
 """Produce (key 0), v3-v9.
 
-Each partition's batch is checked by its head and CRC (broker/batch_rules.py), stamped and appended as it came.
+Each partition's batch is checked by its head and CRC (broker/batch_rules.py), stamped and appended as it came, unless
+the topic's settings force the broker to open it (broker/batch_opening.py): then single records may be refused, and are
+named from v8 on (KIP-467).
 acks=0 answers nothing, and an error closes the connection; acks=1 and acks=all answer when the batch is below
 the partition's high watermark, which on one replica is the log's stable end.  Errors are per partition.
+Internal topics are INVALID_TOPIC_EXCEPTION.
 A request that waits past its time-out answers REQUEST_TIMED_OUT: the outcome of its batches is then unknown.
 
 Versions 0-2 (message formats before v2) are advertised, because old librdkafka turns compression off without
@@ -16,6 +19,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from ottla.broker.batch_opening import BatchOpening, BatchRefused, open_batch
 from ottla.broker.batch_rules import batch_error
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
@@ -24,8 +28,9 @@ from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
+from ottla.model.identifiers import INTERNAL_TOPICS
 from ottla.observe.events import fields
-from ottla.protocol.produce import read_produce, write_produce_response
+from ottla.protocol.produce import ProducePartitionResult, RecordErrors, read_produce, write_produce_response
 from ottla.records.checksum import crc32c
 from ottla.records.header import (
     ATTRIBUTES,
@@ -42,16 +47,20 @@ from ottla.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# index, error code, base offset, log append time, log start offset, error message
-PartitionResult = tuple[int, int, int, int, int, str | None]
-TopicResult = tuple[bytes, list[PartitionResult]]
+TopicResult = tuple[bytes, list[ProducePartitionResult]]
 
 _NO_OFFSET: Final = -1
 _NO_TIME: Final = -1
 _LOG_APPEND_TIME: Final = "LogAppendTime"
 _ACKS_ALL: Final = -1
 _ACKS_LEGAL: Final = frozenset({-1, 0, 1})
-_ONE_BATCH: Final = "exactly one record batch of format v2, with a consistent head, is taken for each partition"
+# Written by the broker alone.
+_INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
+_ONE_BATCH: Final = RecordErrors(
+    "exactly one record batch of format v2, with a consistent head, is taken for each partition"
+)
+_AHEAD: Final = RecordErrors("a record's time is further ahead than message.timestamp.after.max.ms allows")
+_INTERNAL: Final = RecordErrors("clients do not produce to the broker's own topics")
 
 # Plain ints: they are compared and packed for every batch.
 _NONE: Final = int(ErrorCode.NONE)
@@ -60,6 +69,7 @@ _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
+_INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
 
 
@@ -168,18 +178,20 @@ class ProduceHandler:
         waiting: WaitingProduce | None = None
         failure = _NONE
         for name_bytes, wanted in request.topics:
-            results: list[PartitionResult] = []
+            results: list[ProducePartitionResult] = []
             topics.append((name_bytes, results))
+            is_internal = name_bytes in _INTERNAL_TOPICS
             for index, start, stop in wanted:
-                partition = self._partitions.get(name_bytes, index)
+                partition = None if is_internal else self._partitions.get(name_bytes, index)
                 if partition is None:
-                    failure = self._partitions.absence_error(name_bytes, index)
+                    absence = self._partitions.absence_error(name_bytes, index)
+                    failure = _INVALID_TOPIC if is_internal else absence
                     results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None))
                     continue
-                error, message, base_offset, required_end = _append(partition, view, start, stop, version, acks, now_ms)
+                error, errors, base_offset, required_end = _append(partition, view, start, stop, version, acks, now_ms)
                 if error:
                     failure = error
-                    results.append((index, error, _NO_OFFSET, _NO_TIME, _NO_OFFSET, message))
+                    results.append((index, error, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))
                     continue
                 served = partition.log
                 append_time_ms = now_ms if served.config.message_timestamp_type == _LOG_APPEND_TIME else _NO_TIME
@@ -210,28 +222,30 @@ def _is_large(topics: list[TopicResult]) -> bool:
 
 def _append(
     partition: Partition, view: memoryview, start: int, stop: int, version: int, acks: int, now_ms: int
-) -> tuple[int, str | None, int, int]:
-    """Check and append one partition's records: (error code, message, base offset, end to wait for)."""
+) -> tuple[int, RecordErrors | None, int, int]:
+    """Check and append one partition's records: (error code, errors, base offset, end to wait for)."""
     if acks not in _ACKS_LEGAL:
         return _INVALID_ACKS, None, _NO_OFFSET, _NO_OFFSET
     if stop - start < BATCH_OVERHEAD_BYTES:
         return _INVALID_RECORD, _ONE_BATCH, _NO_OFFSET, _NO_OFFSET
     served = partition.log
+    config = served.config
+    if stop - start > config.max_message_bytes:
+        return _TOO_LARGE, None, _NO_OFFSET, _NO_OFFSET
     batch = view[start:stop]
     header = HEADER.unpack_from(batch)
     error = batch_error(batch, header, version)
     if error:
         return error, _ONE_BATCH if error == _INVALID_RECORD else None, _NO_OFFSET, _NO_OFFSET
-    config = served.config
-    if stop - start > config.max_message_bytes:
-        return _TOO_LARGE, None, _NO_OFFSET, _NO_OFFSET
+    if partition.opening is not None:
+        try:
+            batch, header = _opened(partition, partition.opening, batch, header, now_ms)
+        except BatchRefused as refused:
+            return refused.error_code, refused.errors, _NO_OFFSET, _NO_OFFSET
     if config.message_timestamp_type == _LOG_APPEND_TIME:
         header = _stamp_time(batch, now_ms)
-    elif (
-        header[8] > now_ms + config.message_timestamp_after_max_ms
-        or header[7] < now_ms - config.message_timestamp_before_max_ms
-    ):
-        return _INVALID_TIMESTAMP, None, _NO_OFFSET, _NO_OFFSET
+    elif header[8] > now_ms + config.message_timestamp_after_max_ms:
+        return _INVALID_TIMESTAMP, _AHEAD, _NO_OFFSET, _NO_OFFSET
     if acks == _ACKS_ALL and config.min_insync_replicas > 1:
         # This broker is the only in-sync replica.
         return _NOT_ENOUGH_REPLICAS, None, _NO_OFFSET, _NO_OFFSET
@@ -240,6 +254,21 @@ def _append(
     except OttlaError as refused:
         return refused.error_code, None, _NO_OFFSET, _NO_OFFSET
     return _NONE, None, base_offset, base_offset + header[6] + 1
+
+
+def _opened(
+    partition: Partition, opening: BatchOpening, batch: memoryview, header: tuple[int, ...], now_ms: int
+) -> tuple[memoryview, tuple[int, ...]]:
+    """The batch that the topic's settings make of this one, and its head.  Raises `BatchRefused`."""
+    if partition.is_internal:
+        raise BatchRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, _INTERNAL)
+    opened = open_batch(batch, header, opening, now_ms, partition.topic_partition)
+    if opened is batch:
+        return batch, header
+    if len(opened) > partition.log.config.max_message_bytes:
+        text = f"the batch has {len(opened)} bytes with the topic's own compression"
+        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(text))
+    return opened, HEADER.unpack_from(opened)
 
 
 def _stamp_time(batch: memoryview, now_ms: int) -> tuple[int, ...]:
