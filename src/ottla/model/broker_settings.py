@@ -99,8 +99,18 @@ MESSAGE_MAX_BYTES: Final = int32(
 COMPRESSION_TYPE: Final = word(
     "compression.type",
     "producer",
-    "How batches are stored.  Only `producer`, as they came: batches are not opened.",
-    choices=("producer",),
+    "How batches are stored: `producer`, as they came; else with this codec, for which those that come with another one "
+    "are opened and compressed anew.",
+    choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+)
+COMPRESSION_GZIP_LEVEL: Final = int32(
+    "compression.gzip.level", -1, "For `compression.type=gzip`; -1 is the library's own.", minimum=-1, maximum=9
+)
+COMPRESSION_LZ4_LEVEL: Final = int32(
+    "compression.lz4.level", 9, "For `compression.type=lz4`; levels above 12 are as 12.", minimum=1, maximum=17
+)
+COMPRESSION_ZSTD_LEVEL: Final = int32(
+    "compression.zstd.level", 3, "For `compression.type=zstd`; levels below -7 are as -7.", minimum=-131072, maximum=22
 )
 
 LOG_SEGMENT_BYTES: Final = int32(
@@ -127,10 +137,10 @@ LOG_MESSAGE_TIMESTAMP_TYPE: Final = word(
     choices=("CreateTime", "LogAppendTime"),
 )
 LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = int64(
-    "log.message.timestamp.before.max.ms", INT64_MAX, "A batch whose time is older than this is refused.", minimum=0
+    "log.message.timestamp.before.max.ms", INT64_MAX, "A record whose time is further back is refused.", minimum=0
 )
 LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = int64(
-    "log.message.timestamp.after.max.ms", 60 * MINUTE_MS, "A batch whose time is further ahead is refused.", minimum=0
+    "log.message.timestamp.after.max.ms", 60 * MINUTE_MS, "A record whose time is further ahead is refused.", minimum=0
 )
 PRODUCER_ID_EXPIRATION_MS: Final = int32(
     "producer.id.expiration.ms", DAY_MS, "An idempotent producer that is silent for so long is forgotten.", minimum=1
@@ -303,6 +313,9 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         MIN_INSYNC_REPLICAS,
         MESSAGE_MAX_BYTES,
         COMPRESSION_TYPE,
+        COMPRESSION_GZIP_LEVEL,
+        COMPRESSION_LZ4_LEVEL,
+        COMPRESSION_ZSTD_LEVEL,
     ),
     "The log": (
         LOG_SEGMENT_BYTES,

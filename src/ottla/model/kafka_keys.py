@@ -16,8 +16,8 @@ _NAMES: Final = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
 authorizer.class.name auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms
-broker.id.generation.enable broker.session.timeout.ms client.quota.callback.class compression.gzip.level
-compression.lz4.level compression.zstd.level connection.failed.authentication.delay.ms connections.max.reauth.ms
+broker.id.generation.enable broker.session.timeout.ms client.quota.callback.class
+connection.failed.authentication.delay.ms connections.max.reauth.ms
 control.plane.listener.name controlled.shutdown.enable controlled.shutdown.max.retries
 controlled.shutdown.retry.backoff.ms controller.performance.always.log.threshold.ms
 controller.performance.sample.period.ms controller.quorum.append.linger.ms controller.quorum.bootstrap.servers

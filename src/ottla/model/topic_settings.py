@@ -89,10 +89,10 @@ MESSAGE_TIMESTAMP_TYPE: Final = word(
     choices=("CreateTime", "LogAppendTime"),
 )
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = int64(
-    "message.timestamp.before.max.ms", INT64_MAX, "A batch whose time is older than this is refused.", minimum=0
+    "message.timestamp.before.max.ms", INT64_MAX, "A record whose time is further back is refused.", minimum=0
 )
 MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = int64(
-    "message.timestamp.after.max.ms", HOUR_MS, "A batch whose time is further ahead is refused.", minimum=0
+    "message.timestamp.after.max.ms", HOUR_MS, "A record whose time is further ahead is refused.", minimum=0
 )
 MIN_INSYNC_REPLICAS: Final = int32(
     "min.insync.replicas", 1, "A produce with acks=all is refused with fewer replicas in sync.", minimum=1
@@ -100,14 +100,21 @@ MIN_INSYNC_REPLICAS: Final = int32(
 COMPRESSION_TYPE: Final = word(
     "compression.type",
     "producer",
-    "How batches are stored.  Only `producer`, as they came: batches are not opened.",
-    choices=("producer",),
+    "How batches are stored: `producer`, as they came; else with this codec, for which those that come with another one "
+    "are opened and compressed anew.",
+    choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+)
+COMPRESSION_GZIP_LEVEL: Final = int32(
+    "compression.gzip.level", -1, "For `compression.type=gzip`; -1 is the library's own.", minimum=-1, maximum=9
+)
+COMPRESSION_LZ4_LEVEL: Final = int32(
+    "compression.lz4.level", 9, "For `compression.type=lz4`; levels above 12 are as 12.", minimum=1, maximum=17
+)
+COMPRESSION_ZSTD_LEVEL: Final = int32(
+    "compression.zstd.level", 3, "For `compression.type=zstd`; levels below -7 are as -7.", minimum=-131072, maximum=22
 )
 
 _STORED: Final[tuple[AnySetting, ...]] = (
-    int32("compression.gzip.level", -1, "For a topic's own compression.", honoured=False, minimum=-1, maximum=9),
-    int32("compression.lz4.level", 9, "For a topic's own compression.", honoured=False, minimum=1, maximum=17),
-    int32("compression.zstd.level", 3, "For a topic's own compression.", honoured=False, minimum=-131072, maximum=22),
     words("follower.replication.throttled.replicas", (), "For replication.", honoured=False),
     words("leader.replication.throttled.replicas", (), "For replication.", honoured=False),
     flag("unclean.leader.election.enable", False, "For replication.", honoured=False),
@@ -142,6 +149,9 @@ _HONOURED: Final[tuple[AnySetting, ...]] = (
     MESSAGE_TIMESTAMP_AFTER_MAX_MS,
     MIN_INSYNC_REPLICAS,
     COMPRESSION_TYPE,
+    COMPRESSION_GZIP_LEVEL,
+    COMPRESSION_LZ4_LEVEL,
+    COMPRESSION_ZSTD_LEVEL,
 )
 
 TOPIC_SETTINGS: Final[Mapping[str, AnySetting]] = {setting.name: setting for setting in (*_HONOURED, *_STORED)}
@@ -174,4 +184,7 @@ SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     MESSAGE_TIMESTAMP_AFTER_MAX_MS.name: (Synonym(broker.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS),),
     MIN_INSYNC_REPLICAS.name: (Synonym(broker.MIN_INSYNC_REPLICAS),),
     COMPRESSION_TYPE.name: (Synonym(broker.COMPRESSION_TYPE),),
+    COMPRESSION_GZIP_LEVEL.name: (Synonym(broker.COMPRESSION_GZIP_LEVEL),),
+    COMPRESSION_LZ4_LEVEL.name: (Synonym(broker.COMPRESSION_LZ4_LEVEL),),
+    COMPRESSION_ZSTD_LEVEL.name: (Synonym(broker.COMPRESSION_ZSTD_LEVEL),),
 }

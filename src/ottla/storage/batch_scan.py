@@ -82,6 +82,32 @@ class BatchScan:
             yield head
             self.position = position = chunk_start + after
 
+    def checked_batches(self) -> Iterator[tuple[BatchTuple, memoryview]]:
+        """(head, bytes) of each batch whose checksum is right; the bytes are good until the next one."""
+        chunk = memoryview(b"")
+        chunk_start = position = self.position
+        while position < self._end_position:
+            at = position - chunk_start
+            if at + BATCH_OVERHEAD_BYTES > len(chunk):
+                chunk = self._read_chunk(position, self._chunk_bytes)
+                chunk_start, at = position, 0
+            head = self._head_at(chunk, at, self._end_position - position)
+            if head is None:
+                return
+            size_bytes = LOG_OVERHEAD_BYTES + head[1]
+            if at + size_bytes > len(chunk):
+                chunk = self._read_chunk(position, max(size_bytes, self._chunk_bytes))
+                chunk_start, at = position, 0
+            batch = chunk[at : at + size_bytes]
+            if len(batch) < size_bytes:
+                self.problem = "the file ends inside a batch"
+                return
+            if crc32c(batch[ATTRIBUTES_AT:]) != head[4]:
+                self.problem = "the batch's checksum is wrong"
+                return
+            yield head, batch
+            self.position = position = position + size_bytes
+
     def _read_chunk(self, position: int, size_bytes: int) -> memoryview:
         return memoryview(self._file.read_at(position, min(size_bytes, self._end_position - position)))
 

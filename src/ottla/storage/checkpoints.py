@@ -1,6 +1,7 @@
 """The small text files of a data directory, in Kafka's formats.
 
 `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`: "topic partition offset" lines for all logs
+`cleaner-offset-checkpoint`: the same, where each log's next clean begins
 `leader-epoch-checkpoint`: "epoch start-offset" lines for one log
 `partition.metadata`: the topic's id                        `meta.properties`: whose directory this is
 `.kafka_cleanshutdown`: the last stop was clean
@@ -26,6 +27,7 @@ from ottla.storage.errors import StorageError
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"
+CLEANER_FILE: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 META_PROPERTIES_FILE: Final = "meta.properties"
@@ -135,6 +137,15 @@ def read_log_starts(disk: Disk, directory: str) -> dict[TopicPartition, int] | N
 
 def write_log_starts(disk: Disk, directory: str, offsets: Mapping[TopicPartition, int]) -> None:
     replace_file(disk, f"{directory}/{LOG_START_FILE}", format_offsets(offsets))
+
+
+def read_cleaned_ends(disk: Disk, directory: str) -> dict[TopicPartition, int]:
+    """Up to where each log was cleaned; a log that is not named is cleaned from its start."""
+    return _read_offsets(disk, f"{directory}/{CLEANER_FILE}") or {}
+
+
+def write_cleaned_ends(disk: Disk, directory: str, offsets: Mapping[TopicPartition, int]) -> None:
+    replace_file(disk, f"{directory}/{CLEANER_FILE}", format_offsets(offsets))
 
 
 def _read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int] | None:

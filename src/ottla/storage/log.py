@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -118,6 +119,7 @@ class Log:
         self._flush_at_offset = FOREVER
         self.story = Story(str(topic_partition))
         self.note("opened", log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
+        self.config = replace(config, was_compacted=parts.was_compacted)
         self.update_config(config)
 
     # --- appending ------------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ class Log:
         if old.size_bytes == 0:
             return
         assert old.file is not None
-        new = Segment(self.disk, self.path, self.log_end_offset, self.config, self._cache, now_ms)
+        new = self.new_segment(self.log_end_offset, now_ms)
         index_files: list[File] = []
         try:
             write_snapshot(self.disk, self.path, self.log_end_offset, self.producers)
@@ -276,6 +278,10 @@ class Log:
         self._active = new
         self.story.add(now_ms, "rolled", base_offset=new.base_offset)
         self.host.mark_due(self)
+
+    def new_segment(self, base_offset: int, created_ms: int) -> Segment:
+        """A segment of this log that is not in its list yet."""
+        return Segment(self.disk, self.path, base_offset, self.config, self._cache, created_ms)
 
     # --- flushing -------------------------------------------------------------------------------------------
 
@@ -325,6 +331,8 @@ class Log:
 
     def update_config(self, config: LogConfig) -> None:
         """Take new settings.  The stable end never goes back: leaving policy `os` it waits for the flushed end."""
+        if self.config.was_compacted:
+            config = replace(config, was_compacted=True)
         self.config = config
         self._is_os_policy = config.flush_policy == "os"
         self.flush_ms_max = config.flush_ms_max

@@ -32,13 +32,35 @@ class LogConfig:
     flush_messages: int | None = None
     flush_ms: int | None = None
     cleanup_policy: str = "delete"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = FOREVER
+    delete_retention_ms: int = 24 * 3600 * 1000
     max_message_bytes: int = 1_048_588
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = FOREVER
     message_timestamp_after_max_ms: int = 3_600_000
     min_insync_replicas: int = 1
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     # Of the broker, not of the topic; it holds from the next opening on.
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    # Of the log itself: a clean took records out, whatever its policy is now.
+    was_compacted: bool = False
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether an offset without a record is no damage."""
+        return self.was_compacted or "compact" in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """The age at which a segment rolls: only closed ones are cleaned, so `max.compaction.lag.ms` counts too."""
+        if "compact" in self.cleanup_policy:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
 
     @property
     def flush_messages_max(self) -> int:

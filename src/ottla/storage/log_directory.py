@@ -14,6 +14,7 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk, write_fully
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints, directory_identity
+from ottla.storage.compaction.compactor import Compactor
 from ottla.storage.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.errors import CorruptLog, DirectoryOffline, LogExists, StorageError
 from ottla.storage.flush import FlushPlan, FlushScheduler
@@ -56,6 +57,8 @@ class LogDirectory:
         self.was_clean = False
         self.offline: DirectoryOffline | None = None
         self.on_offline: Callable[[DirectoryOffline], None] | None = None
+        # Readers are told of a partition's first offset.
+        self.on_log_start_moved: Callable[[Log], None] | None = None
         self.scheduler = FlushScheduler(path)
         self.scheduler.on_flushed = self._record_flushed
         self.scheduler.on_failed = self.directory_failed
@@ -67,6 +70,7 @@ class LogDirectory:
         self._removals = Removals(disk, self.scheduler)
         self._retention = RetentionPass(self.logs, retention_check_interval_ms)
         self._start_moves = LogStartMoves(disk, clock, self._removals)
+        self.compactor: Compactor
         self._flushed_ends: FlushedEnds
         self._log_starts: LogStarts
 
@@ -112,6 +116,7 @@ class LogDirectory:
         # The mark of a clean shutdown goes, durably, before any log is touched: a crash from here on is unclean.
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
         self._log_starts = LogStarts(disk, self.path)
+        self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals)
         found: list[tuple[TopicPartition, UUID, LogParts]] = []
         needs_sync = False
         for topic_partition, path in self._partition_directories():
@@ -206,12 +211,15 @@ class LogDirectory:
 
     def log_start_moved(self, log: Log) -> None:
         self._start_moves.add(log)
+        if self.on_log_start_moved is not None:
+            self.on_log_start_moved(log)
 
     def before_truncation(self, log: Log, end_offset: int) -> None:
         if end_offset < log.log_start_offset:
             # Else a restart would hide the batches that follow the cut below the recorded start.
             self._log_starts.set(log.topic_partition, end_offset)
             self._log_starts.write()
+        self.compactor.before_truncation(log.topic_partition, end_offset)
         self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
 
     def directory_failed(self, error: OSError) -> None:
@@ -247,6 +255,7 @@ class LogDirectory:
                 raise LogExists(f"{topic_partition} stands already in {self.path}")
         syncs_each = len(wanted) <= CREATED_ONE_BY_ONE_MAX
         try:
+            self.compactor.forget(topic_partition for topic_partition, _ in wanted)
             for topic_partition, topic_id in wanted:
                 self._make_files(f"{self.path}/{topic_partition}", topic_id, syncs_each)
             if syncs_each:
@@ -301,6 +310,7 @@ class LogDirectory:
         # Only now: a log that was still there with its start forgotten would look damaged.
         if self._log_starts.forget(present):
             self._log_starts.write()
+        self.compactor.forget(present)
 
     # --- housekeeping ---------------------------------------------------------------------------------------
 

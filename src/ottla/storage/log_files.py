@@ -16,6 +16,9 @@ from ottla.storage.segment import (
 )
 
 DELETED_DIRECTORY_SUFFIX: Final = "-delete"
+# An empty file in a partition's directory: records were taken out of this log, so its offsets may have gaps.  Without
+# it a gap is damage, because no checksum covers a batch's base offset and a file can get lost.
+COMPACTED_FILE: Final = "compacted"
 LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".swap", ".tmp")
 
 _LOG_NAME: Final = re.compile(r"([0-9]{20})\.log\Z", re.ASCII)

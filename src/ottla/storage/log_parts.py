@@ -43,3 +43,5 @@ class LogParts(NamedTuple):
     epochs: LeaderEpochs
     # The log end for which indexes and snapshot on disk are whole; -1 when they are not.
     caches_end: int
+    # Its directory has the mark of a clean.
+    was_compacted: bool

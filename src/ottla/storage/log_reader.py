@@ -78,7 +78,7 @@ def place_of(log: Log, offset: int) -> tuple[Segment, int]:
         return log.segments.active, log.segments.active.size_bytes
     segment = log.segments[log.segments.slot_for(offset)]
     found = segment.find(offset)
-    if (found is None or found[1][0] > offset) and "compact" not in log.config.cleanup_policy:
+    if (found is None or found[1][0] > offset) and not log.config.may_have_gaps:
         # Heads are not covered by the batch's checksum, and files can go: a reader must not pass over it in silence.
         position = segment.size_bytes if found is None else found[0]
         raise CorruptLog(segment.log_path, position, offset, "no batch holds this offset")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ottla.model.identifiers import NO_OFFSET
@@ -22,11 +23,12 @@ from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.runtime.disk import Disk
 from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.checkpoints import EpochStart
+from ottla.storage.compaction.swap_file import complete_swap, is_swap_begun
 from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_files import base_offsets_in, leftovers_in, lost_base_offsets_in
+from ottla.storage.log_files import COMPACTED_FILE, base_offsets_in, leftovers_in, lost_base_offsets_in
 from ottla.storage.log_parts import LogParts
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import remove_snapshots, snapshot_file_name, snapshot_offsets_in, write_snapshot
@@ -59,7 +61,6 @@ class LogRecovery:
         self._cache = cache
         self._recorded = recorded
         self._now_ms = now_ms
-        self._may_have_gaps = "compact" in config.cleanup_policy
         self._segments: list[Segment] = []
         self._producers = ProducerStates(config.producer_id_expiration_ms)
         self._log_end_offset = 0
@@ -79,7 +80,11 @@ class LogRecovery:
             raise
 
     def _run(self) -> LogParts:
+        if is_swap_begun(self._disk, self._path):
+            complete_swap(self._disk, self._path)
         names = self._disk.list_directory(self._path)
+        was_compacted = COMPACTED_FILE in names
+        self._config = replace(self._config, was_compacted=was_compacted)
         self._refuse_lost_segments(names)
         for name in leftovers_in(names):
             self._disk.remove(f"{self._path}/{name}")
@@ -108,6 +113,7 @@ class LogRecovery:
             producers=self._producers,
             epochs=epochs,
             caches_end=NO_OFFSET if first_scanned < len(self._segments) else self._log_end_offset,
+            was_compacted=was_compacted,
         )
 
     # --- segments -------------------------------------------------------------------------------------------
@@ -195,12 +201,12 @@ class LogRecovery:
                 return
             if following is None:
                 return
-            self._close_scanned(segment)
+            self._close_scanned(segment, following.base_offset)
             slot += 1
 
     def _is_gap(self, found_offset: int, expected_offset: int) -> bool:
         """Offsets are dense, but where compaction took records out."""
-        return found_offset < expected_offset or (found_offset > expected_offset and not self._may_have_gaps)
+        return found_offset < expected_offset or (found_offset > expected_offset and not self._config.may_have_gaps)
 
     def _first_slot_to_scan(self) -> int:
         # A segment that ends right at the flushed end counts: its indexes go into the flush after its roll.
@@ -224,18 +230,18 @@ class LogRecovery:
                 return f"offset {head[0] + head[6]} is too far from the segment's base offset"
             if head[2] > self._last_epoch:
                 self._last_epoch = head[2]
-                self._epoch_starts.append(EpochStart(head[2], expected))
+                self._epoch_starts.append(EpochStart(head[2], head[0]))
             self._account(segment, head)
             if head[9] >= 0:
                 self._producers.replay(BatchHeader._make(head), self._now_ms)
             expected = self._log_end_offset
         return scan.problem
 
-    def _close_scanned(self, segment: Segment) -> None:
+    def _close_scanned(self, segment: Segment, end_offset: int) -> None:
         """What a roll writes: indexes, and the producers as they were at the segment's end."""
         for file in segment.write_indexes():
             file.close()
-        write_snapshot(self._disk, self._path, self._log_end_offset, self._producers)
+        write_snapshot(self._disk, self._path, end_offset, self._producers)
         segment.become_closed()
 
     def _cut_behind(self, slot: int, problem: str) -> None:

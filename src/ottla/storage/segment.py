@@ -101,11 +101,11 @@ class Segment:
     def configure(self, config: LogConfig) -> None:
         """Take new settings; they hold from the next batch on."""
         self._index_interval_bytes = config.index_interval_bytes
-        self._may_have_gaps = "compact" in config.cleanup_policy
+        self._may_have_gaps = config.may_have_gaps
         self._offset_entries_max = max(1, config.segment_index_bytes // OFFSET_ENTRY_BYTES)
         # One entry is kept free for the greatest timestamp, which is added when the segment is closed.
         self._time_entries_max = max(1, config.segment_index_bytes // TIME_ENTRY_BYTES - 1)
-        self._segment_ms = max(0, config.segment_ms - self._jitter_ms(config.segment_jitter_ms))
+        self._segment_ms = max(0, config.roll_ms - self._jitter_ms(config.segment_jitter_ms))
         self.roll_at_bytes = config.segment_bytes
         self._set_roll_times()
         self._check_index_room()
@@ -238,6 +238,30 @@ class Segment:
         head = self.open().read_at(0, BATCH_OVERHEAD_BYTES)
         if len(head) == BATCH_OVERHEAD_BYTES:
             self.first_timestamp_ms = HEADER.unpack_from(head)[8]
+
+    def first_batch_timestamp(self) -> int:
+        """The greatest timestamp of the first batch, in ms; -1 when there is none."""
+        if self.first_timestamp_ms is None:
+            self._read_first_timestamp()
+        return -1 if self.first_timestamp_ms is None else self.first_timestamp_ms
+
+    def end_below(self, offset: int) -> int:
+        """Where the last batch ends (exclusive) that is wholly below `offset`; the base offset when there is none."""
+        offset_index = self.indexes()[0]
+        slot = offset_index.slot_for(offset - 1 - self.base_offset)
+        end_offset = self._end_below(offset, offset_index.positions[slot] if slot >= 0 else 0)
+        if slot >= 0 and end_offset <= self.base_offset + offset_index.relative_offsets[slot]:
+            # The entry was wrong: it names a batch below `offset`.
+            return self._end_below(offset, 0)
+        return end_offset
+
+    def _end_below(self, offset: int, position: int) -> int:
+        end_offset = self.base_offset
+        for _, head in BatchScan(self.open(), position, self.size_bytes, HEAD_CHUNK_BYTES).heads():
+            if head[0] + head[6] >= offset:
+                break
+            end_offset = head[0] + head[6] + 1
+        return end_offset
 
     def truncate_to(self, offset: int) -> int:
         """Make this the active segment again, ending with the last batch that is wholly below `offset`.

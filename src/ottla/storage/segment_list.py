@@ -71,6 +71,16 @@ class SegmentList:
         self.active = segment
         return removed
 
+    def replace(self, slot: int, count: int, segments: list[Segment]) -> list[Segment]:
+        """Put others in place of `count` closed segments from `slot` on, and give those."""
+        assert slot >= 0
+        assert slot + count < len(self._segments)
+        replaced = self._segments[slot : slot + count]
+        self._segments[slot : slot + count] = segments
+        self._base_offsets[slot : slot + count] = [segment.base_offset for segment in segments]
+        self.check_invariants()
+        return replaced
+
     def check_invariants(self) -> None:
         assert all(a < b for a, b in zip(self._base_offsets, self._base_offsets[1:], strict=False))
         assert self.active is self._segments[-1]

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def truncate(log: Log, offset: int) -> None:
     """See `Log.truncate_to`.  Raises `OSError`, after which the log must not be used."""
     segment = log.segments[log.segments.slot_for(offset)]
-    found = segment.find(max(offset, segment.base_offset))
-    end_offset = segment.base_offset if found is None else found[1][0]
+    segment.find(max(offset, segment.base_offset))
+    # Behind the last batch that stays, so that a gap left by compaction is not counted as part of the log.
+    end_offset = segment.end_below(offset)
     log.host.before_truncation(log, end_offset)
     _cut_files(log, end_offset)
     _end_at(log, end_offset)

@@ -1,0 +1,116 @@
+"""Runs the cleans of compacted logs in a process of their own (docs/decisions/0008), one at a time.
+
+The event loop decides and swaps; the process only reads segments and writes files beside them, so its death at any
+moment leaves the log as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from asyncio.subprocess import PIPE, Process
+from typing import Final
+
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+from ottla.storage.compaction.job import CleanFailure, CleanJob, CleanResult, result_from_json
+from ottla.storage.log_directory import LogDirectory
+
+log = logging.getLogger(__name__)
+
+WORKER: Final = ("-m", "ottla.storage.compaction.worker")
+# A process that has nothing to do for so long ends.
+IDLE_S: Final = 60.0
+_BACKOFF_MS_MIN: Final = 50
+# A result names the segments of a group: some tens of bytes each.
+_LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+class Compaction:
+    """Looks for work every `backoff_ms`, and at once after each clean."""
+
+    def __init__(self, directory: LogDirectory, clock: Clock, backoff_ms: int, bytes_per_second: float) -> None:
+        self._directory = directory
+        self._compactor = directory.compactor
+        self._clock = clock
+        self._backoff_s = max(backoff_ms, _BACKOFF_MS_MIN) / 1000
+        self._bytes_per_second = bytes_per_second
+        self._process: Process | None = None
+        self._idle_since_ms = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="compaction")
+
+    async def stop(self) -> None:
+        """End the clean under way; its log stays as it is."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self._end_process()
+        self._compactor.give_up("the broker stops")
+
+    async def _run(self) -> None:
+        while True:
+            job = None if self._directory.offline is not None else self._compactor.next_job(self._clock.now_ms())
+            if job is None:
+                await self._rest()
+                continue
+            try:
+                await self._clean(job)
+            except Exception as bug:
+                # Cleans must go on for the other logs; three of these and this log is left alone.
+                log.exception("compaction.bug")
+                await self._fail(f"the clean ended by {bug!r}")
+            if self._compactor.has_failed_last:
+                await asyncio.sleep(self._backoff_s)
+
+    async def _rest(self) -> None:
+        if self._process is not None and self._clock.monotonic_ms() - self._idle_since_ms >= IDLE_S * 1000:
+            await self._end_process()
+        await asyncio.sleep(self._backoff_s)
+
+    async def _clean(self, job: CleanJob) -> None:
+        try:
+            process = await self._running_process()
+            assert process.stdin is not None
+            process.stdin.write(job.to_json().encode() + b"\n")
+            await process.stdin.drain()
+            while self._compactor.take(await self._next_result(process)):
+                pass
+        except (OSError, ValueError, asyncio.IncompleteReadError) as error:
+            await self._fail(f"the process that cleans is gone: {error}")
+        if self._compactor.has_failed_last:
+            # It may still be at work on what nobody wants any more.
+            await self._end_process()
+        self._idle_since_ms = self._clock.monotonic_ms()
+
+    async def _fail(self, reason: str) -> None:
+        # First the process: it may be about to write one more file.
+        await self._end_process()
+        if self._compactor.is_cleaning:
+            self._compactor.take(CleanFailure(reason, is_damage=False))
+
+    async def _next_result(self, process: Process) -> CleanResult:
+        assert process.stdout is not None
+        line = await process.stdout.readuntil(b"\n")
+        return result_from_json(line.decode())
+
+    async def _running_process(self) -> Process:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, *WORKER, repr(self._bytes_per_second), stdin=PIPE, stdout=PIPE, limit=_LINE_BYTES_MAX
+            )
+            log.debug("compaction.started", extra=fields(pid=self._process.pid))
+        return self._process
+
+    async def _end_process(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,213 @@
+"""What of one batch stays: nothing, all of it, its head alone, or a batch of the records that stay.
+
+A batch that loses records keeps base offset, last offset, epoch, producer and base sequence, so neither offsets nor the
+sequences of idempotent producers change.  Its records keep their bytes.
+
+A tombstone must be seen by whoever reads the log from its beginning for `delete.retention.ms` after the first clean
+that passed it.  That clean writes into the batch when it may go (KIP-534): attribute bit 6, and the time in place of
+the base timestamp, against which the records' timestamps are written anew.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Set
+from typing import Final, NamedTuple
+
+from ottla.model.errors import WireError
+from ottla.model.identifiers import NO_TIMESTAMP
+from ottla.records.checksum import crc32c
+from ottla.records.compression import Codec, compress
+from ottla.records.errors import CorruptBatch
+from ottla.records.header import (
+    ATTRIBUTES_AT,
+    BATCH_OVERHEAD_BYTES,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC,
+    CRC_AT,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    LOG_OVERHEAD_BYTES,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+)
+from ottla.storage.batch_scan import BatchTuple
+from ottla.storage.compaction.record_walk import open_batch, shift_timestamps, walk_records
+from ottla.storage.compaction.transactions import Transactions
+
+_INT64_MAX: Final = 2**63 - 1
+
+
+class FilterRules(NamedTuple):
+    """What one clean goes by.  Ends are exclusive."""
+
+    newest: Callable[[bytes], int]
+    # Up to here the newest offsets of all keys are known; records behind it stay as they are.
+    mapped_end: int
+    # The clean's limit: the batch that ends there stays, if only as a head, so that the log's extent stays known.
+    limit_offset: int
+    # Last offsets of the batches that live producers' sequences go by.
+    kept_last_offsets: Set[int]
+    now_ms: int
+    delete_retention_ms: int
+
+
+class FilterCounts:
+    """What a clean saw and kept."""
+
+    __slots__ = ("keyless_count", "records_kept_count", "records_read_count", "unreadable_batches_count")
+
+    def __init__(self) -> None:
+        self.records_read_count = 0
+        self.records_kept_count = 0
+        # Records without a key have no place in a compacted topic: they go.
+        self.keyless_count = 0
+        # Nobody can open them, so nobody knows their keys: they stay.
+        self.unreadable_batches_count = 0
+
+
+class _Selection:
+    """The records that stay, as stretches of the opened batch: numbers in arrays, since batches can be large."""
+
+    __slots__ = ("count", "ends", "has_tombstone", "highest_delta_ms", "lowest_delta_ms", "starts")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.starts = array("q")
+        self.ends = array("q")
+        self.has_tombstone = False
+        self.lowest_delta_ms = _INT64_MAX
+        self.highest_delta_ms = -_INT64_MAX
+
+    def add(self, start: int, end: int, delta_ms: int, is_tombstone: bool) -> None:
+        if self.count and self.ends[-1] == start:
+            self.ends[-1] = end
+        else:
+            self.starts.append(start)
+            self.ends.append(end)
+        self.count += 1
+        if delta_ms < self.lowest_delta_ms:
+            self.lowest_delta_ms = delta_ms
+        if delta_ms > self.highest_delta_ms:
+            self.highest_delta_ms = delta_ms
+        if is_tombstone:
+            self.has_tombstone = True
+
+
+class BatchFilter:
+    """Batches are to be shown in offset order, from the log's first segment on."""
+
+    def __init__(self, rules: FilterRules, transactions: Transactions) -> None:
+        self._rules = rules
+        self._transactions = transactions
+        self.counts = FilterCounts()
+
+    def filtered(self, batch: memoryview, head: BatchTuple) -> bytes | memoryview | None:
+        """The batch as it goes into the cleaned segment, None when it is gone."""
+        counts = self.counts
+        counts.records_read_count += head[12]
+        is_control = head[5] & CONTROL_BIT
+        if head[5] & TRANSACTIONAL_BIT and not is_control and self._transactions.is_aborted(head[9], head[0] + head[6]):
+            return self._emptied(head)
+        try:
+            data = open_batch(batch, head)
+            if is_control:
+                return self._control_batch(batch, head, data)
+            keyless_count, kept = self._select(data, head)
+            result = self._rebuilt(batch, head, data, kept, needs_horizon=False)
+        except WireError:
+            counts.unreadable_batches_count += 1
+            counts.records_kept_count += head[12]
+            return batch
+        counts.keyless_count += keyless_count
+        return result
+
+    def _control_batch(self, batch: memoryview, head: BatchTuple, data: bytes) -> bytes | memoryview | None:
+        """A marker stays as long as its transaction's data does, and then as long as a tombstone."""
+        control_key: bytes | None = None
+        markers = _Selection()
+        for start, end, delta_ms, _, key, _ in walk_records(data, head):
+            markers.add(start, end, delta_ms, False)
+            control_key = key
+        is_empty = self._transactions.is_marker_empty(head[9], head[0] + head[6], control_key)
+        if is_empty and self._is_past_horizon(head):
+            return self._emptied(head)
+        return self._rebuilt(batch, head, data, markers, needs_horizon=is_empty)
+
+    def _is_past_horizon(self, head: BatchTuple) -> bool:
+        return bool(head[5] & DELETE_HORIZON_BIT) and head[7] <= self._rules.now_ms
+
+    def _select(self, data: bytes, head: BatchTuple) -> tuple[int, _Selection]:
+        """How many have no key, and those that stay."""
+        newest = self._rules.newest
+        mapped_end = self._rules.mapped_end
+        base_offset = head[0]
+        drops_tombstones = self._is_past_horizon(head)
+        keyless_count = 0
+        kept = _Selection()
+        for start, end, delta_ms, offset_delta, key, is_tombstone in walk_records(data, head):
+            offset = base_offset + offset_delta
+            if offset < mapped_end:
+                if key is None:
+                    keyless_count += 1
+                    continue
+                if offset < newest(key) or (drops_tombstones and is_tombstone):
+                    continue
+            kept.add(start, end, delta_ms, is_tombstone)
+        return keyless_count, kept
+
+    def _rebuilt(
+        self, batch: memoryview, head: BatchTuple, data: bytes, kept: _Selection, *, needs_horizon: bool
+    ) -> bytes | memoryview | None:
+        if not kept.count:
+            return self._emptied(head)
+        # A batch that reaches behind the map was not truly passed: its time begins with the clean that does.
+        may_take_horizon = not head[5] & DELETE_HORIZON_BIT and head[0] + head[6] < self._rules.mapped_end
+        result: bytes | memoryview = batch
+        if may_take_horizon and (needs_horizon or kept.has_tombstone):
+            horizon_ms = min(self._rules.now_ms + self._rules.delete_retention_ms, _INT64_MAX)
+            result = _with_records(head, data, kept, horizon_ms)
+        elif kept.count != head[12]:
+            result = _with_records(head, data, kept, None)
+        self.counts.records_kept_count += kept.count
+        return result
+
+    def _emptied(self, head: BatchTuple) -> bytes | None:
+        """Only the head, where an offset or a sequence is still wanted."""
+        last_offset = head[0] + head[6]
+        is_wanted = head[9] >= 0 and last_offset in self._rules.kept_last_offsets
+        return _head_alone(head) if is_wanted or last_offset + 1 == self._rules.limit_offset else None
+
+
+def _with_records(head: BatchTuple, data: bytes, kept: _Selection, horizon_ms: int | None) -> bytes:
+    """A batch of some of its records; `horizon_ms` is written into it when given.  Raises `CorruptBatch`."""
+    attributes, base_ms, max_ms = head[5], head[7], head[8]
+    lowest_ms, highest_ms = base_ms + kept.lowest_delta_ms, base_ms + kept.highest_delta_ms
+    if lowest_ms - (horizon_ms or 0) < -_INT64_MAX or highest_ms > _INT64_MAX:
+        raise CorruptBatch(f"timestamps of the batch at offset {head[0]} do not fit their type")
+    runs = zip(kept.starts, kept.ends, strict=True)
+    if horizon_ms is None:
+        body = b"".join([data[start:end] for start, end in runs])
+    else:
+        body = b"".join([shift_timestamps(data, start, end, base_ms - horizon_ms) for start, end in runs])
+        attributes, base_ms = attributes | DELETE_HORIZON_BIT, horizon_ms
+    if not attributes & TIMESTAMP_TYPE_BIT:
+        max_ms = highest_ms
+    return _batch(head, attributes, base_ms, max_ms, kept.count, compress(Codec(attributes & CODEC_MASK), body))
+
+
+def _head_alone(head: BatchTuple) -> bytes:
+    kept_bits = head[5] & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    return _batch(head, kept_bits, NO_TIMESTAMP, head[8], 0, b"")
+
+
+def _batch(head: BatchTuple, attributes: int, base_ms: int, max_ms: int, count: int, body: bytes) -> bytes:
+    length = BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES + len(body)
+    batch = bytearray(BATCH_OVERHEAD_BYTES)
+    HEADER.pack_into(
+        batch, 0, head[0], length, head[2], head[3], 0, attributes, head[6], base_ms, max_ms, *head[9:12], count
+    )
+    batch += body
+    CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+    return bytes(batch)

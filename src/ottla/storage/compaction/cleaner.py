@@ -1,0 +1,231 @@
+"""One clean of one log: find the newest offset of each key in the dirty part, then write the segments anew.
+
+Nothing here changes the log: cleaned files stand beside the old ones until `swap` puts them in their place.  Memory is
+the map, a chunk of a file and one opened batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from ottla.model.errors import WireError
+from ottla.records.header import CONTROL_BIT, TRANSACTIONAL_BIT
+from ottla.runtime.disk import Disk
+from ottla.storage.batch_scan import BatchScan, BatchTuple
+from ottla.storage.compaction.batch_filter import BatchFilter, FilterRules
+from ottla.storage.compaction.cleaned_segment import CLEANED_SUFFIX, CleanedFiles, CleanedSegment
+from ottla.storage.compaction.job import CleanedGroup, CleanJob, CleanSummary, SourceSegment
+from ottla.storage.compaction.offset_map import OffsetMap
+from ottla.storage.compaction.record_walk import WalkedRecord, open_batch, walk_records
+from ottla.storage.compaction.transactions import Transactions, read_aborted
+from ottla.storage.errors import CorruptLog
+from ottla.storage.log_files import COMPACTED_FILE
+from ottla.storage.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from ottla.storage.segment import RELATIVE_OFFSET_MAX, segment_file_name
+
+# No two index entries are closer than a batch's head.
+_INTERVAL_BYTES_MIN: Final = 61
+# A batch of more records is walked twice instead of being kept as a list.
+_MANY_RECORDS: Final = 65_536
+
+# Called with the bytes that were read or written; may wait, may raise to end the clean.
+Pace = Callable[[int], None]
+
+
+def clean(disk: Disk, job: CleanJob, pace: Pace) -> Iterator[CleanedGroup | CleanSummary]:
+    """Each group of segments as soon as its cleaned files are durable, then the summary.
+
+    Groups come in offset order and must be swapped in that order.  Raises `CorruptLog`, `OSError`.
+    """
+    offsets = OffsetMap(job.map_bytes)
+    try:
+        aborted = read_aborted(disk, job.path)
+        mapped_end = _MapBuilder(disk, job, pace, offsets, Transactions(aborted, job.first_dirty_offset)).build()
+        rules = FilterRules(
+            offsets.newest,
+            mapped_end,
+            job.limit_offset,
+            frozenset(job.kept_last_offsets),
+            job.now_ms,
+            job.delete_retention_ms,
+        )
+        transactions = Transactions(aborted, job.segments[0].base_offset)
+        batch_filter = BatchFilter(rules, transactions)
+        segments = [segment for segment in job.segments if segment.base_offset < mapped_end]
+        bytes_before = bytes_after = 0
+        for group in group_segments(segments, job):
+            writer = _GroupWriter(disk, job, pace, batch_filter, transactions)
+            cleaned = writer.write(group)
+            bytes_before += sum(segment.size_bytes for segment in group)
+            bytes_after += writer.size_bytes
+            if cleaned is not None:
+                yield CleanedGroup(tuple(segment.base_offset for segment in group), cleaned)
+        counts = batch_filter.counts
+        yield CleanSummary(
+            cleaned_end=mapped_end,
+            bytes_before=bytes_before,
+            bytes_after=bytes_after,
+            records_read_count=counts.records_read_count,
+            records_kept_count=counts.records_kept_count,
+            keyless_count=counts.keyless_count,
+            unreadable_batches_count=counts.unreadable_batches_count,
+            keys_count=offsets.entries_count,
+            is_map_full=mapped_end < job.limit_offset,
+        )
+    finally:
+        offsets.close()
+
+
+def remove_cleaned_files(disk: Disk, directory: str) -> None:
+    """After a clean that was given up: its files go."""
+    for name in disk.list_directory(directory):
+        if name.endswith(CLEANED_SUFFIX):
+            disk.remove(f"{directory}/{name}")
+
+
+def group_segments(segments: Sequence[SourceSegment], job: CleanJob) -> list[list[SourceSegment]]:
+    """Neighbours that fit into one segment together, were nothing removed: by size, index and offsets."""
+    interval_bytes = max(job.index_interval_bytes, _INTERVAL_BYTES_MIN)
+    size_bytes_max = min(job.segment_bytes, job.segment_index_bytes // INDEX_ENTRY_BYTES * interval_bytes)
+    groups: list[list[SourceSegment]] = []
+    room_bytes = 0
+    for segment in segments:
+        fits = segment.size_bytes <= room_bytes
+        if fits and segment.end_offset - 1 - groups[-1][0].base_offset <= RELATIVE_OFFSET_MAX:
+            groups[-1].append(segment)
+            room_bytes -= segment.size_bytes
+        else:
+            groups.append([segment])
+            room_bytes = size_bytes_max - segment.size_bytes
+    return groups
+
+
+def _batches(disk: Disk, path: str, segment: SourceSegment, pace: Pace) -> Iterator[tuple[BatchTuple, memoryview]]:
+    """The whole batches of a segment, their checksums right.  Raises `CorruptLog`."""
+    log_path = f"{path}/{segment_file_name(segment.base_offset)}"
+    file = disk.open(log_path, read_only=True)
+    try:
+        scan = BatchScan(file, 0, segment.size_bytes)
+        next_offset = segment.base_offset
+        for head, batch in scan.checked_batches():
+            pace(len(batch))
+            if not next_offset <= head[0] <= head[0] + head[6] < segment.end_offset:
+                raise CorruptLog(log_path, scan.position, next_offset, f"a batch with base offset {head[0]} there")
+            next_offset = head[0] + head[6] + 1
+            yield head, batch
+        if scan.problem is not None:
+            raise CorruptLog(log_path, scan.position, next_offset, scan.problem)
+    finally:
+        file.close()
+
+
+class _MapBuilder:
+    """Puts the keys of the dirty part into the map, up to the limit or until it is full."""
+
+    def __init__(self, disk: Disk, job: CleanJob, pace: Pace, offsets: OffsetMap, transactions: Transactions) -> None:
+        self._disk = disk
+        self._job = job
+        self._pace = pace
+        self._offsets = offsets
+        self._transactions = transactions
+
+    def build(self) -> int:
+        """Up to where (exclusive) the newest offset of every key is known."""
+        for segment in self._job.segments:
+            if segment.end_offset <= self._job.first_dirty_offset:
+                continue
+            for head, batch in _batches(self._disk, self._job.path, segment, self._pace):
+                if head[0] + head[6] < self._job.first_dirty_offset:
+                    continue
+                full_at = self._add(head, batch)
+                if full_at is not None:
+                    return full_at
+        return self._job.limit_offset
+
+    def _add(self, head: BatchTuple, batch: memoryview) -> int | None:
+        """None, or the offset of the first record for which there was no room."""
+        last_offset = head[0] + head[6]
+        is_control = head[5] & CONTROL_BIT
+        is_data = head[5] & TRANSACTIONAL_BIT and not is_control
+        if is_data and self._transactions.is_aborted(head[9], last_offset):
+            return None
+        try:
+            data = open_batch(batch, head)
+            # A batch counts as a whole or not at all: the filter keeps one that is damaged, so none of it may shadow.
+            records: Iterable[WalkedRecord] = list(walk_records(data, head)) if head[12] < _MANY_RECORDS else ()
+            for _ in () if records else walk_records(data, head):
+                pass
+        except WireError:
+            return None
+        records = records or walk_records(data, head)
+        if is_control:
+            keys = [key for *_, key, _ in records]
+            self._transactions.is_marker_empty(head[9], last_offset, keys[0] if keys else None)
+            return None
+        put, first_dirty_offset = self._offsets.put, self._job.first_dirty_offset
+        for _, _, _, offset_delta, key, _ in records:
+            offset = head[0] + offset_delta
+            if key is not None and offset >= first_dirty_offset and not put(key, offset):
+                return offset
+        return None
+
+
+class _GroupWriter:
+    """Writes what stays of a group's segments, into as many new ones as it takes (mostly one)."""
+
+    def __init__(
+        self, disk: Disk, job: CleanJob, pace: Pace, batch_filter: BatchFilter, transactions: Transactions
+    ) -> None:
+        self._disk = disk
+        self._job = job
+        self._pace = pace
+        self._filter = batch_filter
+        self._transactions = transactions
+        self._finished: list[CleanedFiles] = []
+        self._has_changed = False
+        self._output: CleanedSegment
+        self.size_bytes = 0
+
+    def write(self, group: Sequence[SourceSegment]) -> tuple[CleanedFiles, ...] | None:
+        """The cleaned files, durable; None when the segments are clean as they are."""
+        self._has_changed = len(group) > 1
+        self._output = self._new_output(group[0].base_offset)
+        try:
+            for segment in group:
+                for head, batch in _batches(self._disk, self._job.path, segment, self._pace):
+                    self._take(head, batch)
+            self._finish_output()
+        finally:
+            self._output.close()
+        if not self._has_changed:
+            self._output.discard()
+            return None
+        marker_path = f"{self._job.path}/{COMPACTED_FILE}"
+        if not self._disk.exists(marker_path):
+            self._disk.open(marker_path, create=True).close()
+        self._disk.sync_directory(self._job.path)
+        return tuple(self._finished)
+
+    def _take(self, head: BatchTuple, batch: memoryview) -> None:
+        kept = self._filter.filtered(batch, head)
+        if kept is not batch:
+            self._has_changed = True
+        if kept is None:
+            return
+        output = self._output
+        # Only new timestamps make a batch longer than it was, and only foreign logs have offsets so far apart.
+        is_too_large = output.size_bytes > 0 and output.size_bytes + len(kept) > self._job.segment_bytes
+        if is_too_large or head[0] + head[6] - output.base_offset > RELATIVE_OFFSET_MAX:
+            self._has_changed = True
+            self._finish_output()
+            self._output = self._new_output(head[0])
+        self._output.append(kept)
+        self._pace(len(kept))
+
+    def _new_output(self, base_offset: int) -> CleanedSegment:
+        return CleanedSegment(self._disk, self._job.path, base_offset, self._job.index_interval_bytes)
+
+    def _finish_output(self) -> None:
+        self._finished.append(self._output.finish(self._transactions.take_kept_aborted()))
+        self.size_bytes += self._output.size_bytes

@@ -1,0 +1,225 @@
+"""The cleans of a directory's logs, one at a time: which comes next, and what becomes of its results.
+
+Who runs a clean is not this one's affair: it hands out a `CleanJob` and takes `CleanResult`s, in the order in which
+they were made.  Everything here is called from the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from ottla.model.identifiers import TopicPartition
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+from ottla.runtime.disk import Disk
+from ottla.storage.compaction.cleaned_ends import CleanedEnds
+from ottla.storage.compaction.cleaner import remove_cleaned_files
+from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanResult, CleanSummary
+from ottla.storage.compaction.plan import Cleanable, clean_job, cleanable, is_due
+from ottla.storage.compaction.swap import SwapRefused, swap
+from ottla.storage.errors import StorageError
+from ottla.storage.housekeeping import Removals
+from ottla.storage.log import Log
+
+_log = logging.getLogger(__name__)
+
+# Apache Kafka's default of log.cleaner.dedupe.buffer.size.
+MAP_BYTES: Final = 128 * 1024 * 1024
+# A clean may end without anybody's fault (a full disk, a killed worker), but not again and again.
+GIVEN_UP_MAX: Final = 3
+
+
+class _Clean(NamedTuple):
+    """A clean under way."""
+
+    log: Log
+    job: CleanJob
+    truncations_count: int
+    begun_ms: int
+
+
+class Compactor:
+    """`next_job`, then `take` each of its results until it says that the clean is over; or `give_up`."""
+
+    def __init__(
+        self, disk: Disk, path: str, clock: Clock, logs: Mapping[TopicPartition, Log], removals: Removals
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._logs = logs
+        self._removals = removals
+        self._ends = CleanedEnds(disk, path)
+        self._current: _Clean | None = None
+        self._given_up: dict[TopicPartition, int] = {}
+        # Logs that cannot be cleaned in this process, and why.
+        self.uncleanable: dict[TopicPartition, str] = {}
+        self.map_bytes = MAP_BYTES
+        # Whether the last clean ended without an outcome: the next one should not follow at once.
+        self.has_failed_last = False
+
+    @property
+    def is_cleaning(self) -> bool:
+        return self._current is not None
+
+    def cleaned_end(self, topic_partition: TopicPartition) -> int:
+        """Where (exclusive) the last clean of a log ended, 0 before the first."""
+        return self._ends.end_of(topic_partition)
+
+    # --- which -------------------------------------------------------------------------------------------------
+
+    def next_job(self, now_ms: int) -> CleanJob | None:
+        """The clean of the log with the greatest dirty part, None when none is due."""
+        assert self._current is None, "one clean at a time"
+        found: list[tuple[float, Log, Cleanable]] = []
+        for log in self._logs.values():
+            part = self._due_part(log, now_ms)
+            if part is not None:
+                found.append((part.dirty_ratio, log, part))
+        if not found:
+            return None
+        _, log, part = max(found, key=lambda each: each[0])
+        job = clean_job(log, part, self.map_bytes, now_ms)
+        self._current = _Clean(log, job, log.truncations_count, self._clock.monotonic_ms())
+        self.has_failed_last = False
+        return job
+
+    def _due_part(self, log: Log, now_ms: int) -> Cleanable | None:
+        if "compact" not in log.config.cleanup_policy or log.failure is not None:
+            return None
+        if log.topic_partition in self.uncleanable:
+            return None
+        try:
+            part = cleanable(log, self.cleaned_end(log.topic_partition), now_ms)
+        except (OSError, StorageError) as error:
+            self._mark_uncleanable(log, str(error))
+            return None
+        return part if part is not None and is_due(log, part) else None
+
+    # --- what became of it ---------------------------------------------------------------------------------------
+
+    def take(self, result: CleanResult) -> bool:
+        """One result of the clean under way; whether more are to come.
+
+        A clean that cannot go on is over: its files are removed and the next job is another try.
+        """
+        clean = self._current
+        assert clean is not None, "a result of no clean"
+        if isinstance(result, CleanFailure):
+            self._fail(clean, result.reason, is_damage=result.is_damage)
+            return False
+        log = clean.log
+        if log.is_deleted or log.truncations_count != clean.truncations_count:
+            self.give_up("the log was cut or deleted")
+            return False
+        try:
+            if isinstance(result, CleanedGroup):
+                self._swap(log, result)
+                return True
+            self._ends.set(log.topic_partition, result.cleaned_end)
+        except SwapRefused as error:
+            self.give_up(str(error))
+            return False
+        except (OSError, StorageError) as error:
+            self._fail(clean, str(error), is_damage=False)
+            return False
+        self._current = None
+        self._given_up.pop(log.topic_partition, None)
+        self._tell(clean, result)
+        return False
+
+    def _swap(self, log: Log, group: CleanedGroup) -> None:
+        swapped = swap(log, group)
+        if swapped is None:
+            return
+        paths = tuple(swapped.paths)
+        due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
+        for segment in swapped.segments:
+            self._removals.add(due_ms, (), segment.close)
+        self._removals.add(due_ms, paths)
+
+    def _tell(self, clean: _Clean, summary: CleanSummary) -> None:
+        log = clean.log
+        seconds = (self._clock.monotonic_ms() - clean.begun_ms) / 1000
+        log.note("cleaned", cleaned_end=summary.cleaned_end, bytes_after=summary.bytes_after)
+        facts = {
+            "partition": log.topic_partition,
+            "bytes_before": summary.bytes_before,
+            "bytes_after": summary.bytes_after,
+            "records_read": summary.records_read_count,
+            "records_kept": summary.records_kept_count,
+            "keys": summary.keys_count,
+            "cleaned_end": summary.cleaned_end,
+            "seconds": round(seconds, 1),
+        }
+        if summary.is_map_full:
+            facts["map_full"] = True
+        _log.info("log.cleaned", extra=fields(**facts))
+        if summary.keyless_count or summary.unreadable_batches_count:
+            _log.warning(
+                "log.cleaned_oddly",
+                extra=fields(
+                    partition=log.topic_partition,
+                    keyless_records_removed=summary.keyless_count,
+                    unreadable_batches_kept=summary.unreadable_batches_count,
+                ),
+            )
+
+    def give_up(self, reason: str) -> None:
+        """The clean under way ends here, through no fault of its log: the broker stops, the log was cut."""
+        clean = self._current
+        if clean is not None:
+            self._end(clean)
+            clean.log.note("clean_given_up", reason=reason)
+            _log.info("log.clean_given_up", extra=fields(partition=clean.log.topic_partition, reason=reason))
+
+    def _fail(self, clean: _Clean, reason: str, *, is_damage: bool) -> None:
+        """Damage is final; anything else is tried again, but not for ever."""
+        self._end(clean)
+        log = clean.log
+        if log.is_deleted:
+            return
+        given_up_count = self._given_up[log.topic_partition] = self._given_up.get(log.topic_partition, 0) + 1
+        log.note("clean_failed", reason=reason)
+        if is_damage or given_up_count >= GIVEN_UP_MAX:
+            self._mark_uncleanable(log, reason)
+        else:
+            _log.warning("log.clean_failed", extra=fields(partition=log.topic_partition, reason=reason))
+
+    def _end(self, clean: _Clean) -> None:
+        self._current = None
+        self.has_failed_last = True
+        # After a failure in the middle of a swap the files belong to it.
+        if not clean.log.is_deleted and clean.log.failure is None:
+            try:
+                remove_cleaned_files(self._disk, clean.log.path)
+            except OSError as error:
+                _log.warning("log.cleaned_files_left", extra=fields(path=clean.log.path, reason=str(error)))
+
+    def _mark_uncleanable(self, log: Log, reason: str) -> None:
+        self.uncleanable[log.topic_partition] = reason
+        _log.error(
+            "log.uncleanable", extra=fields(partition=log.topic_partition, reason=reason, story=log.story.tell())
+        )
+
+    # --- what happens to logs ------------------------------------------------------------------------------------
+
+    def before_truncation(self, topic_partition: TopicPartition, end_offset: int) -> None:
+        """The log will end at `end_offset`: what comes behind it is dirty."""
+        self._ends.lower(topic_partition, end_offset)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Logs that are deleted, or made: nothing is known of a log of that name."""
+        gone = list(partitions)
+        for topic_partition in gone:
+            self.uncleanable.pop(topic_partition, None)
+            self._given_up.pop(topic_partition, None)
+        self._ends.forget(gone)
+
+
+def run_inline(compactor: Compactor, job: CleanJob, results: Callable[[CleanJob], Iterable[CleanResult]]) -> None:
+    """Run a clean to its end right here: for tests and tools."""
+    for result in results(job):
+        if not compactor.take(result):
+            return

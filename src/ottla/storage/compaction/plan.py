@@ -1,0 +1,111 @@
+"""Which part of a log may be cleaned now, and whether it is worth it.
+
+Kafka's rules: closed segments only, wholly below the stable and the flushed end and the first open transaction, and old
+enough (`min.compaction.lag.ms`); when the part that no clean has seen makes up more than `min.cleanable.dirty.ratio`,
+or holds a batch older than `max.compaction.lag.ms`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.storage.compaction.job import CleanJob, SourceSegment
+
+if TYPE_CHECKING:
+    from ottla.storage.log import Log
+    from ottla.storage.segment import Segment
+
+
+class Cleanable(NamedTuple):
+    """What a clean of this log would take.  `segments` are clean ones first, then dirty ones; ends are exclusive."""
+
+    segments: tuple[SourceSegment, ...]
+    first_dirty_offset: int
+    limit_offset: int
+    dirty_bytes: int
+    total_bytes: int
+    # A batch has waited for longer than the log allows.
+    is_overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        return self.dirty_bytes / self.total_bytes if self.total_bytes else 0.0
+
+
+def cleanable(log: Log, cleaned_end: int, now_ms: int) -> Cleanable | None:
+    """None when there is nothing that may be cleaned."""
+    first_dirty_offset = cleaned_end
+    if not log.log_start_offset <= cleaned_end <= log.log_end_offset:
+        first_dirty_offset = log.log_start_offset
+    found: list[SourceSegment] = []
+    dirty_bytes = 0
+    segments = list(log.segments)
+    end_max = clean_limit(log)
+    for segment, following in pairwise(segments):
+        end_offset = following.base_offset
+        is_dirty = end_offset > first_dirty_offset
+        if end_offset > end_max or (is_dirty and _is_too_young(log, segment, now_ms)):
+            break
+        found.append(SourceSegment(segment.base_offset, segment.size_bytes, end_offset))
+        dirty_bytes += segment.size_bytes if is_dirty else 0
+    if not found or found[-1].end_offset <= first_dirty_offset:
+        return None
+    return Cleanable(
+        tuple(found),
+        first_dirty_offset,
+        found[-1].end_offset,
+        dirty_bytes,
+        sum(segment.size_bytes for segment in found),
+        _is_overdue(log, first_dirty_offset, now_ms),
+    )
+
+
+def is_due(log: Log, part: Cleanable) -> bool:
+    """Whether a clean is worth its work."""
+    return part.is_overdue or part.dirty_ratio > log.config.min_cleanable_dirty_ratio
+
+
+def clean_limit(log: Log) -> int:
+    """Where (exclusive) no clean may reach: what may still change or is not shown yet."""
+    open_transactions = [
+        entry.current_txn_first_offset for _, entry in log.producers.entries() if entry.current_txn_first_offset >= 0
+    ]
+    return min(log.stable_end, log.flushed_end, log.active_base_offset, *open_transactions)
+
+
+def clean_job(log: Log, part: Cleanable, map_bytes: int, now_ms: int) -> CleanJob:
+    """The clean of this part, as the cleaner takes it."""
+    config = log.config
+    # Not only each producer's last batch: all by which a repeated one is told, in case a snapshot gets lost.
+    kept = [batch[2] + batch[3] for _, entry in log.producers.entries() for batch in entry.batches]
+    return CleanJob(
+        path=log.path,
+        segments=part.segments,
+        first_dirty_offset=part.first_dirty_offset,
+        limit_offset=part.limit_offset,
+        kept_last_offsets=tuple(last_offset for last_offset in kept if last_offset < part.limit_offset),
+        now_ms=now_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        segment_bytes=config.segment_bytes,
+        segment_index_bytes=config.segment_index_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        map_bytes=map_bytes,
+    )
+
+
+def _is_too_young(log: Log, segment: Segment, now_ms: int) -> bool:
+    lag_ms = log.config.min_compaction_lag_ms
+    return lag_ms > 0 and segment.greatest_timestamp()[0] > now_ms - lag_ms
+
+
+def _is_overdue(log: Log, first_dirty_offset: int, now_ms: int) -> bool:
+    """Whether a dirty closed segment begins with a batch that is too old."""
+    limit_ms = now_ms - log.config.max_compaction_lag_ms
+    if limit_ms <= 0:
+        return False
+    segments = list(log.segments)
+    for segment, following in pairwise(segments):
+        if following.base_offset > first_dirty_offset and 0 < segment.first_batch_timestamp() < limit_ms:
+            return True
+    return False

@@ -1,0 +1,114 @@
+"""Which batches of an imported log belong to aborted transactions, and which markers have no data left.
+
+This broker writes no transactions; logs of Apache Kafka hold them, with a `.txnindex` beside a segment for the aborted
+ones that end in it: entries of int16 version (0), int64 producer id, first offset, last offset, last stable offset.
+
+Batches are to be shown in offset order.  A marker is wanted as long as a batch of its transaction was passed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from ottla.runtime.disk import Disk, read_file
+from ottla.storage.errors import CorruptLog
+from ottla.storage.segment import TRANSACTION_INDEX_SUFFIX
+
+_ENTRY: Final = struct.Struct(">hqqqq")
+_VERSION: Final = 0
+# The key of a control record: int16 version, int16 type.
+_CONTROL_KEY: Final = struct.Struct(">hh")
+_ABORT: Final = 0
+_COMMIT: Final = 1
+
+
+class AbortedTransaction(NamedTuple):
+    """Offsets are inclusive; `last_offset` is the marker's."""
+
+    first_offset: int
+    last_offset: int
+    producer_id: int
+    last_stable_offset: int
+
+
+def read_aborted(disk: Disk, directory: str) -> list[AbortedTransaction]:
+    """Those of all segments of a partition, in the order of their first offsets.  Raises `CorruptLog`."""
+    found: list[AbortedTransaction] = []
+    for name in disk.list_directory(directory):
+        if name.endswith(TRANSACTION_INDEX_SUFFIX):
+            path = f"{directory}/{name}"
+            found += _parse(read_file(disk, path), path)
+    return sorted(found)
+
+
+def _parse(content: bytes, path: str) -> list[AbortedTransaction]:
+    if len(content) % _ENTRY.size:
+        raise CorruptLog(path, len(content), -1, f"{len(content)} bytes are no whole entries of {_ENTRY.size}")
+    found = []
+    for version, producer_id, first_offset, last_offset, last_stable_offset in _ENTRY.iter_unpack(content):
+        if version != _VERSION or not 0 <= first_offset <= last_offset:
+            raise CorruptLog(path, 0, first_offset, "an entry that cannot be an aborted transaction")
+        found.append(AbortedTransaction(first_offset, last_offset, producer_id, last_stable_offset))
+    return found
+
+
+def format_aborted(transactions: Iterable[AbortedTransaction]) -> bytes:
+    """The content of a `.txnindex`."""
+    return b"".join(
+        _ENTRY.pack(_VERSION, each.producer_id, each.first_offset, each.last_offset, each.last_stable_offset)
+        for each in transactions
+    )
+
+
+class Transactions:
+    """One walk over a log from `start_offset` on; `kept_aborted` collects those whose marker stays."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction], start_offset: int) -> None:
+        self._coming = [each for each in aborted if each.last_offset >= start_offset]
+        heapq.heapify(self._coming)
+        # By producer id: the open aborted transaction, and whether a batch of it was passed.
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self._committed: set[int] = set()
+        self.kept_aborted: list[AbortedTransaction] = []
+
+    def is_aborted(self, producer_id: int, last_offset: int) -> bool:
+        """Whether a transactional batch belongs to an aborted transaction."""
+        self._begin_up_to(last_offset)
+        open_one = self._aborted.get(producer_id)
+        if open_one is None or open_one[0].last_offset < last_offset:
+            self._committed.add(producer_id)
+            return False
+        self._aborted[producer_id] = (open_one[0], True)
+        return True
+
+    def is_marker_empty(self, producer_id: int, last_offset: int, control_key: bytes | None) -> bool:
+        """Whether nothing of a marker's transaction was passed; None stands for a marker whose record is gone."""
+        self._begin_up_to(last_offset)
+        if control_key is None:
+            return True
+        if len(control_key) < _CONTROL_KEY.size:
+            return False
+        kind = _CONTROL_KEY.unpack_from(control_key)[1]
+        if kind == _ABORT:
+            transaction, was_passed = self._aborted.pop(producer_id, (None, False))
+            if transaction is not None and was_passed:
+                self.kept_aborted.append(transaction)
+            return not was_passed
+        if kind == _COMMIT:
+            was_passed = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not was_passed
+        return False
+
+    def take_kept_aborted(self) -> list[AbortedTransaction]:
+        """Those whose markers were passed since the last call."""
+        taken, self.kept_aborted = self.kept_aborted, []
+        return taken
+
+    def _begin_up_to(self, last_offset: int) -> None:
+        while self._coming and self._coming[0].first_offset <= last_offset:
+            transaction = heapq.heappop(self._coming)
+            self._aborted[transaction.producer_id] = (transaction, False)

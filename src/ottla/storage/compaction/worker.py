@@ -1,0 +1,93 @@
+"""The process that cleans: `python -m ottla.storage.compaction.worker BYTES_PER_SECOND`.
+
+It takes jobs from standard input, a line of JSON each, and writes their results to standard output in the same way.  It
+runs at the lowest priority and ends when its input does: with the broker, whatever becomes of that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import BinaryIO, Final
+
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import Disk
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.compaction.cleaner import clean
+from ottla.storage.compaction.job import CleanFailure, CleanJob, CleanResult, result_to_json
+from ottla.storage.compaction.throttle import Throttle
+from ottla.storage.errors import CorruptLog
+
+_NICEST: Final = 19
+_CHECK_BYTES: Final = 1024 * 1024
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class BrokerGone(Exception):
+    """Nobody waits for the results any more."""
+
+
+class Pace:
+    """Waits as the throttle wants, and now and then looks whether anybody still waits for the results."""
+
+    def __init__(self, took: Callable[[int], None], check: Callable[[], None]) -> None:
+        self._took = took
+        self._check = check
+        self._unchecked_bytes = 0
+
+    def __call__(self, size_bytes: int) -> None:
+        self._unchecked_bytes += size_bytes
+        if self._unchecked_bytes >= _CHECK_BYTES:
+            self._took(self._unchecked_bytes)
+            self._unchecked_bytes = 0
+            self._check()
+
+
+def serve(disk: Disk, jobs: BinaryIO, results: BinaryIO, pace: Pace) -> None:
+    """Clean until there are no more jobs."""
+
+    def send(result: CleanResult) -> None:
+        results.write(result_to_json(result).encode() + b"\n")
+        results.flush()
+
+    for line in jobs:
+        try:
+            for result in clean(disk, CleanJob.from_json(line.decode()), pace):
+                send(result)
+        except CorruptLog as error:
+            send(CleanFailure(str(error), is_damage=True))
+        except OSError as error:
+            send(CleanFailure(str(error), is_damage=False))
+
+
+def main() -> None:
+    os.nice(_NICEST)
+    _die_with_parent()
+    jobs = sys.stdin.buffer
+
+    def check() -> None:
+        # The broker sends nothing while a clean is under way: readable means that its end is closed.
+        if select.select([jobs], [], [], 0)[0]:
+            raise BrokerGone
+
+    throttle = Throttle(float(sys.argv[1]), SystemClock().monotonic_ms, time.sleep)
+    try:
+        serve(PosixDisk(), jobs, sys.stdout.buffer, Pace(throttle.took, check))
+    except (BrokerGone, BrokenPipeError, KeyboardInterrupt):
+        # Nothing may be written any more, not even what waits in buffers.
+        os._exit(1)
+
+
+def _die_with_parent() -> None:
+    """A worker that outlives its broker would write into a directory that another may own by now."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
