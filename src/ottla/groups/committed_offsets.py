@@ -24,12 +24,11 @@ class CommittedOffsets:
     def __bool__(self) -> bool:
         return bool(self.by_topic)
 
-    def keep(self, topic: str, partition: int, value: bytes) -> None:
-        partitions = self.by_topic.get(topic)
-        if partitions is None:
-            self.by_topic[topic] = {partition: value}
-        else:
-            partitions[partition] = value
+    def keep(self, topic: str, partition: int, value: bytes) -> dict[int, bytes]:
+        """Returns the values of all partitions of the topic; they stay in use until the last one is removed."""
+        partitions = self.by_topic.setdefault(topic, {})
+        partitions[partition] = value
+        return partitions
 
     def remove(self, topic: str, partition: int) -> None:
         partitions = self.by_topic.get(topic)

@@ -37,6 +37,11 @@ class Deadlines:
         self._heap: Final[list[tuple[int, int, Deadline]]] = []
         self._pushed_count = 0
 
+    @property
+    def queued_count(self) -> int:
+        """Entries of the heap, stale ones with them."""
+        return len(self._heap)
+
     def arm(self, deadline: Deadline, due_ms: int) -> None:
         deadline.due_ms = due_ms
         if deadline.queued_ms is None or due_ms < deadline.queued_ms:

@@ -120,6 +120,7 @@ def parse_group_value(value: bytes) -> GroupMetadata:
     except WireError as error:
         raise GroupRecordError(f"the value of a group is damaged: {error}") from None
     assert isinstance(wire, _WireGroup)
+    _check_names(wire.members)
     return GroupMetadata(
         wire.protocol_type,
         wire.generation,
@@ -128,6 +129,18 @@ def parse_group_value(value: bytes) -> GroupMetadata:
         wire.current_state_timestamp,
         tuple(_stored(member) for member in wire.members),
     )
+
+
+def _check_names(members: Sequence[_WireMember]) -> None:
+    member_ids, instance_ids = set(), set()
+    for member in members:
+        if member.member_id in member_ids:
+            raise GroupRecordError(f"the value of a group has the member {member.member_id} twice")
+        member_ids.add(member.member_id)
+        if member.group_instance_id is not None:
+            if member.group_instance_id in instance_ids:
+                raise GroupRecordError(f"the value of a group has the static name {member.group_instance_id} twice")
+            instance_ids.add(member.group_instance_id)
 
 
 def _stored(wire: _WireMember) -> StoredMember:

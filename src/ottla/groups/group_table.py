@@ -18,8 +18,12 @@ from ottla.groups.offset_records import (
     offset_key,
     offset_key_prefix,
     parse_offset_key,
+    partition_of,
 )
 from ottla.model.errors import WireError
+
+# Bounded, so that a million topics with a partition each do not cost their names twice.
+PLACES_MAX: Final = 20_000
 
 AnyGroup = ClassicGroup | ConsumerGroup
 
@@ -41,6 +45,8 @@ class GroupTable:
         self._offsets_by_bytes: Final[dict[bytes, CommittedOffsets]] = {}
         # A topic's name by its bytes, once for all groups.
         self._topic_names: Final[dict[bytes, str]] = {}
+        # Where the offsets with a key's prefix are kept: committing again is one look-up.
+        self._places: Final[dict[bytes, dict[int, bytes]]] = {}
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -101,6 +107,10 @@ class GroupTable:
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Apply one record.  Raises `GroupRecordError` for damaged bytes, and then nothing has changed."""
+        if value is not None and (partitions := self._places.get(key[:-4])) is not None:
+            partition = partition_of(key)
+            partitions[partition] = checked_offset_value(value)
+            return
         if len(key) < 2:
             raise GroupRecordError(f"a key has {len(key)} bytes, two are its version")
         key_version = (key[0] << 8) | key[1]
@@ -113,17 +123,22 @@ class GroupTable:
 
     def _replay_offset(self, key: bytes, value: bytes | None) -> None:
         group_bytes, topic_bytes, partition = parse_offset_key(key)
-        topic = self._topic_names.get(topic_bytes)
-        if topic is None:
-            topic = self._topic_names[topic_bytes] = _text(topic_bytes)
+        topic = self._topic_names.get(topic_bytes) or _text(topic_bytes)
         offsets = self._offsets_by_bytes.get(group_bytes)
         if value is not None:
             value = checked_offset_value(value)
+            self._topic_names[topic_bytes] = topic
             if offsets is None:
                 offsets = self._add_offsets(group_bytes)
-            offsets.keep(topic, partition, value)
+            if len(self._places) >= PLACES_MAX:
+                self._places.clear()
+            self._places[key[:-4]] = offsets.keep(topic, partition, value)
         elif offsets is not None:
             offsets.remove(topic, partition)
+            if topic not in offsets.by_topic:
+                # Whatever the version of the key was that is remembered.
+                for version in range(OFFSET_KEY_VERSION + 1):
+                    self._places.pop(bytes((0, version)) + key[2:-4], None)
             if not offsets:
                 self._remove_offsets(group_bytes)
 

@@ -10,10 +10,12 @@ from typing import Any, Final
 class HeldReplies:
     """A queue whose ends never fall, since ends of appends do not; so one comparison tells what may leave."""
 
-    __slots__ = ("_queue",)
+    __slots__ = ("_is_releasing", "_queue", "_stable_end")
 
     def __init__(self) -> None:
         self._queue: Final[deque[tuple[int, Callable[[Any], None], object]]] = deque()
+        self._stable_end = 0
+        self._is_releasing = False
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -24,10 +26,19 @@ class HeldReplies:
         self._queue.append((end, reply, value))
 
     def release(self, stable_end: int) -> None:
+        """Call what may leave.  A reply may come back here: then it is the outer call that goes on, not a deeper one,
+        however many replies submit their next command."""
+        self._stable_end = max(self._stable_end, stable_end)
+        if self._is_releasing:
+            return
+        self._is_releasing = True
         queue = self._queue
-        while queue and queue[0][0] <= stable_end:
-            _, reply, value = queue.popleft()
-            reply(value)
+        try:
+            while queue and queue[0][0] <= self._stable_end:
+                _, reply, value = queue.popleft()
+                reply(value)
+        finally:
+            self._is_releasing = False
 
     def fail(self, refused: Callable[[object], object]) -> None:
         """Answer all of them with `refused(value)` instead."""

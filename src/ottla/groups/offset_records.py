@@ -25,12 +25,13 @@ _PARTITION: Final = struct.Struct(">i")
 # Version, offset, leader epoch, length of the metadata; and what lies behind the metadata.
 _HEAD_V3: Final = struct.Struct(">hqih")
 _HEAD_V1: Final = struct.Struct(">hqh")
+# A whole v3 value without metadata, as nearly all are.
+_PLAIN_V3: Final = struct.Struct(">hqihq")
 _TIME: Final = struct.Struct(">q")
 _TIMES_V1: Final = struct.Struct(">qq")
 _SIZE_V3: Final = _HEAD_V3.size + _TIME.size
 _SIZE_V1: Final = _HEAD_V1.size + _TIMES_V1.size
-_METADATA_LENGTH_AT_V3: Final = _HEAD_V3.size - 2
-_METADATA_LENGTH_AT_V1: Final = _HEAD_V1.size - 2
+_METADATA_LENGTH_V3: Final = slice(_HEAD_V3.size - 2, _HEAD_V3.size)
 _SHORTEST_KEY_BYTES: Final = 2 + 2 + 2 + 4
 
 
@@ -65,6 +66,14 @@ def offset_key(prefix: bytes, partition: int) -> bytes:
     return prefix + _PARTITION.pack(partition)
 
 
+def partition_of(key: bytes) -> int:
+    """The partition at the end of a key."""
+    partition: int = _PARTITION.unpack_from(key, -4)[0]
+    if partition < 0:
+        raise _damaged("key", f"has the partition {partition}")
+    return partition
+
+
 def parse_offset_key(key: bytes) -> OffsetKey:
     """A key whose version is 0 or 1 (they have the same fields)."""
     size_bytes = len(key)
@@ -77,13 +86,12 @@ def parse_offset_key(key: bytes) -> OffsetKey:
     partition_at = topic_at + ((key[topic_length_at] << 8) | key[topic_length_at + 1])
     if partition_at + 4 != size_bytes:
         raise _damaged("key", f"should have {partition_at + 4} bytes and has {size_bytes}")
-    partition: int = _PARTITION.unpack_from(key, partition_at)[0]
-    if partition < 0:
-        raise _damaged("key", f"has the partition {partition}")
-    return OffsetKey(key[4:topic_length_at], key[topic_at:partition_at], partition)
+    return OffsetKey(key[4:topic_length_at], key[topic_at:partition_at], partition_of(key))
 
 
 def offset_value(commit: OffsetToCommit, now_ms: int, retention_ms: int | None) -> bytes:
+    if retention_ms is None and not commit.metadata:
+        return _PLAIN_V3.pack(3, commit.offset, commit.leader_epoch, 0, now_ms)
     metadata = commit.metadata.encode()
     if retention_ms is None:
         head = _HEAD_V3.pack(3, commit.offset, commit.leader_epoch, len(metadata))
@@ -94,11 +102,8 @@ def offset_value(commit: OffsetToCommit, now_ms: int, retention_ms: int | None) 
 
 def checked_offset_value(value: bytes) -> bytes:
     """`value` when it is a sound v3 or v1; other versions are written anew as v3."""
-    size_bytes = len(value)
-    if size_bytes >= _SIZE_V3 and value[1] == 3 and value[0] == 0:
-        metadata_bytes = (value[_METADATA_LENGTH_AT_V3] << 8) | value[_METADATA_LENGTH_AT_V3 + 1]
-        if metadata_bytes == 0 and size_bytes == _SIZE_V3:
-            return value
+    if len(value) == _SIZE_V3 and value[:2] == b"\x00\x03" and value[_METADATA_LENGTH_V3] == b"\x00\x00":
+        return value
     found = decode_offset_value(value)
     if value[1] in (1, 3):
         return value

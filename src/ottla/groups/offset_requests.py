@@ -52,7 +52,7 @@ class OffsetRequests:
         records: list[GroupRecord] = []
         last_topic, prefix = None, b""
         for commit in command.offsets:
-            # A character is one byte at least: the usual short ones need no second look.
+            # A character has four bytes at most: the usual short ones need no second look.
             if len(commit.metadata) * 4 > metadata_max_bytes and len(commit.metadata.encode()) > metadata_max_bytes:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue

@@ -133,8 +133,9 @@ class ClassicGroup:
         if command.generation != rebalance.generation:
             return ErrorCode.ILLEGAL_GENERATION
         rebalance.start_session(member, moment)
-        preparing = rebalance.state is GroupState.PREPARING_REBALANCE
-        return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
+        if rebalance.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
 
     def leave(self, command: LeaveGroup, moment: Moment) -> LeaveReply:
         rebalance = self.rebalance

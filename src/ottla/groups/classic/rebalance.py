@@ -102,7 +102,7 @@ class Rebalance:
 
     def start_session(self, member: Member, moment: Moment) -> None:
         """The member has shown that it lives.  Nothing is to be heard from one whose request waits."""
-        if not member.is_waiting:
+        if member.join_reply is None and member.sync_reply is None:
             self.ledger.deadlines.arm(member.session, moment.monotonic_ms + member.session_timeout_ms)
 
     def expect_pending(self, member_id: str, session_timeout_ms: int, moment: Moment) -> None:

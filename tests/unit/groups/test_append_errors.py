@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.groups.append_errors import code_of, told_to_committer, told_to_member
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError, WireError
+
+
+@pytest.mark.parametrize(
+    ("code", "to_member", "to_committer"),
+    [
+        (ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_refused_append_is_told_as_apache_kafka_tells_it(
+    code: ErrorCode, to_member: ErrorCode, to_committer: ErrorCode
+) -> None:
+    assert told_to_member(code) is to_member
+    assert told_to_committer(code) is to_committer
+
+
+def test_code_of_an_error_is_its_own_or_that_of_its_class() -> None:
+    assert code_of(RequestError(ErrorCode.MESSAGE_TOO_LARGE, "x")) is ErrorCode.MESSAGE_TOO_LARGE
+    assert code_of(WireError("x")) is ErrorCode.INVALID_REQUEST
