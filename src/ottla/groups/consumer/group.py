@@ -149,9 +149,13 @@ class ConsumerGroup:
     def _reply(
         self, command: ConsumerGroupHeartbeat, sender: Sender, current: CurrentAssignment
     ) -> ConsumerGroupHeartbeatReply:
-        """The assignment is told when it has changed, and to a member that says all, since it may have missed some."""
+        """The assignment is told when it has changed, and to a member that may have missed some: it says all, or its
+        epoch is not what it was told last."""
         must_tell = (
-            command.member_epoch == JOIN_EPOCH or current.assigned != sender.current.assigned or _says_all(command)
+            current.assigned != sender.current.assigned
+            or command.member_epoch == JOIN_EPOCH
+            or command.member_epoch != sender.current.member_epoch
+            or _says_all(command)
         )
         return ConsumerGroupHeartbeatReply(
             ErrorCode.NONE,

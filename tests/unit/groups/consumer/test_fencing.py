@@ -6,7 +6,7 @@ import pytest
 
 from ottla.groups.commands import CommitOffsets
 from ottla.model.error_code import ErrorCode
-from tests.unit.groups.consumer.small_group import SmallGroup, image, owned
+from tests.unit.groups.consumer.small_group import SmallGroup, image, names_of, owned
 
 
 @pytest.fixture
@@ -43,6 +43,7 @@ def test_epoch_that_the_member_never_had_is_fenced(group: SmallGroup, epoch: int
 def test_previous_epoch_is_taken_from_a_member_that_holds_no_more_than_it_was_told(group: SmallGroup) -> None:
     reply = group.beat("m", 1, owned=owned("a-0", "a-1"))
     assert (reply.error, reply.member_epoch) == (ErrorCode.NONE, 2)
+    assert names_of(reply.assignment or ()) == {"a-0", "a-1"}, "it may have missed that, too"
     assert group.beat("m", 1, owned=owned("a-1")).error is ErrorCode.NONE
 
 
