@@ -10,7 +10,7 @@ from ottla.protocol.api import API_VERSIONS, ApiKey, VersionRange
 from ottla.protocol.fetch import FetchResponseWriter, read_fetch
 from ottla.protocol.frame import LENGTH_PREFIX, read_response_header
 from ottla.protocol.messages import decode_response, encode_request
-from ottla.protocol.produce import ProducePartitionResult, read_produce, write_produce_response
+from ottla.protocol.produce import ProducePartitionResult, RecordErrors, read_produce, write_produce_response
 from ottla.protocol.schemas.fetch import FetchRequest, FetchResponse
 from ottla.protocol.schemas.produce import ProduceRequest, ProduceResponse
 from tests.property.wire_strategies import requests
@@ -47,10 +47,12 @@ def test_produce_request_is_read_in_place(version: int, data: st.DataObject, bef
     ] == [(topic.name.encode(), [(p.index, p.records) for p in topic.partition_data]) for topic in message.topic_data]
 
 
+TEXT = st.text(max_size=10)
+ERRORS = st.builds(RecordErrors, TEXT, st.lists(st.tuples(INT32, TEXT), max_size=2))
 PRODUCE_RESULTS = st.lists(
     st.tuples(
         NAMES,
-        st.lists(st.tuples(INT32, INT16, INT64, INT64, INT64, st.none() | st.text(max_size=10)), max_size=3),
+        st.lists(st.tuples(INT32, INT16, INT64, INT64, INT64, st.none() | ERRORS), max_size=3),
     ),
     max_size=3,
 )
@@ -74,7 +76,11 @@ def test_produce_response_is_a_whole_frame(
         (
             topic.name.encode(),
             [
-                (p.index, p.error_code, p.base_offset, p.log_append_time_ms, p.log_start_offset, p.error_message)
+                (
+                    *(p.index, p.error_code, p.base_offset, p.log_append_time_ms, p.log_start_offset),
+                    p.error_message,
+                    [(row.batch_index, row.batch_index_error_message) for row in p.record_errors],
+                )
                 for p in topic.partition_responses
             ],
         )
@@ -83,8 +89,12 @@ def test_produce_response_is_a_whole_frame(
         (
             name,
             [
-                (index, error, base, time_ms, start if version >= 5 else -1, text if version >= 8 else None)
-                for index, error, base, time_ms, start, text in results
+                (
+                    *(index, error, base, time_ms, start if version >= 5 else -1),
+                    errors.message if errors and version >= 8 else None,
+                    errors.rows if errors and version >= 8 else [],
+                )
+                for index, error, base, time_ms, start, errors in results
             ],
         )
         for name, results in topics

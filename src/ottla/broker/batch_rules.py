@@ -51,7 +51,8 @@ def batch_error(batch: memoryview, header: tuple[int, ...], produce_version: int
         return _CORRUPT
     attributes = header[5]
     count = header[12]
-    if count <= 0 or header[6] != count - 1:
+    if count <= 0 or header[6] != count - 1 or header[0] != 0:
+        # As in Apache Kafka a client counts its records from 0.
         return _INVALID
     records_bytes = size_bytes - BATCH_OVERHEAD_BYTES
     codec = attributes & CODEC_MASK

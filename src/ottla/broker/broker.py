@@ -195,6 +195,7 @@ class Broker:
             self.clock,
             loop,
             flusher.poke,
+            lambda: flusher.is_busy,
         )
         self._closing.callback(groups.stop)
         groups.on_topics_changed(self._registry.view)

@@ -39,6 +39,9 @@ PARKED_FETCHES_MAX: Final = 100_000
 # Partitions named by fetches that wait, over all connections (some 300 bytes each); beyond it the same.
 PARKED_PARTITIONS_MAX: Final = 1_000_000
 
+# What a batch may hold when a topic's settings demand that it is opened: a megabyte of zstd can hold gigabytes.
+OPENED_BATCH_BYTES_MAX: Final = 64 * MIB
+
 # Partitions of all fetch sessions (some 500 bytes each); a session beyond it is not opened, or ended.
 SESSION_PARTITIONS_MAX: Final = 500_000
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from ottla.model.identifiers import TopicPartition
+from ottla.broker.batch_opening import opening_of
+from ottla.model.identifiers import INTERNAL_TOPICS, TopicPartition
 from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
 
 
 class WaitingProduce(Protocol):
@@ -52,10 +54,12 @@ class Partition:
         "_waiting_produces",
         "high_watermark",
         "index",
+        "is_internal",
         "is_served",
         "leader_epoch",
         "log",
         "name_bytes",
+        "opening",
         "topic_partition",
     )
 
@@ -65,6 +69,9 @@ class Partition:
         self.name_bytes = log.topic_partition.topic.encode()
         self.index = log.topic_partition.partition
         self.leader_epoch = leader_epoch
+        self.is_internal = log.topic_partition.topic in INTERNAL_TOPICS
+        # What forces produced batches to be opened, as a rule nothing.
+        self.opening = opening_of(log.config)
         # False once it has left this broker: whoever still holds it must not read on.
         self.is_served = True
         self.high_watermark = log.stable_end
@@ -75,6 +82,11 @@ class Partition:
     @property
     def has_waiting_produces(self) -> bool:
         return bool(self._waiting_produces)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take new settings; they hold for the next request."""
+        self.log.update_config(config)
+        self.opening = opening_of(config)
 
     def park_produce(self, required_end: int, produce: WaitingProduce, slot: int) -> None:
         """Release `slot` of `produce` once the high watermark reaches `required_end`.

@@ -195,7 +195,7 @@ class Topics:
         for node in topic.partitions:
             partition = self._partitions.find(name, node.partition_index)
             if partition is not None:
-                partition.log.update_config(config)
+                partition.update_config(config)
 
     def _imagined(self, name: str, assignment: Sequence[Sequence[NodeId]]) -> Topic:
         """A topic as it would be, for `validate_only`: its id is all zero."""

@@ -99,8 +99,8 @@ MESSAGE_MAX_BYTES: Final = int32(
 COMPRESSION_TYPE: Final = word(
     "compression.type",
     "producer",
-    "How batches are stored: `producer`, as they came; else with this codec, for which those that come with another one "
-    "are opened and compressed anew.",
+    "How batches are stored: `producer`, as they came; else this codec: those that come with another are "
+    "opened and compressed anew.",
     choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
 )
 COMPRESSION_GZIP_LEVEL: Final = int32(

@@ -30,8 +30,16 @@ PARTITIONS_MAX: Final = 200_000
 ProducePartition = tuple[int, int, int]
 """Partition index; where its records begin, -1 when they are null; where they end."""
 
-ProducePartitionResult = tuple[int, int, int, int, int, str | None]
-"""Partition index, error code, base offset, log append time in ms, log start offset, error message."""
+
+class RecordErrors(NamedTuple):
+    """Why records of a batch were refused (KIP-467): for the batch, and (index, text) for single records."""
+
+    message: str
+    rows: Sequence[tuple[int, str]] = ()
+
+
+ProducePartitionResult = tuple[int, int, int, int, int, RecordErrors | None]
+"""Partition index, error code, base offset, log append time in ms, log start offset, errors."""
 
 
 class ProduceRequest(NamedTuple):
@@ -178,10 +186,10 @@ _ONE_RESULT_V8: Final = struct.Struct(">iihqqqihi")
 def write_produce_response(
     correlation_id: int, version: int, topics: Sequence[tuple[bytes, Sequence[ProducePartitionResult]]]
 ) -> bytes:  # fmt: skip
-    """The whole frame, length prefix included; throttle time 0, no errors of single records (KIP-467)."""
+    """The whole frame, length prefix included; throttle time 0."""
     if len(topics) == 1 and len(topics[0][1]) == 1 and version < FLEXIBLE_FROM_VERSION:
-        name, ((index, error, base_offset, append_time_ms, log_start_offset, message),) = topics[0]
-        if message is None:
+        name, ((index, error, base_offset, append_time_ms, log_start_offset, errors),) = topics[0]
+        if errors is None:
             head_pack = _FRAME_HEAD.pack
             name_length = len(name)
             if version >= 8:
@@ -215,19 +223,21 @@ def _write_legacy(
         out += INT16.pack(len(name))
         out += name
         out += _COUNT.pack(len(results))
-        for index, error, base_offset, append_time_ms, log_start_offset, message in results:
+        for index, error, base_offset, append_time_ms, log_start_offset, errors in results:
             if version < 5:
                 out += _RESULT_V3.pack(index, error, base_offset, append_time_ms)
             elif version < 8:
                 out += _RESULT_V5.pack(index, error, base_offset, append_time_ms, log_start_offset)
             else:
-                out += _RESULT_V8.pack(index, error, base_offset, append_time_ms, log_start_offset, 0)
-                if message is None:
+                rows = () if errors is None else errors.rows
+                out += _RESULT_V8.pack(index, error, base_offset, append_time_ms, log_start_offset, len(rows))
+                for record_index, text in rows:
+                    out += _COUNT.pack(record_index)
+                    _append_text16(out, text)
+                if errors is None:
                     out += b"\xff\xff"
                 else:
-                    encoded = message.encode()
-                    out += INT16.pack(len(encoded))
-                    out += encoded
+                    _append_text16(out, errors.message)
     out += _COUNT.pack(0)
     struct.pack_into(">ii", out, 0, len(out) - 4, correlation_id)
     return bytes(out)
@@ -242,17 +252,32 @@ def _write_flexible(
         out += uvarint_bytes(len(name) + 1)
         out += name
         out += uvarint_bytes(len(results) + 1)
-        for index, error, base_offset, append_time_ms, log_start_offset, message in results:
+        for index, error, base_offset, append_time_ms, log_start_offset, errors in results:
             out += _RESULT_V5.pack(index, error, base_offset, append_time_ms, log_start_offset)
-            out.append(1)  # no record errors
-            if message is None:
+            rows = () if errors is None else errors.rows
+            out += uvarint_bytes(len(rows) + 1)
+            for record_index, text in rows:
+                out += _COUNT.pack(record_index)
+                _append_compact_text(out, text)
+                out.append(0)  # no tagged fields
+            if errors is None:
                 out.append(0)
             else:
-                encoded = message.encode()
-                out += uvarint_bytes(len(encoded) + 1)
-                out += encoded
+                _append_compact_text(out, errors.message)
             out.append(0)  # no tagged fields
         out.append(0)
     out += b"\x00\x00\x00\x00\x00"  # throttle time, no tagged fields
     struct.pack_into(">ii", out, 0, len(out) - 4, correlation_id)
     return bytes(out)
+
+
+def _append_text16(out: bytearray, text: str) -> None:
+    encoded = text.encode()
+    out += INT16.pack(len(encoded))
+    out += encoded
+
+
+def _append_compact_text(out: bytearray, text: str) -> None:
+    encoded = text.encode()
+    out += uvarint_bytes(len(encoded) + 1)
+    out += encoded

@@ -8,8 +8,9 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import response_frame
 from ottla.protocol.messages import encode_request, encode_response
 from ottla.protocol.produce import ProduceRequest as ReadRequest
-from ottla.protocol.produce import read_produce, write_produce_response
+from ottla.protocol.produce import RecordErrors, read_produce, write_produce_response
 from ottla.protocol.schemas.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -22,15 +23,19 @@ VERSIONS = range(3, 10)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("message", [None, "", "reason"])
+@pytest.mark.parametrize(
+    "errors", [None, RecordErrors(""), RecordErrors("reason"), RecordErrors("many", [(0, "first"), (70_000, "")])]
+)
 @pytest.mark.parametrize("partitions_count", [0, 1, 2])
 @pytest.mark.parametrize("topics_count", [0, 1, 2])
 def test_response_is_what_the_schema_writes(
-    version: int, message: str | None, partitions_count: int, topics_count: int
+    version: int, errors: RecordErrors | None, partitions_count: int, topics_count: int
 ) -> None:
-    results = [(index, 6, 1 << 40, 1 << 41, 7, message) for index in range(partitions_count)]
+    results = [(index, 6, 1 << 40, 1 << 41, 7, errors) for index in range(partitions_count)]
     written = write_produce_response(99, version, [(b"orders", results)] * topics_count)
-    partitions = [PartitionProduceResponse(i, 6, 1 << 40, 1 << 41, 7, [], message) for i in range(partitions_count)]
+    rows = [BatchIndexAndErrorMessage(*row) for row in errors.rows] if errors else []
+    message = errors.message if errors else None
+    partitions = [PartitionProduceResponse(i, 6, 1 << 40, 1 << 41, 7, rows, message) for i in range(partitions_count)]
     response = ProduceResponse([TopicProduceResponse("orders", partitions)] * topics_count)
     body = encode_response(ApiKey.PRODUCE, version, response)
     assert written == response_frame(ApiKey.PRODUCE, version, 99, body)

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), v0.
+"""ListPartitionReassignments (key 46), v0-v0.
 
 With one broker no replica ever moves: the list is empty, for topics that do not exist too, as in Apache Kafka.
 """

@@ -70,6 +70,7 @@ class SmallBroker:
             self.clock,
             self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
             poke_flusher=lambda: None,
+            is_flushing=lambda: False,
         )
 
     # --- what handlers call -----------------------------------------------------------------------------------

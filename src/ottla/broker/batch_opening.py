@@ -1,0 +1,162 @@
+"""Topics whose settings force batches open: keys that compaction needs, bounds of time, a codec of the topic's own.
+
+All other topics have no `BatchOpening`, and their batches are stored as they came (docs/decisions/0001).  The work is
+done on the event loop: it costs what decompressing, walking and compressing the batch costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.broker.limits import OPENED_BATCH_BYTES_MAX
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import WireError
+from ottla.protocol.produce import RecordErrors
+from ottla.records.checksum import crc32c
+from ottla.records.compression import Codec, compress, decompress
+from ottla.records.errors import DecompressedTooLarge
+from ottla.records.header import (
+    ATTRIBUTES_AT,
+    BATCH_OVERHEAD_BYTES,
+    CODEC_MASK,
+    CRC,
+    CRC_AT,
+    HEADER,
+    LOG_OVERHEAD_BYTES,
+)
+from ottla.records.record_walk import FaultKind, RecordFault, WalkRules, walk_records
+from ottla.storage.log_config import FOREVER, LogConfig
+
+_LOG_APPEND_TIME: Final = "LogAppendTime"
+_AS_IT_CAME: Final = "producer"
+# What is told of a batch in which every record is wrong: enough to find the mistake, whatever its size.
+FAULTS_TOLD_MAX: Final = 1_000
+_FAULTS_IN_MESSAGE: Final = 3
+# The library's greatest level does what Kafka's levels up to 17 do.
+_LZ4_LEVEL_MAX: Final = 12
+_ZSTD_LEVEL_MIN: Final = -7
+
+
+class BatchRefused(Exception):
+    """The batch is not appended."""
+
+    def __init__(self, error_code: ErrorCode, errors: RecordErrors) -> None:
+        super().__init__(errors.message)
+        self.error_code = error_code
+        self.errors = errors
+
+
+class BatchOpening(NamedTuple):
+    """Why a topic's batches are opened.  `codec` None: they keep theirs."""
+
+    codec: Codec | None
+    level: int | None
+    requires_keys: bool
+    # Bounds of the records' times around the broker's; both None where the broker's time is stamped.
+    before_max_ms: int | None
+    after_max_ms: int | None
+
+    @property
+    def walks_always(self) -> bool:
+        return self.requires_keys or self.before_max_ms is not None
+
+
+def opening_of(config: LogConfig) -> BatchOpening | None:
+    """What a topic's settings demand, None when its batches stay closed.
+
+    The latest time of a batch stands in its head, so the bound on times ahead opens none by itself.
+    """
+    codec, level = _codec_and_level(config)
+    requires_keys = "compact" in config.cleanup_policy
+    has_times = config.message_timestamp_type != _LOG_APPEND_TIME
+    before_max_ms = config.message_timestamp_before_max_ms
+    bounds_past = has_times and before_max_ms != FOREVER
+    if codec is None and not requires_keys and not bounds_past:
+        return None
+    after_max_ms = config.message_timestamp_after_max_ms if has_times else None
+    return BatchOpening(codec, level, requires_keys, before_max_ms if bounds_past else None, after_max_ms)
+
+
+def _codec_and_level(config: LogConfig) -> tuple[Codec | None, int | None]:
+    name = config.compression_type
+    if name == _AS_IT_CAME:
+        return None, None
+    if name == "uncompressed":
+        return Codec.NONE, None
+    codec = Codec.from_name(name)
+    levels = {
+        Codec.GZIP: config.compression_gzip_level if config.compression_gzip_level > 0 else None,
+        Codec.LZ4: min(config.compression_lz4_level, _LZ4_LEVEL_MAX),
+        Codec.ZSTD: max(config.compression_zstd_level, _ZSTD_LEVEL_MIN),
+    }
+    return codec, levels.get(codec)
+
+
+def open_batch(
+    batch: memoryview, header: tuple[int, ...], opening: BatchOpening, now_ms: int, place: object
+) -> memoryview:  # fmt: skip
+    """The batch to append: the same, or one with the topic's codec.  Raises `BatchRefused`.
+
+    `header` is the batch's, checked by `batch_rules`; `place` names the partition in texts.  The new batch has the
+    records of the old one, byte for byte before compression.
+    """
+    codec = Codec(header[5] & CODEC_MASK)
+    target = codec if opening.codec is None else opening.codec
+    if target is codec and not opening.walks_always:
+        return batch
+    try:
+        body = decompress(codec, batch[BATCH_OVERHEAD_BYTES:], OPENED_BATCH_BYTES_MAX)
+        walked = walk_records(body, header[12], header[7], _walk_rules(opening, now_ms))
+    except DecompressedTooLarge as error:
+        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(str(error))) from error
+    except WireError as error:
+        problem = f"the records of the batch cannot be read: {error}"
+        raise BatchRefused(ErrorCode.INVALID_RECORD, RecordErrors(problem)) from error
+    if walked.faults:
+        raise _refusal(walked.faults, opening, now_ms, place)
+    if target is codec:
+        return batch
+    return _rebuilt(batch, header, target, compress(target, body, opening.level), walked.max_timestamp_ms)
+
+
+def _walk_rules(opening: BatchOpening, now_ms: int) -> WalkRules:
+    rules = WalkRules(opening.requires_keys)
+    if opening.before_max_ms is not None:
+        rules = rules._replace(timestamp_ms_min=now_ms - opening.before_max_ms)
+    if opening.after_max_ms is not None:
+        rules = rules._replace(timestamp_ms_max=now_ms + opening.after_max_ms)
+    return rules
+
+
+def _rebuilt(
+    batch: memoryview, header: tuple[int, ...], codec: Codec, body: bytes, max_timestamp_ms: int
+) -> memoryview:  # fmt: skip
+    rebuilt = bytearray(BATCH_OVERHEAD_BYTES + len(body))
+    fields = list(header)
+    fields[1] = len(rebuilt) - LOG_OVERHEAD_BYTES
+    fields[5] = header[5] & ~CODEC_MASK | codec
+    fields[8] = max_timestamp_ms
+    HEADER.pack_into(rebuilt, 0, *fields)
+    rebuilt[BATCH_OVERHEAD_BYTES:] = body
+    view = memoryview(rebuilt)
+    CRC.pack_into(rebuilt, CRC_AT, crc32c(view[ATTRIBUTES_AT:]))
+    return view
+
+
+def _refusal(faults: Sequence[RecordFault], opening: BatchOpening, now_ms: int, place: object) -> BatchRefused:
+    rows = [(fault.number, _text(fault, opening, now_ms, place)) for fault in faults[:FAULTS_TOLD_MAX]]
+    if any(fault.kind is FaultKind.TIMESTAMP for fault in faults):
+        message = f"{len(faults)} record(s) are refused, some for their timestamp"
+        return BatchRefused(ErrorCode.INVALID_TIMESTAMP, RecordErrors(message, rows))
+    first = "; ".join(f"record {number}: {text}" for number, text in rows[:_FAULTS_IN_MESSAGE])
+    message = f"{len(faults)} record(s) are refused, the first ones: {first}"
+    return BatchRefused(ErrorCode.INVALID_RECORD, RecordErrors(message, rows))
+
+
+def _text(fault: RecordFault, opening: BatchOpening, now_ms: int, place: object) -> str:
+    if fault.kind is FaultKind.NO_KEY:
+        return f"{place} is compacted, so its records need keys"
+    oldest = "any time" if opening.before_max_ms is None else str(now_ms - opening.before_max_ms)
+    latest = "any time" if opening.after_max_ms is None else str(now_ms + opening.after_max_ms)
+    return f"timestamp {fault.timestamp_ms} is not within {oldest} to {latest}"
