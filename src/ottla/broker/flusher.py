@@ -50,6 +50,11 @@ class Flusher:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a flush is under way, so that somebody waits for the thread."""
+        return self._is_busy
+
     def poke(self) -> None:
         """Something may be due: look at the end of this turn, so that all its appends ride one flush."""
         if not self._is_poked and not self._is_busy and self._scheduler.has_waiting:

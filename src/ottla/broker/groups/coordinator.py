@@ -47,6 +47,7 @@ class GroupCoordinator:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         poke_flusher: Callable[[], None],
+        is_flushing: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._load_bytes_max = load_bytes_max
@@ -54,7 +55,7 @@ class GroupCoordinator:
         self._clock = clock
         self._loop = loop
         self._poke_flusher = poke_flusher
-        self._loader = Loader(loop)
+        self._loader = Loader(loop, is_flushing)
         self._view: TopicsView | None = None
         self._image = TopicsImage.of()
         # By partition; None where the partition is not served here or its log could not be opened.

@@ -1,4 +1,8 @@
-"""The loop's share of loading: one slice in each turn, so that everybody else is served in between."""
+"""The loop's share of loading: one slice in a turn, and a pause after it while others are busy.
+
+The pause is for the flusher's thread, too: it needs the interpreter to begin and to end a flush, and would wait for it
+while slice follows slice.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,9 @@ log = logging.getLogger(__name__)
 
 # What a request waits for at most, besides one look's worth of records.
 SLICE_S: Final = 0.0003
-# A turn that took the loop this long between two slices served somebody: the next slice leaves it as long a pause.
+# A turn that took the loop this long between two slices has served somebody.
 BUSY_TURN_S: Final = 0.00005
-PAUSE_S: Final = 0.0005
+PAUSE_S: Final = 0.001
 
 OnLoaded = Callable[[OttlaError | OSError | None], None]
 
@@ -27,11 +31,13 @@ OnLoaded = Callable[[OttlaError | OSError | None], None]
 class Loader:
     """Loads shards one after another.  `on_loaded` of each gets None, or why its records could not be read."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, is_flushing: Callable[[], bool]) -> None:
         self._loop = loop
+        self._is_flushing = is_flushing
         self._waiting: deque[tuple[ShardLoading, OnLoaded]] = deque()
         self._handle: asyncio.Handle | None = None
         self._left_off_s = 0.0
+        self._has_paused = False
         self._started_s = 0.0
         self._records_count = 0
 
@@ -50,7 +56,7 @@ class Loader:
 
     def _run_slice(self) -> None:
         started_s = now_s = self._loop.time()
-        others_took_s = started_s - self._left_off_s
+        is_busy = self._is_flushing() or (not self._has_paused and started_s - self._left_off_s > BUSY_TURN_S)
         self._handle = None
         while self._waiting and now_s - started_s < SLICE_S:
             loading, on_loaded = self._waiting[0]
@@ -64,9 +70,11 @@ class Loader:
         if not self._waiting:
             took_ms = round((now_s - self._started_s) * 1000)
             log.info("groups.loaded", extra=fields(records_count=self._records_count, took_ms=took_ms))
-        elif BUSY_TURN_S < others_took_s < PAUSE_S:
+        elif is_busy:
+            self._has_paused = True
             self._handle = self._loop.call_later(PAUSE_S, self._run_slice)
         else:
+            self._has_paused = False
             self._handle = self._loop.call_soon(self._run_slice)
 
     def _load_some(self, loading: ShardLoading, on_loaded: OnLoaded) -> bool:
