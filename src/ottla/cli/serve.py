@@ -66,7 +66,7 @@ def command(
         raise click.UsageError("The configuration is named twice: as an argument and by --config.")
     start_logging(log_level)
     settings = _settings(assignments, config_option or config_argument)
-    listen = tuple(_named(addresses))
+    listen = tuple(named_listeners(addresses))
     options = serve_options(settings, data_dir=data_dir, listen=listen, insecure_listen=insecure_listen)
 
     from ottla.broker.server import serve
@@ -90,7 +90,7 @@ def _tell(notice: Notice) -> None:
     log.log(level, notice.event, extra=fields(**notice.facts))
 
 
-def _named(addresses: Iterable[str]) -> Iterable[Listener]:
+def named_listeners(addresses: Iterable[str]) -> Iterable[Listener]:
     """Listeners need names, and flags give none: the first is PLAINTEXT, the next PLAINTEXT_2."""
     for number, address in enumerate(addresses, start=1):
         name = DEFAULT_LISTENER_NAME if number == 1 else f"{DEFAULT_LISTENER_NAME}_{number}"

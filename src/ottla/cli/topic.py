@@ -120,18 +120,25 @@ def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str
 @bootstrap_flag
 @_CONFIG_FLAG
 @click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Let the broker's default hold again.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), metavar="N", help="How many it shall have in all; never fewer."
+)
 def alter(
     names: tuple[str, ...],
     more_names: tuple[str, ...],
     bootstrap: str,
     configs: tuple[str, ...],
     deleted: tuple[str, ...],
+    partitions: int | None,
 ) -> None:
-    """Change settings of topics; settings that are not named stay as they are."""
+    """Change settings of topics, or give them more partitions; settings that are not named stay as they are.
+
+    With more partitions a key may go to another one than before: what is ordered by key is ordered anew from then on.
+    """
     wanted = _wanted(names, more_names)
     settings = assignments(configs, "--config")
-    if not settings and not deleted:
-        raise click.UsageError("Say what to change, with --config KEY=VALUE or --delete-config KEY.")
+    if not settings and not deleted and partitions is None:
+        raise click.UsageError("Say what to change, with --config KEY=VALUE, --delete-config KEY or --partitions N.")
 
     from ottla.client.admin import Admin
     from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
@@ -139,9 +146,20 @@ def alter(
     changes = [ConfigChange(name, ConfigOperation.SET, value) for name, value in settings.items()]
     changes += [ConfigChange(name, ConfigOperation.DELETE) for name in deleted]
     with open_cluster(bootstrap, "ottla-topic") as cluster:
-        for name in wanted:
-            Admin(cluster).alter_configs(ConfigResource(ResourceType.TOPIC, name), changes)
+        admin = Admin(cluster)
+        for name in wanted if changes else ():
+            admin.alter_configs(ConfigResource(ResourceType.TOPIC, name), changes)
             click.echo(f"altered topic {name}")
+        if partitions is not None:
+            _add_partitions(admin, wanted, partitions)
+
+
+def _add_partitions(admin: Admin, names: Sequence[str], count: int) -> None:
+    outcomes = admin.create_partitions(dict.fromkeys(names, count))
+    for name, refusal in outcomes.items():
+        if refusal is None:
+            click.echo(f"topic {name} has {count} partitions now")
+    _raise_together([refusal for refusal in outcomes.values() if refusal is not None])
 
 
 @command.command()

@@ -18,6 +18,8 @@ VERBS: Final[Mapping[str, Verb]] = {
     "topic": Verb("ottla.cli.topic", "Create, list, describe, alter and delete topics."),
     "produce": Verb("ottla.cli.produce", "Write lines of standard input to a topic."),
     "consume": Verb("ottla.cli.consume", "Write a topic's records to standard output."),
-    "log": Verb("ottla.cli.log", "Look into a data directory: dump and verify segments."),
+    "group": Verb("ottla.cli.group", "List, describe, move and delete groups of consumers."),
+    "log": Verb("ottla.cli.log", "Dump, verify and repair logs; import those of Apache Kafka."),
+    "doctor": Verb("ottla.cli.doctor", "Check settings, address, disk and limits."),
     "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),
 }

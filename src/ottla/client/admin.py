@@ -17,6 +17,11 @@ from ottla.client.leader_calls import call_leaders
 from ottla.client.metadata import ClusterInfo, TopicInfo
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from ottla.protocol.schemas.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -93,6 +98,19 @@ class Admin:
         if isinstance(outcome, BrokerRefused):
             raise outcome
         return outcome
+
+    def create_partitions(
+        self, counts: Mapping[str, int], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> dict[str, BrokerRefused | None]:
+        """Let topics have so many partitions in all, which are never fewer than before (KIP-195); None is success."""
+        wait_ms = self._cluster.options.request_timeout_ms if timeout_ms is None else timeout_ms
+        topics = [CreatePartitionsTopic(name, count, None) for name, count in counts.items()]
+        request = CreatePartitionsRequest(topics, wait_ms, validate_only)
+        response = self._ask_controller(
+            ApiKey.CREATE_PARTITIONS, lambda _: request, CreatePartitionsResponse, timeout_ms
+        )
+        self._cluster.forget(counts)
+        return {row.name: _refusal(row.error_code, f"topic {row.name}", row.error_message) for row in response.results}
 
     def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> dict[str, BrokerRefused | None]:
         """Delete topics; None is success."""

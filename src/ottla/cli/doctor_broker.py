@@ -1,0 +1,182 @@
+"""The broker of a data directory: does it run and answer, which partitions does it refuse; else, could it start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ottla.cli.findings import Finding, ok, problem, warning
+from ottla.client.address import Address
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.client.options import ClientOptions
+from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.listener import Listener
+from ottla.runtime.names import addresses_of
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage import checkpoints
+from ottla.storage.directory_identity import FORMAT_NAME
+from ottla.storage.directory_lock import LOCK_FILE, FileLock
+from ottla.storage.errors import DirectoryLocked
+from ottla.storage.log_files import base_offsets_in, topic_partition_of
+
+ASK_TIMEOUT_MS: Final = 3_000
+_PARTITIONS_SHOWN: Final = 10
+_EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+def is_running(data_dir: str) -> str | None:
+    """What holds the directory's lock, in words; None when nobody does."""
+    if not os.path.exists(f"{data_dir}/{LOCK_FILE}"):
+        return None
+    lock = FileLock()
+    try:
+        lock.acquire(data_dir)
+    except DirectoryLocked as error:
+        return str(error)
+    except OSError:
+        return None
+    lock.release()
+    return None
+
+
+# --- a broker that runs ---------------------------------------------------------------------------------------
+
+
+def running_findings(listeners: Sequence[Listener], held: str) -> Iterator[Finding]:
+    """Ask it over the wire, at the addresses that the settings name."""
+    yield ok("lock", held)
+    for listener in listeners:
+        host = "localhost" if listener.host in _EVERY_INTERFACE else listener.host
+        if listener.port == 0:
+            yield warning("broker", "its port was chosen freely, so it cannot be asked", "give --listen HOST:PORT")
+            continue
+        yield from _answers(f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}")
+
+
+def _answers(bootstrap: str) -> Iterator[Finding]:
+    options = ClientOptions(client_id="ottla-doctor", call_timeout_ms=ASK_TIMEOUT_MS)
+    try:
+        with Cluster(bootstrap, options) as cluster:
+            topics = Admin(cluster).list_topics()
+            info = cluster.info
+            yield ok("broker", f"{bootstrap} answers: cluster {info.cluster_id}, {len(topics)} topics")
+            for broker in info.brokers.values():
+                yield _reachable(cluster, broker.node_id, broker.address)
+            refused = [
+                f"{topic.name}-{each.partition}"
+                for topic in topics
+                for each in topic.partitions.values()
+                if each.leader_id < 0 or each.error_code
+            ]
+    except ClientError as error:
+        yield problem("broker", f"{bootstrap}: {error}", "is it another listener? give the --listen or --config it has")
+        return
+    if refused:
+        more = f" and {len(refused) - _PARTITIONS_SHOWN} more" if len(refused) > _PARTITIONS_SHOWN else ""
+        yield problem(
+            "broker",
+            f"partitions that are not served: {', '.join(refused[:_PARTITIONS_SHOWN])}{more}",
+            "its log says why (log.refused, log.offline); stop it and look with `ottla log repair DIR`",
+        )
+
+
+def _reachable(cluster: Cluster, node_id: int, address: Address) -> Finding:
+    try:
+        cluster.connect_broker(node_id, cluster.retrying.deadline())
+    except ClientError as error:
+        return problem(
+            "address", f"clients are told {address.host}:{address.port}: {error}", "correct advertised.listeners"
+        )
+    return ok("address", f"clients are told {address.host}:{address.port}, and it answers")
+
+
+# --- a broker that does not run -------------------------------------------------------------------------------
+
+
+def stopped_findings(
+    listeners: Sequence[Listener], advertised: Sequence[Listener], data_dir: str, node_id: int
+) -> Iterator[Finding]:
+    """Whether `serve` could start: addresses, whose directory it is, what lies in it."""
+    from ottla.broker.listener import bind
+
+    for listener in listeners:
+        try:
+            bind(listener.host, listener.port).close()
+        except ConfigError as error:
+            yield problem("address", str(error), error.hint or "choose another port")
+        else:
+            yield ok("address", f"{listener.host or 'every interface'}:{listener.port} is free")
+        if listener.host in _EVERY_INTERFACE and not advertised:
+            yield ok("address", "clients are told the address that they reached")
+    for each in advertised:
+        if not addresses_of(each.host):
+            yield problem(
+                "address",
+                f"advertised.listeners: {each.host} is no name that this machine knows",
+                "clients are told it and must find it: use a name or an IP address that they can resolve",
+            )
+        elif each.is_loopback and not all(listener.is_loopback for listener in listeners):
+            yield warning(
+                "address",
+                f"advertised.listeners tells clients {each.host}, where other machines find themselves",
+                "name this machine by what others call it",
+            )
+        else:
+            yield ok("address", f"clients are told {each.host}:{each.port}")
+    if os.path.isdir(data_dir):
+        yield from _directory(data_dir, node_id)
+
+
+def _directory(data_dir: str, node_id: int) -> Iterator[Finding]:
+    disk = PosixDisk()
+    partitions = [name for name in sorted(os.listdir(data_dir)) if topic_partition_of(name) is not None]
+    try:
+        found = checkpoints.read_meta_properties(disk, data_dir)
+    except OttlaError as error:
+        yield problem("directory", str(error), "restore meta.properties from a backup")
+        return
+    if found is None and partitions:
+        yield problem("directory", "it holds logs and no meta.properties", "restore meta.properties from a backup")
+    elif found is not None and FORMAT_NAME not in found:
+        yield problem(
+            "directory", "it was made by Apache Kafka", f"ottla log import {data_dir} --data-dir NEW, then serve NEW"
+        )
+    elif found is not None and found.get("node.id") != str(node_id):
+        number = found.get("node.id")
+        yield problem("directory", f"it belongs to node {number}, the settings say {node_id}", f"set node.id={number}")
+    elif found is not None:
+        yield from _contents(disk, data_dir, partitions)
+
+
+def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iterator[Finding]:
+    if disk.exists(f"{data_dir}/{checkpoints.CLEAN_SHUTDOWN_FILE}") or not partitions:
+        yield ok("directory", f"{len(partitions)} partitions, stopped cleanly")
+    else:
+        yield ok("directory", f"{len(partitions)} partitions, not stopped cleanly: the next start checks their ends")
+    bad = [name for name in partitions if not _has_topic_id(disk, f"{data_dir}/{name}")]
+    if bad:
+        yield problem(
+            "directory",
+            f"partition.metadata is missing or damaged: {', '.join(bad[:_PARTITIONS_SHOWN])}",
+            f"ottla log repair {data_dir}",
+        )
+    aside = [name for name in os.listdir(data_dir) if name.endswith((".damaged", ".importing"))]
+    if aside:
+        yield warning(
+            "directory",
+            f"set aside by repair or left by an import: {', '.join(sorted(aside)[:_PARTITIONS_SHOWN])}",
+            "remove them when nothing in them is missed",
+        )
+
+
+def _has_topic_id(disk: PosixDisk, path: str) -> bool:
+    """A directory without batches is half made, and the next start makes it whole."""
+    if not any(disk.file_size_bytes(f"{path}/{base:020d}.log") for base in base_offsets_in(os.listdir(path))):
+        return True
+    try:
+        return checkpoints.read_topic_id(disk, path) is not None
+    except checkpoints.DamagedCheckpoint:
+        return False

@@ -1,0 +1,296 @@
+"""`ottla group`: who reads what, how far behind, and moving or deleting groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from ottla.cli import group_reset
+from ottla.cli.client_flags import bootstrap_flag, open_cluster
+from ottla.cli.group_flags import one_group, partitions_named, some_groups
+from ottla.cli.table import table
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.client.errors import ClientError
+    from ottla.client.group_types import CommittedOffset, GroupDescription, GroupMember
+    from ottla.client.groups import GroupAdmin
+    from ottla.client.lag import Lag
+
+_GROUPS = click.argument("arguments", nargs=-1, metavar="GROUP...")
+_GROUP_FLAG = click.option("--group", "options", multiple=True, metavar="GROUP", help="The same as GROUP.")
+
+
+@click.group(name="group")
+def command() -> None:
+    """List, describe, move and delete groups of consumers."""
+
+
+command.add_command(group_reset.command)
+
+
+@command.command(name="list")
+@bootstrap_flag
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state: Stable, Empty, ...")
+@click.option("--type", "kinds", multiple=True, type=click.Choice(["classic", "consumer"]), help="Only of this kind.")
+@click.option("--long", "is_long", is_flag=True, help="Also kind and state.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each group.")
+def list_groups(bootstrap: str, states: tuple[str, ...], kinds: tuple[str, ...], is_long: bool, as_json: bool) -> None:
+    """Show the ids of all groups."""
+    from ottla.client.groups import GroupAdmin
+
+    with open_cluster(bootstrap, "ottla-group") as cluster:
+        groups = GroupAdmin(cluster).list_groups(states, kinds)
+    if as_json:
+        for each in groups:
+            shown = {"group": each.group_id, "type": each.kind, "protocol_type": each.protocol_type}
+            click.echo(json.dumps({**shown, "state": each.state}))
+    elif is_long:
+        rows = [(each.group_id, each.kind, each.protocol_type, each.state) for each in groups]
+        click.echo(table(["GROUP", "TYPE", "PROTOCOL", "STATE"], rows))
+    else:
+        for each in groups:
+            click.echo(each.group_id)
+
+
+@command.command()
+@_GROUPS
+@_GROUP_FLAG
+@bootstrap_flag
+@click.option("--all-groups", is_flag=True, help="Every group.")
+@click.option("--members", "shows_members", is_flag=True, help="Its members and what each reads.")
+@click.option("--state", "shows_state", is_flag=True, help="State, coordinator, assignor.")
+@click.option("--offsets", "shows_offsets", is_flag=True, help="Offsets and lag: the default.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each group, with all of it.")
+def describe(
+    arguments: tuple[str, ...],
+    options: tuple[str, ...],
+    bootstrap: str,
+    all_groups: bool,
+    shows_members: bool,
+    shows_state: bool,
+    shows_offsets: bool,
+    as_json: bool,
+) -> None:
+    """Show how far each group has read: its lag in records, and in seconds the age of the next record to read."""
+    wanted = some_groups(arguments, options)
+    if bool(wanted) == all_groups:
+        raise click.UsageError("Name groups, or give --all-groups.")
+    if shows_members + shows_state + shows_offsets > 1:
+        raise click.UsageError("--members, --state and --offsets exclude each other.")
+
+    from ottla.client.groups import GroupAdmin
+
+    with open_cluster(bootstrap, "ottla-group") as cluster:
+        admin = GroupAdmin(cluster)
+        groups = [_described(admin, group_id) for group_id in wanted or [each.group_id for each in admin.list_groups()]]
+        standings = []
+        if as_json or not (shows_members or shows_state):
+            standings = _standings(cluster, admin, groups)
+    if as_json:
+        for group in groups:
+            click.echo(json.dumps(_object(group, [each for each in standings if each.group is group])))
+    elif shows_members:
+        click.echo(_members_table(groups))
+    elif shows_state:
+        click.echo(_states_table(groups))
+    else:
+        click.echo(_offsets_table(standings))
+        for group in groups:
+            if not group.members:
+                click.echo(f"note: group {group.group_id} has no active members", err=True)
+
+
+@command.command()
+@_GROUPS
+@_GROUP_FLAG
+@bootstrap_flag
+@click.option("--if-exists", is_flag=True, help="A group that does not exist is no error.")
+def delete(arguments: tuple[str, ...], options: tuple[str, ...], bootstrap: str, if_exists: bool) -> None:
+    """Delete groups that nobody is in, with their offsets."""
+    wanted = some_groups(arguments, options)
+    if not wanted:
+        raise click.UsageError("Name at least one group.")
+
+    from ottla.client.errors import BrokerRefused
+    from ottla.client.groups import GroupAdmin, UnknownGroup
+
+    refused: list[ClientError] = []
+    with open_cluster(bootstrap, "ottla-group") as cluster:
+        admin = GroupAdmin(cluster)
+        for group_id in wanted:
+            try:
+                admin.delete(group_id)
+                click.echo(f"deleted group {group_id}")
+            except UnknownGroup as error:
+                if if_exists:
+                    click.echo(f"group {group_id} does not exist")
+                else:
+                    refused.append(error)
+            except BrokerRefused as error:
+                refused.append(error)
+    _raise_together(refused)
+
+
+@command.command(name="delete-offsets")
+@click.argument("group_argument", metavar="GROUP", required=False)
+@click.option("--group", "group_option", metavar="GROUP", help="The same as GROUP.")
+@bootstrap_flag
+@click.option(
+    "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:0,1]", help="Of this; may be repeated."
+)
+def delete_offsets(
+    group_argument: str | None, group_option: str | None, bootstrap: str, topics: tuple[str, ...]
+) -> None:
+    """Forget a group's offsets of topics that none of its members reads."""
+    group_id = one_group(group_argument, group_option)
+
+    from ottla.client.groups import GroupAdmin
+
+    with open_cluster(bootstrap, "ottla-group") as cluster:
+        outcomes = GroupAdmin(cluster).delete_offsets(group_id, partitions_named(cluster, topics))
+    for partition, refusal in sorted(outcomes.items(), key=lambda item: item[0]):
+        if refusal is None:
+            click.echo(f"deleted offset of {partition}")
+    _raise_together([refusal for refusal in outcomes.values() if refusal is not None])
+
+
+def _raise_together(refused: Sequence[ClientError]) -> None:
+    """One error for all that was refused; what was done is on the screen already."""
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise OttlaError("; ".join(str(error) for error in refused), hint=refused[0].hint)
+
+
+def _described(admin: GroupAdmin, group_id: str) -> GroupDescription:
+    from ottla.client.groups import UnknownGroup
+    from ottla.model.nearest import nearest_name
+
+    try:
+        return admin.describe(group_id)
+    except UnknownGroup as error:
+        nearest = nearest_name(group_id, [each.group_id for each in admin.list_groups()])
+        raise UnknownGroup(str(error), hint=f"did you mean {nearest}?" if nearest else None) from None
+
+
+# --- how far behind -------------------------------------------------------------------------------------------
+
+
+class _Standing(NamedTuple):
+    """One group in one partition; `committed` None: assigned, and nothing committed yet."""
+
+    group: GroupDescription
+    partition: TopicPartition
+    committed: CommittedOffset | None
+    lag: Lag
+    owner: GroupMember | None
+
+
+def _standings(cluster: Cluster, admin: GroupAdmin, groups: Sequence[GroupDescription]) -> list[_Standing]:
+    from ottla.client.lag import NO_PARTITION, lags
+    from ottla.client.offsets import LATEST, list_offsets
+
+    found: list[_Standing] = []
+    for group in groups:
+        committed = admin.committed(group.group_id)
+        owners = group.owners()
+        known: Mapping[TopicPartition, Lag] = lags(cluster, {each: at.offset for each, at in committed.items()})
+        fresh = [each for each in owners if each not in committed]
+        ends = list_offsets(cluster, dict.fromkeys(fresh, LATEST))
+        for partition in sorted({*committed, *owners}):
+            lag = known.get(partition) or NO_PARTITION._replace(end_offset=ends[partition].offset)
+            found.append(_Standing(group, partition, committed.get(partition), lag, owners.get(partition)))
+    return found
+
+
+# --- what is shown --------------------------------------------------------------------------------------------
+
+
+def _seconds(lag: Lag) -> str | None:
+    return None if lag.lag_seconds is None else f"{lag.lag_seconds:.1f}".removesuffix(".0")
+
+
+def _offsets_table(standings: Sequence[_Standing]) -> str:
+    head = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG-SECONDS"]
+    rows = [
+        (
+            each.group.group_id,
+            each.partition.topic,
+            each.partition.partition,
+            None if each.committed is None else each.committed.offset,
+            each.lag.end_offset,
+            each.lag.lag_records,
+            _seconds(each.lag),
+            each.owner and each.owner.member_id,
+            each.owner and each.owner.host,
+            each.owner and each.owner.client_id,
+        )
+        for each in standings
+    ]
+    return table([*head, "CONSUMER-ID", "HOST", "CLIENT-ID"], rows)
+
+
+def _members_table(groups: Sequence[GroupDescription]) -> str:
+    rows = [
+        (
+            group.group_id,
+            member.member_id,
+            member.instance_id,
+            member.host,
+            member.client_id,
+            len(member.assignment),
+            ",".join(map(str, member.assignment)),
+        )
+        for group in groups
+        for member in group.members
+    ]
+    return table(["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"], rows)
+
+
+def _states_table(groups: Sequence[GroupDescription]) -> str:
+    rows = [
+        (group.group_id, group.coordinator, group.assignor, group.kind, group.state, len(group.members))
+        for group in groups
+    ]
+    return table(["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "TYPE", "STATE", "#MEMBERS"], rows)
+
+
+def _object(group: GroupDescription, standings: Sequence[_Standing]) -> dict[str, object]:
+    return {
+        "group": group.group_id,
+        "type": group.kind,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "coordinator": group.coordinator._asdict(),
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "epoch": member.epoch,
+                "assignment": [each._asdict() for each in member.assignment],
+            }
+            for member in group.members
+        ],
+        "offsets": [
+            {
+                **each.partition._asdict(),
+                "committed_offset": None if each.committed is None else each.committed.offset,
+                "metadata": None if each.committed is None else each.committed.metadata,
+                "end_offset": each.lag.end_offset,
+                "lag_records": each.lag.lag_records,
+                "lag_seconds": each.lag.lag_seconds,
+                "member_id": None if each.owner is None else each.owner.member_id,
+            }
+            for each in standings
+        ],
+    }

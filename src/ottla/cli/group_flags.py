@@ -1,0 +1,44 @@
+"""What the verbs of `ottla group` share: which group, which partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.model.identifiers import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+
+def one_group(argument: str | None, option: str | None) -> str:
+    """The group, given as an argument or, by habit, with --group."""
+    if argument is not None and option is not None and argument != option:
+        raise click.UsageError(f"Two groups are named: {argument} and {option}.")
+    group_id = argument if argument is not None else option
+    if not group_id:
+        raise click.UsageError("Name a group.")
+    return group_id
+
+
+def some_groups(arguments: Sequence[str], options: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*arguments, *options]))
+
+
+def partitions_named(cluster: Cluster, texts: Iterable[str]) -> list[TopicPartition]:
+    """`TOPIC` is all of its partitions, `TOPIC:0,2` these.  Raises UnknownTopic, UsageError."""
+    found: list[TopicPartition] = []
+    for text in texts:
+        topic, colon, numbers = text.partition(":")
+        if not colon:
+            found += [TopicPartition(topic, partition) for partition in cluster.partitions(topic)]
+            continue
+        for number in numbers.split(","):
+            if not (number.isascii() and number.isdecimal() and len(number) <= 9):
+                raise click.UsageError(f"--topic is TOPIC or TOPIC:0,1, not {text!r}.")
+            partition = TopicPartition(topic, int(number))
+            cluster.leader(partition)
+            found.append(partition)
+    return list(dict.fromkeys(found))

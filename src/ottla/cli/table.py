@@ -1,0 +1,17 @@
+"""Rows under a head, each column as wide as its widest cell: what people read and `awk` splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+NOTHING = "-"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """None is shown as `-`; the last column is not padded."""
+    cells = [list(head), *([NOTHING if cell in (None, "") else str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return "\n".join(
+        " ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
+        for row in cells
+    )

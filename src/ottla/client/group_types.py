@@ -1,0 +1,116 @@
+"""What brokers tell of groups, for both protocols: classic (generations) and consumer (KIP-848, epochs)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ottla.model.errors import WireError
+from ottla.model.identifiers import TopicPartition
+
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+# Nobody is in it: its offsets may be changed by hand.
+INACTIVE_STATES: Final = frozenset({"Empty", "Dead"})
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+
+
+class ListedGroup(NamedTuple):
+    """`state` and `kind` are empty where the broker is too old to tell them."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+class Coordinator(NamedTuple):
+    """The broker that keeps a group."""
+
+    node_id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} ({self.node_id})"
+
+
+class GroupMember(NamedTuple):
+    """`epoch` is -1 in classic groups; `target` is what a consumer group's member moves to."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    epoch: int
+    assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """`epoch` is the group epoch of a consumer group, -1 of a classic one; `assignor` its protocol's name."""
+
+    group_id: str
+    kind: str
+    state: str
+    protocol_type: str
+    assignor: str
+    epoch: int
+    coordinator: Coordinator
+    members: tuple[GroupMember, ...]
+
+    @property
+    def is_live(self) -> bool:
+        return self.state not in INACTIVE_STATES
+
+    def owners(self) -> dict[TopicPartition, GroupMember]:
+        """Which member reads which partition now."""
+        return {partition: member for member in self.members for partition in member.assignment}
+
+
+class CommittedOffset(NamedTuple):
+    """`offset` is the next one to read."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions in a classic member's assignment (ConsumerProtocolAssignment, version int16, topics).
+
+    Other protocol types than consumers' have other bytes there: raises `WireError` for what cannot be read.
+    """
+    if not data:
+        return ()
+    position = _INT16.size
+    found: list[TopicPartition] = []
+    try:
+        (topics_count,) = _INT32.unpack_from(data, position)
+        position += _INT32.size
+        for _ in range(_checked(topics_count, len(data) - position)):
+            (length,) = _INT16.unpack_from(data, position)
+            position += _INT16.size
+            topic = data[position : position + _checked(length, len(data) - position)].decode()
+            position += length
+            (count,) = _INT32.unpack_from(data, position)
+            position += _INT32.size
+            _checked(count, (len(data) - position) // _INT32.size)
+            found += [
+                TopicPartition(topic, partition)
+                for (partition,) in _INT32.iter_unpack(data[position : position + count * _INT32.size])
+            ]
+            position += count * _INT32.size
+    except (struct.error, UnicodeDecodeError) as error:
+        raise WireError(f"a member's assignment cannot be read: {error}") from error
+    return tuple(sorted(found))
+
+
+def _checked(count: int, limit: int) -> int:
+    if not 0 <= count <= limit:
+        raise WireError(f"a member's assignment claims {count} of something, and {limit} bytes are left")
+    return count

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from ottla.cli import doctor_machine
+from ottla.cli.doctor_machine import disk_findings, file_system_of, limit_findings, version_findings
+from ottla.cli.doctor_settings import read_settings
+from ottla.cli.findings import Finding, Level
+from ottla.cli.program import FAILED, run
+from ottla.cli.stopped_directory import make_data_directory
+from ottla.model.setting_sources import RawSetting
+from ottla.runtime.limits_of_process import OpenFilesLimit
+from ottla.runtime.volume import VolumeSize
+
+
+def of_settings(**texts: str) -> list[Finding]:
+    return read_settings([f"{name.replace('_', '.')}={text}" for name, text in texts.items()], {}, [])[1]
+
+
+def worst(findings: Iterable[Finding]) -> list[tuple[Level, str]]:
+    return [(each.level, each.text) for each in findings if each.level is not Level.OK]
+
+
+def findings_of(out: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "told"),
+    [
+        ({"log_segment_byte": "1000000"}, Level.PROBLEM, "nobody knows this name"),
+        ({"zookeeper_connect": "x:1"}, Level.WARNING, "has no effect here"),
+        ({"ssl_keystore_location": "x"}, Level.WARNING, "guards nothing here"),
+        (
+            {"log_retention_ms": "90000000", "log_retention_hours": "1"},
+            Level.WARNING,
+            "does not count beside log.retention.ms",
+        ),
+        ({"num_partitions": "many"}, Level.PROBLEM, "num.partitions"),
+        ({"message_max_bytes": "2000000", "socket_request_max_bytes": "1000000"}, Level.PROBLEM, "never arrives"),
+        ({"message_max_bytes": "3000000", "log_segment_bytes": "2000000"}, Level.PROBLEM, "such a batch is refused"),
+        ({"log_retention_bytes": "1000"}, Level.WARNING, "whole segments are deleted"),
+        ({"log_retention_ms": "60000"}, Level.WARNING, "keeps its records until its segment rolls"),
+        ({"default_replication_factor": "3"}, Level.PROBLEM, "there is one broker"),
+        ({"min_insync_replicas": "2"}, Level.PROBLEM, "there is one broker"),
+        ({"log_flush_policy": "os"}, Level.WARNING, "can be lost with the power"),
+    ],
+)
+def test_settings_that_do_not_fit_are_found_with_advice(settings: dict[str, str], level: Level, told: str) -> None:
+    [finding] = [each for each in of_settings(**settings) if each.level is not Level.OK]
+    assert finding.level is level
+    assert told in finding.text
+    assert finding.advice
+
+
+def test_settings_at_their_defaults_and_sound_ones_are_ok() -> None:
+    assert worst(of_settings()) == []
+    assert worst(of_settings(num_partitions="4", log_retention_hours="24")) == []
+    file = [RawSetting("num.partitions", "4", "line 1"), RawSetting("num.partitions", "5", "line 2")]
+    assert worst(read_settings([], {}, file)[1]) == [
+        (Level.WARNING, "num.partitions (line 2) is given more than once; the last one counts")
+    ]
+
+
+def test_variable_that_looks_like_a_slip_is_a_problem() -> None:
+    findings = read_settings([], {"OTTLA_LOG_SEGMENT_BYTE": "5"}, [])[1]
+    [finding] = [each for each in findings if each.level is not Level.OK]
+    assert finding.advice == "did you mean OTTLA_LOG_SEGMENT_BYTES?"
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "level"),
+    [(100 << 20, Level.PROBLEM), (2 << 30, Level.WARNING), (50 << 30, Level.OK)],
+)
+def test_room_on_the_disk_is_judged(
+    tmp_path: Path, free_bytes: int, level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_machine, "volume_size", lambda _: VolumeSize(100 << 30, free_bytes))
+    [finding] = [each for each in disk_findings(str(tmp_path)) if "are free" in each.text]
+    assert finding.level is level
+
+
+def test_disk_probe_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
+    found = list(disk_findings(str(tmp_path / "data")))
+    assert [each.text for each in found if "a flush takes" in each.text]
+    assert list((tmp_path / "data").iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "data"]
+
+
+def test_directory_that_others_may_read_and_a_file_in_its_place_are_found(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert [text for _, text in worst(disk_findings(str(tmp_path))) if "is open to other users (mode 755)" in text]
+    (tmp_path / "file").write_text("")
+    assert worst(disk_findings(str(tmp_path / "file"))) == [(Level.PROBLEM, f"{tmp_path / 'file'} is no directory")]
+
+
+def test_file_system_is_that_of_the_longest_mount_point() -> None:
+    mounts = "/dev/a / ext4 rw 0 0\nhost:/x /mnt/far\\040away nfs4 rw 0 0\ntmpfs /mnt/far tmpfs rw 0 0\n"
+    assert file_system_of("/var/lib", mounts) == "ext4"
+    assert file_system_of("/mnt/far away/data", mounts) == "nfs4"
+    assert file_system_of("/mnt/far/data", mounts) == "tmpfs"
+    assert file_system_of("/mnt/farther", mounts) == "ext4"
+    assert file_system_of("/var", "") is None
+
+
+@pytest.mark.parametrize(("limit", "level"), [(500, Level.PROBLEM), (1_500, Level.WARNING), (50_000, Level.OK)])
+def test_limit_of_open_files_is_held_against_partitions_and_connections(
+    tmp_path: Path, limit: int, level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        directory = tmp_path / f"orders-{number}"
+        directory.mkdir()
+        for base in range(2):
+            (directory / f"{base:020d}.log").write_bytes(b"")
+    monkeypatch.setattr(doctor_machine, "raise_open_files_limit", lambda: OpenFilesLimit(limit, limit))
+    [finding] = limit_findings(str(tmp_path), 2**31 - 1)
+    assert finding.level is level
+    assert "6 segments of 3 partitions" in finding.text
+
+
+def test_versions_are_told_and_every_codec_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list(version_findings())
+    assert worst(found) == []
+    assert f"Python {sys.version_info[0]}." in found[0].text
+    monkeypatch.setattr(doctor_machine, "decompress", lambda _codec, _data, _size: b"other")
+    assert (Level.PROBLEM, "codec zstd does not work") in worst(version_findings())
+
+
+def test_doctor_of_a_new_directory_finds_no_problem_and_makes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["doctor", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]) == 0
+    out, err = capsys.readouterr()
+    assert "no broker runs on" in out
+    assert "is not there yet" in out
+    assert err.startswith("0 problems, ")
+    assert not (tmp_path / "data").exists()
+
+
+def test_doctor_finds_what_is_wrong_with_a_stopped_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = tmp_path / "data"
+    make_data_directory(str(data_dir), 3)
+    partition = data_dir / "orders-0"
+    partition.mkdir()
+    (partition / f"{0:020d}.log").write_bytes(b"x")
+    (data_dir / "orders-0.20260301T000000Z.damaged").mkdir()
+    arguments = ["doctor", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--json"]
+    assert run(arguments) == FAILED
+    [node] = [each for each in findings_of(capsys.readouterr().out) if each["level"] == "problem"]
+    assert node["text"] == "it belongs to node 3, the settings say 0"
+    assert run([*arguments, "--set", "node.id=3"]) == FAILED
+    found = findings_of(capsys.readouterr().out)
+    assert "partition.metadata is missing or damaged: orders-0" in [each["text"] for each in found]
+    assert [each for each in found if each["text"].startswith("set aside by repair")]
+    assert [each for each in found if "not stopped cleanly" in each["text"]]
+
+
+def test_doctor_of_apache_kafkas_directory_names_the_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\n")
+    assert run(["doctor", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == FAILED
+    assert f"ottla log import {tmp_path} --data-dir NEW" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("advertised", "told"),
+    [
+        ("PLAINTEXT://no-such-host.invalid:9092", "no name that this machine knows"),
+        ("PLAINTEXT://127.0.0.1:9092", "where other machines find themselves"),
+    ],
+)
+def test_doctor_judges_the_advertised_address(
+    tmp_path: Path, advertised: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["doctor", "--data-dir", str(tmp_path / "d"), "--listen", ":0", "--set", f"advertised.listeners={advertised}"])
+    out = capsys.readouterr().out
+    assert told in out
+    assert "whoever reaches it may do everything" in out
+
+
+def test_doctor_with_a_wrong_file_or_flag_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--config", str(tmp_path / "none.properties")]) == FAILED
+    assert "cannot read" in capsys.readouterr().out
+    assert run(["doctor", "--listen", "nowhere"]) == FAILED
+    assert "the port is missing" in capsys.readouterr().out
