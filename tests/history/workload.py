@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,8 @@ MEMBERS_COUNT: Final = 3
 DRAIN_S: Final = 90.0
 # Shorter than a session's time-out as well as longer: a group is hit in every state.
 PAUSE_S: Final = (0.2, 3.0)
+# Longer than a session's time-out and the rebalance behind it.
+PAUSED_S: Final = 4.0
 # The group must get rid of a killed member soon, and must not wait before its first generation.
 SETTINGS: Final[Mapping[str, str]] = {
     "group.min.session.timeout.ms": "1000",
@@ -66,6 +69,7 @@ class Faults:
 
     broker_kills: int = 0
     member_kills: int = 0
+    member_pauses: int = 0
     members_left: int = 0
     members_joined: int = 0
 
@@ -103,7 +107,7 @@ class HistoryRun:
         self.faults = Faults()
 
     def run(self, faults_count: int) -> Result:
-        """Half of the faults are kills of the broker, a quarter kills of a member, a quarter orderly replacements."""
+        """Half of the faults are kills of the broker; the others kills, pauses and orderly replacements of members."""
         with Cluster(self._broker.bootstrap) as cluster:
             Admin(cluster).create_topic(TOPIC, PARTITIONS_COUNT, 1, {"segment.bytes": SEGMENT_BYTES})
         problems: list[str] = []
@@ -113,8 +117,10 @@ class HistoryRun:
             for _ in range(MEMBERS_COUNT):
                 self._start_member()
             time.sleep(3)
-            faults = (self._kill_broker, self._kill_member, self._kill_broker, self._replace_member)
-            plan = [faults[number % len(faults)] for number in range(faults_count)]
+            faults = (self._kill_member, self._pause_member, self._replace_member)
+            plan = [
+                faults[number // 2 % len(faults)] if number % 2 else self._kill_broker for number in range(faults_count)
+            ]
             self._random.shuffle(plan)
             for fault in plan:
                 fault()
@@ -160,6 +166,14 @@ class HistoryRun:
         member.wait()
         self.faults.member_kills += 1
         self._start_member()
+
+    def _pause_member(self) -> None:
+        """Long enough for the group to go on without it: when it wakes up, its partitions are another's."""
+        member = self._random.choice(self._members)
+        member.send_signal(signal.SIGSTOP)
+        time.sleep(PAUSED_S)
+        member.send_signal(signal.SIGCONT)
+        self.faults.member_pauses += 1
 
     def _replace_member(self) -> None:
         member = self._members.pop(self._random.randrange(len(self._members)))

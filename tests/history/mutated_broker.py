@@ -1,0 +1,68 @@
+"""`ottla` with a fault planted in its groups or producers: the checker must notice each of them.
+
+python -m tests.history.mutated_broker MUTATION serve ...
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.cli import main
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.consumer.state import ConsumerGroupState
+from ottla.groups.shard import GroupShard
+from ottla.model.error_code import ErrorCode
+from tests.history.report import Anomaly
+from tests.history.workload import CONSUMER, RANGE, MemberKind
+from tests.kill.mutated_broker import forget_producers
+
+_KEY_VERSION: Final = struct.Struct(">h")
+_OFFSET_KEYS: Final = frozenset({0, 1})
+
+
+def forget_commits() -> None:
+    """A start replays groups without their committed offsets."""
+    replay = GroupShard.replay
+
+    def replay_groups_only(shard: GroupShard, key: bytes, value: bytes | None) -> None:
+        if _KEY_VERSION.unpack_from(key)[0] not in _OFFSET_KEYS:
+            replay(shard, key, value)
+
+    GroupShard.replay = replay_groups_only  # type: ignore[assignment, method-assign]
+
+
+def accept_every_commit() -> None:
+    """Nobody asks who commits, and in which generation."""
+    ClassicGroup.check_commit = lambda *_: ErrorCode.NONE  # type: ignore[method-assign]
+
+
+def give_what_others_hold() -> None:
+    """A partition goes to its next owner before the former one has given it up."""
+    ConsumerGroupState.holder = lambda *_: None  # type: ignore[method-assign]
+
+
+class Planted(NamedTuple):
+    """A fault, the group that shows it, and what the checker must say, one of these at least."""
+
+    plant: Callable[[], None]
+    kinds: Sequence[MemberKind]
+    expected: frozenset[Anomaly]
+
+
+MUTATIONS: Final[Mapping[str, Planted]] = {
+    "accept-every-commit": Planted(
+        accept_every_commit, RANGE, frozenset({Anomaly.STALE_COMMIT, Anomaly.COMMIT_WENT_BACK})
+    ),
+    "forget-commits": Planted(forget_commits, RANGE, frozenset({Anomaly.COMMIT_LOST})),
+    "forget-producers": Planted(forget_producers, RANGE, frozenset({Anomaly.DUPLICATE})),
+    "give-what-others-hold": Planted(
+        give_what_others_hold, CONSUMER, frozenset({Anomaly.STALE_COMMIT, Anomaly.COMMIT_WENT_BACK})
+    ),
+}
+
+if __name__ == "__main__":
+    MUTATIONS[sys.argv.pop(1)].plant()
+    main()

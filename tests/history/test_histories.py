@@ -1,0 +1,45 @@
+"""Producers and group members through kills of the broker and of members: nothing that was promised is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.history.mutated_broker import MUTATIONS
+from tests.history.workload import CONSUMER, COOPERATIVE, RANGE, MemberKind, run_faults
+
+FAULTS = 12
+FAULTS_OF_A_CONTROL = 6
+SEED = 2011
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(RANGE, id="range"),
+        pytest.param(COOPERATIVE, id="cooperative-sticky"),
+        pytest.param(CONSUMER, id="consumer-protocol"),
+    ],
+)
+def test_kills_of_broker_and_members_break_no_promise(kinds: Sequence[MemberKind]) -> None:
+    result = run_faults(kinds, FAULTS, seed=SEED)
+    print(result)  # noqa: T201  the counts are the result
+    assert result.is_clean, str(result)
+    assert result.faults.broker_kills == FAULTS // 2
+    assert result.faults.member_kills == result.faults.member_pauses == FAULTS // 6
+    figures = result.report.figures
+    assert figures["sends_ok"] > 1_000
+    assert figures["commits_ok"] > 10
+    assert figures["partitions_given"] > 6, "the group never rebalanced"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mutation", sorted(MUTATIONS))
+def test_checker_notices_a_broker_with_a_planted_fault(mutation: str) -> None:
+    planted = MUTATIONS[mutation]
+    result = run_faults(planted.kinds, FAULTS_OF_A_CONTROL, seed=SEED, mutation=mutation)
+    assert result.report.found & planted.expected, f"{mutation} was not noticed: {result}"
