@@ -103,6 +103,15 @@ class GroupTable:
     def forget_topic_name(self, topic: str) -> None:
         self._topic_names.pop(topic.encode(), None)
 
+    def assert_sound(self) -> None:
+        assert self._offsets.keys() <= self._groups.keys()
+        assert {encoded.decode() for encoded in self._offsets_by_bytes} == self._offsets.keys()
+        assert all(self._offsets.values())
+        for group in self:
+            assert not group.is_forgettable or group.group_id in self._offsets, group.story.tell()
+            if isinstance(group, ClassicGroup):
+                group.rebalance.assert_sound()
+
     # -- replay --------------------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None) -> None:

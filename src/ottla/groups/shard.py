@@ -192,6 +192,10 @@ class GroupShard:
         group = self._table.get(group_id)
         return None if group is None else group.story.tell()
 
+    def assert_sound(self) -> None:
+        """What must hold between any two commands; for tests, since it walks over everything."""
+        self._table.assert_sound()
+
     # -- what groups ask of their shard (`Ledger`) ---------------------------------------------------------------------
 
     def write(self, records: Sequence[GroupRecord], moment: Moment) -> ErrorCode:

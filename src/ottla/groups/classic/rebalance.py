@@ -333,6 +333,21 @@ class Rebalance:
         self.state_since_ms = found.state_since_ms
         self.stored = found
 
+    def assert_sound(self) -> None:
+        """What must hold between any two commands: every state has its deadline, so no group gets stuck."""
+        members = self.roster.members.values()
+        self.roster.assert_sound()
+        assert bool(members) or self.state in {GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+        assert self.state is not GroupState.EMPTY or not members
+        if self.state is GroupState.PREPARING_REBALANCE:
+            assert self._join_deadline.due_ms is not None
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            assert self._sync_deadline.due_ms is not None
+        for member in members:
+            assert member.join_reply is None or self.state is GroupState.PREPARING_REBALANCE
+            assert member.sync_reply is None or self.state is GroupState.COMPLETING_REBALANCE
+            assert member.session.due_ms is not None or member.is_waiting
+
     # -- deadlines -----------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
