@@ -115,10 +115,14 @@ class Wire:
         for _ in range(answer.integer("i")):
             name, error_code, message = answer.text(), answer.integer("h"), answer.text()
             _check(error_code, f"CreateTopics {name}: {message}")
+        self.wait_until_served(topic, partitions)
+
+    def wait_until_served(self, topic: str, partitions: int) -> None:
+        """Until every partition answers: after the topic was made, or the broker has started again."""
         deadline = time.monotonic() + TIMEOUT_S
         while not self._is_served(topic, partitions):
             if time.monotonic() > deadline:
-                raise BrokerRefused(f"topic {topic} has no leaders {TIMEOUT_S} s after it was created")
+                raise BrokerRefused(f"topic {topic} has had no leaders for {TIMEOUT_S} s")
             time.sleep(0.05)
 
     def delete_topic(self, topic: str) -> None:

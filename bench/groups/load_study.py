@@ -19,7 +19,7 @@ from bench.peers.names import APACHE_KAFKA, OTTLA_ACK, PEERS_WITH_SETTINGS
 from bench.peers.peer import Peer, RestartablePeer
 from bench.raw_client.load import LoadFailed, LoadResult, ProduceLoad, put_load
 from bench.study import Observed, Study, StudyOptions, say
-from bench.wire import BrokerRefused
+from bench.wire import BrokerRefused, Wire
 
 TOPIC: Final = "tracked"
 LIVE: Final = "live"
@@ -98,6 +98,8 @@ class LoadRun:
         peer.stop()
         peer.start()
         ready = time.monotonic()
+        with Wire(peer.port) as wire:
+            wire.wait_until_served(LIVE, 1)
         with ThreadPoolExecutor(1) as producer:
             producing = producer.submit(_produce, peer, seconds)
             runner.run(wait_until_loaded(peer, self._groups))

@@ -21,8 +21,9 @@ ROWS: Final = {
     "commit_s": "committing all of it before, s",
 }
 NOTES: Final = """\
-The producer sends 1,000 requests/s of one record, evenly, for nine tenths of the load's time (10 s at most); latency
-from when a request was due. Apache Kafka's JVM has just been started, as it would be."""
+The producer sends 1,000 requests/s of one record, evenly, from the moment when its partition has a leader, for nine
+tenths of the load's time (10 s at most); latency from when a request was due. Apache Kafka's JVM has just been
+started, as it would be."""
 
 
 def groups_load_table(observed: Observed) -> str:

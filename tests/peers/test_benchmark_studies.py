@@ -1,0 +1,142 @@
+"""The studies' arithmetic: when a group has settled, which share is whose, and that a failing peer is only noted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from bench.groups.board import Board, NotSettled
+from bench.groups.load_study import coordinator_partition, offset_of
+from bench.groups.member import assign_ranges
+from bench.groups.requests import assignment, read_assignment
+from bench.groups.table import rebalance_table
+from bench.paper.study import check_stored, scenario_name
+from bench.paper.table import paper_table
+from bench.raw_client.load import LoadFailed, ProduceLoad
+from bench.studies import STUDIES
+from bench.study import Observed, number, percentile, write
+
+
+def test_median_and_spread_are_of_all_rounds_of_one_peer() -> None:
+    observed = Observed({})
+    for seconds in (3.0, 1.0, 2.5):
+        observed.add("join-2", "ottla-ack", {"seconds": seconds})
+    observed.add("join-2", "apache-kafka", {"seconds": 100.0})
+    assert observed.median("join-2", "ottla-ack", "seconds") == 2.5
+    assert observed.spread("join-2", "ottla-ack", "seconds") == (1.0, 3.0)
+    assert observed.median("join-2", "ottla-ack", "no such metric") is None
+    assert observed.median("leave-2", "ottla-ack", "seconds") is None
+
+
+def test_failure_of_a_peer_is_noted_and_the_study_goes_on() -> None:
+    observed = Observed({})
+    with observed.may_fail("rabbitmq"):
+        check_stored(2, 1)
+    assert observed.problems == ["rabbitmq: LoadFailed: 2 messages were acknowledged, 1 are stored"]
+
+
+def test_mistake_of_the_benchmark_itself_is_not_taken_for_a_peers_failure() -> None:
+    observed = Observed({})
+    with pytest.raises(KeyError), observed.may_fail("rabbitmq"):
+        raise KeyError("messages_per_s")
+    assert observed.problems == []
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.0, 1), (0.5, 50), (0.99, 99), (1.0, 100)])
+def test_percentile_is_the_smallest_value_that_covers_the_share(share: float, value: int) -> None:
+    assert percentile(list(range(100, 0, -1)), share) == value
+
+
+def test_percentile_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing"):
+        percentile([], 0.5)
+
+
+def test_numbers_are_shown_with_three_digits_and_missing_ones_as_a_dash() -> None:
+    assert [number(value) for value in (None, 0.12345, 12.345, 1234.5)] == ["-", "0.123", "12.3", "1,234"]
+
+
+def test_ranges_cover_every_partition_once_and_differ_by_one_at_most() -> None:
+    shares = assign_ranges(["c", "a", "b"], 10)
+    assert shares == {"a": [0, 1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]}
+
+
+def test_assignment_reads_back_what_the_leader_wrote() -> None:
+    assert read_assignment(assignment("events", [3, 1])) == [3, 1]
+    assert read_assignment(b"") == []
+
+
+def test_group_has_settled_when_one_generation_owns_every_partition_once() -> None:
+    board = Board(3)
+    board.write("a", 1, [0, 1])
+    assert board.settled_at(2) is None, "one member is missing"
+    board.write("b", 2, [2])
+    assert board.settled_at(2) is None, "two generations"
+    board.write("a", 2, [0])
+    assert board.settled_at(2) is None, "nobody owns partition 1"
+    board.write("a", 2, [0, 1])
+    settled = board.settled_at(2)
+    assert settled is not None
+    assert board.settled_at(3) is None
+    board.write("b", 2, [1, 2])
+    assert board.settled_at(2) is None, "partition 1 is owned twice"
+
+
+def test_group_that_does_not_settle_is_an_error() -> None:
+    with pytest.raises(NotSettled, match="2 members did not settle"):
+        asyncio.run(Board(1).settle(2, timeout_s=0.01))
+
+
+def test_groups_own_partition_is_that_of_javas_string_hash() -> None:
+    # "hello".hashCode() is 99162322 in Java; "polygenelubricants".hashCode() is its smallest integer.
+    assert coordinator_partition("hello") == 99162322 % 50
+    assert coordinator_partition("polygenelubricants") == 0
+
+
+def test_committed_offsets_differ_by_group_and_partition() -> None:
+    assert len({offset_of(group, partition) for group in range(30) for partition in range(1000)}) == 30_000
+
+
+@pytest.mark.parametrize("stored", [9, 11])
+def test_messages_that_were_acknowledged_but_not_stored_are_a_failure(stored: int) -> None:
+    with pytest.raises(LoadFailed, match="10 messages were acknowledged"):
+        check_stored(10, stored)
+
+
+def test_system_that_does_not_tell_what_it_stores_is_believed() -> None:
+    check_stored(10, -1)
+    check_stored(10, 10)
+
+
+def test_paper_table_has_a_row_for_each_form_and_client_that_was_measured() -> None:
+    observed = Observed({})
+    for batch, rate in ((1, 1000.0), (50, 20000.0)):
+        name = scenario_name(True, "java", "produce", batch)
+        observed.add(name, "rabbitmq", {"messages_per_s": rate, "broker_cpu_us_per_message": 5.0, "rss_mb": 70 + batch})
+    table = paper_table(observed)
+    rows = [line for line in table.splitlines() if line.startswith("| RabbitMQ")]
+    assert rows == ["| RabbitMQ | persistent, confirmed | java | 1,000 | 20,000 | - | 5 / 5 / - | 120 |"]
+
+
+def test_rebalance_table_shows_milliseconds_with_their_spread() -> None:
+    observed = Observed({})
+    for seconds in (0.1, 0.3, 0.2):
+        observed.add("join-10", "ottla-ack", {"seconds": seconds})
+    observed.add("storm-200-delay-3000", "apache-kafka", {"seconds": 3.5})
+    table = rebalance_table(observed)
+    assert "| 10 members: one more joins | - | 200 (100..300) |" in table
+    assert "| 200 join at once, delay 3,000 ms | 3,500 (3,500..3,500) | - |" in table
+
+
+def test_paced_load_is_told_to_the_raw_client() -> None:
+    words = ProduceLoad(1, in_flight=5, requests_per_s=1000, connections=7).arguments()
+    assert {"--requests-per-s=1000", "--connections=7"} <= set(words)
+
+
+@pytest.mark.parametrize("name", sorted(STUDIES))
+def test_study_that_measured_nothing_still_writes_its_problems(name: str, tmp_path: Path) -> None:
+    observed = Observed({"groups": 1, "committed_offsets": 1}, problems=["apache-kafka: no java command"])
+    write(STUDIES[name], observed, tmp_path / "run")
+    assert "no java command" in (tmp_path / "run.md").read_text()
+    assert "no java command" in (tmp_path / "run.json").read_text()
