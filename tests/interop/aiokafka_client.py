@@ -48,7 +48,7 @@ async def _produce(bootstrap: str, topic: str, sent: Sequence[Sent], codec: str,
 
 
 async def _consume(bootstrap: str, topic: str, count: int) -> list[Sent]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True)
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, check_crcs=True)
     await consumer.start()
     try:
         partition = TopicPartition(topic, 0)

@@ -49,10 +49,7 @@ def produce(bootstrap: str, topic: str, sent: Sequence[Sent], codec: str, **opti
 
 
 def consume(bootstrap: str, topic: str, count: int) -> list[Sent]:
-    # No group API is offered: a consumer that wants to commit at its close would wait for a coordinator.
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "check.crcs": True}
-    )
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "check.crcs": True})
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         read: list[Sent] = []

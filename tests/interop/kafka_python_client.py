@@ -40,7 +40,7 @@ def produce(bootstrap: str, topic: str, sent: Sequence[Sent], codec: str, **opti
 
 
 def consume(bootstrap: str, topic: str, count: int) -> list[Sent]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True)
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, check_crcs=True)
     try:
         partition = TopicPartition(topic, 0)
         consumer.assign([partition])

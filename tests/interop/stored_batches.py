@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ottla.protocol.api import API_VERSIONS
 from ottla.records.compression import Codec
 from ottla.records.header import BatchHeader, read_header
-
-FIND_COORDINATOR = 10
 
 
 def stored_batches(data_dir: Path, topic: str, partition: int = 0) -> list[BatchHeader]:
@@ -30,9 +27,3 @@ def assert_stored_with(data_dir: Path, topic: str, codec: str) -> None:
     assert used <= {codec, "none"}
     largest = max(headers, key=lambda header: header.size_bytes)
     assert Codec(largest.codec).name.lower() == codec
-
-
-def librdkafka_codec(codec: str) -> str:
-    """What librdkafka truly uses: LZ4 only with a broker that offers FindCoordinator; else it says nothing and sends
-    the batch uncompressed."""
-    return "none" if codec == "lz4" and FIND_COORDINATOR not in set(API_VERSIONS) else codec

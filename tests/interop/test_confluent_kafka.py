@@ -13,7 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the names a
 from ottla.testing.broker import RunningBroker
 from tests.interop.confluent_client import consume, produce
 from tests.interop.expected_records import CODECS, records_to_send
-from tests.interop.stored_batches import assert_stored_with, librdkafka_codec, stored_batches
+from tests.interop.stored_batches import assert_stored_with, stored_batches
 
 pytestmark = pytest.mark.interop
 
@@ -23,7 +23,7 @@ def test_confluent_kafka_sends_idempotently(broker: RunningBroker, topic: str, n
     sent = records_to_send(3, now_ms)
     assert produce(broker.bootstrap, topic, sent, codec, **{"enable.idempotence": True}) == list(range(len(sent)))
     assert consume(broker.bootstrap, topic, len(sent)) == sent
-    assert_stored_with(broker.data_dir, topic, librdkafka_codec(codec))
+    assert_stored_with(broker.data_dir, topic, codec)
     assert all(header.producer_id >= 0 for header in stored_batches(broker.data_dir, topic))
 
 

@@ -11,7 +11,7 @@ from ottla.testing.broker import RunningBroker
 from tests.interop import aiokafka_client, confluent_client, kafka_python_client
 from tests.interop.expected_records import CODECS
 from tests.interop.kcat_client import consume, produce, run_kcat
-from tests.interop.stored_batches import assert_stored_with, librdkafka_codec, stored_batches
+from tests.interop.stored_batches import assert_stored_with, stored_batches
 
 pytestmark = pytest.mark.interop
 
@@ -27,7 +27,7 @@ def test_every_library_reads_what_kcat_wrote(broker: RunningBroker, topic: str, 
     lines = [(b"key-%d" % (n % 7), b"value %d of a topic" % n) for n in range(300)]
     produce(broker.bootstrap, topic, "-z", codec, "-K", ":", *HEADERS, input=b"\n".join(map(b":".join, lines)))
     produce(broker.bootstrap, topic, "-z", codec, "-k", "large", *HEADERS, str(large))
-    assert_stored_with(broker.data_dir, topic, librdkafka_codec(codec))
+    assert_stored_with(broker.data_dir, topic, codec)
 
     expected = [(key, value, EXPECTED_HEADERS) for key, value in [*lines, (b"large", large.read_bytes())]]
     for client in (confluent_client, kafka_python_client, aiokafka_client):

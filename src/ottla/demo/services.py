@@ -26,9 +26,8 @@ class Service(NamedTuple):
     share: int
 
 
-# librdkafka sends LZ4 only to brokers that offer FindCoordinator (docs/compatibility.md): it would go out plain.
 SERVICES: Final = (
-    Service("web-1", CONFLUENT, "gzip", 41),
+    Service("web-1", CONFLUENT, "lz4", 41),
     Service("web-2", CONFLUENT, "zstd", 41),
     Service("search", CONFLUENT, "snappy", 12),
     Service("metrics", KAFKA_PYTHON, "gzip", 6),
