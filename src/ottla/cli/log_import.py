@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Their true settings are not in the directory: by defaults, a week's, records would be gone within minutes.
 _KEPT_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-# A log with gaps was compacted.  Its policy must say so, and nothing more is compacted until somebody decides.
+# A log with gaps was compacted, so this was its policy; but nothing more is compacted until somebody decides.
 _COMPACTED: Final = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(2**63 - 1)}
 
 
@@ -142,15 +142,8 @@ def _imported(
 
     given = settings_of(configs, name)
     settings = {**_KEPT_FOR_EVER, **given}
-    if any(log.has_gaps for log in logs):
-        if "compact" not in given.get("cleanup.policy", "compact"):
-            raise OttlaError(
-                f"topic {name} was compacted (its offsets have gaps), and its cleanup.policy here would be "
-                f"{given['cleanup.policy']}",
-                hint="give it cleanup.policy=compact or compact,delete, or leave the setting out",
-            )
-        if "cleanup.policy" not in given:
-            settings = {**_COMPACTED, **settings}
+    if any(log.has_gaps for log in logs) and "cleanup.policy" not in given:
+        settings = {**_COMPACTED, **settings}
     epochs = [latest_epoch(source.disk, log) + 1 for log in logs]
     return ImportedTopic(name, logs[0].topic_id, epochs, settings)
 

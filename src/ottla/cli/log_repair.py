@@ -31,6 +31,7 @@ class _Diagnosis(NamedTuple):
     partition: TopicPartition
     plan: RepairPlan
     topic_id: UUID | None
+    is_swap_begun: bool = False
 
     @property
     def is_damaged(self) -> bool:
@@ -56,9 +57,13 @@ def command(data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool,
         raise click.UsageError("--execute and --dry-run exclude each other.")
 
     from ottla.cli.stopped_directory import StoppedDirectory
+    from ottla.storage.repair import settle_swap
 
     with StoppedDirectory(data_dir) as directory:
         wanted = _wanted(directory, names)
+        if execute:
+            for partition in wanted:
+                settle_swap(directory.disk, f"{directory.path}/{partition}", _backup_path(directory, partition))
         damaged = [found for found in _diagnoses(directory, wanted) if found.is_damaged]
         for found in damaged:
             backup = _repair(directory, found) if execute else None
@@ -98,6 +103,8 @@ def _diagnose(
     directory: StoppedDirectory, partition: TopicPartition, flushed_ends: FlushedEnds, starts: LogStarts
 ) -> _Diagnosis:
     from ottla.storage.checkpoints import DamagedCheckpoint, read_topic_id
+    from ottla.storage.compaction.swap_file import is_swap_begun
+    from ottla.storage.log_files import COMPACTED_FILE
     from ottla.storage.repair_plan import Recorded, plan_repair
 
     path = f"{directory.path}/{partition}"
@@ -115,24 +122,33 @@ def _diagnose(
             )
         topic_id = written_anew = topic.topic_id
     policy = directory.configs.topic(partition.topic).get("cleanup.policy", "delete")
-    recorded = Recorded(
-        flushed_ends.end_of(topic_id, partition.partition), starts.start_of(partition), "compact" in policy
-    )
-    return _Diagnosis(partition, plan_repair(directory.disk, path, recorded), written_anew)
+    may_have_gaps = "compact" in policy or directory.disk.exists(f"{path}/{COMPACTED_FILE}")
+    flushed_end = flushed_ends.end_of(topic_id, partition.partition)
+    recorded = Recorded(flushed_end, starts.start_of(partition), may_have_gaps)
+    plan = plan_repair(directory.disk, path, recorded)
+    return _Diagnosis(partition, plan, written_anew, is_swap_begun(directory.disk, path))
 
 
 def _repair(directory: StoppedDirectory, found: _Diagnosis) -> str:
-    from ottla.runtime.clock import SystemClock
-    from ottla.storage.repair import BACKUP_SUFFIX, execute_repair
+    from ottla.storage.repair import execute_repair
 
-    moment = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
-    stem = f"{directory.path}/{found.partition}.{moment:%Y%m%dT%H%M%SZ}"
-    backup, number = f"{stem}{BACKUP_SUFFIX}", 1
-    while directory.disk.exists(backup):
-        number += 1
-        backup = f"{stem}.{number}{BACKUP_SUFFIX}"
+    backup = _backup_path(directory, found.partition)
     execute_repair(directory.disk, found.plan, backup, found.topic_id)
     return backup
+
+
+def _backup_path(directory: StoppedDirectory, partition: TopicPartition) -> str:
+    """A name that nothing has yet, beside the partition's directory."""
+    from ottla.runtime.clock import SystemClock
+    from ottla.storage.repair import BACKUP_SUFFIX
+
+    moment = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
+    stem = f"{directory.path}/{partition}.{moment:%Y%m%dT%H%M%SZ}"
+    path, number = f"{stem}{BACKUP_SUFFIX}", 1
+    while directory.disk.exists(path):
+        number += 1
+        path = f"{stem}.{number}{BACKUP_SUFFIX}"
+    return path
 
 
 # --- what is shown --------------------------------------------------------------------------------------------
@@ -148,6 +164,8 @@ def _text(found: _Diagnosis, backup: str | None) -> str:
         lines.append(f"  the leader epochs of {plan.epochs_corrected} batches are corrected; their records are whole")
     if found.topic_id is not None:
         lines.append("  partition.metadata is missing or damaged: it is written anew with the topic's id")
+    if found.is_swap_begun:
+        lines.append("  a compaction was under way: --execute completes it first, which may leave less to repair")
     if backup is not None:
         lines.append(f"  repaired; what was changed is kept in {backup}")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.records.record import decode_batch
 from ottla.runtime.disk import Disk, File, read_file
 from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan
-from ottla.storage.log_files import base_offsets_in
+from ottla.storage.log_files import COMPACTED_FILE, base_offsets_in
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
 from ottla.storage.time_index import TimeIndex
@@ -65,16 +65,19 @@ def dump_segment(disk: Disk, path: str) -> Iterator[DumpedBatch | Finding]:
 def verify_log(disk: Disk, directory: str, *, deep: bool) -> Iterator[Finding]:
     """Check every segment of a partition's directory.
 
-    Always: heads, offsets without a gap inside and between segments, epochs that never fall, indexes against the log.
+    Always: heads, offsets without a gap inside and between segments (a compacted log may have some), epochs that never
+    fall, indexes against the log.
     `deep`: also each batch's checksum, and its records decompressed and decoded.
     """
-    base_offsets = base_offsets_in(disk.list_directory(directory))
+    names = disk.list_directory(directory)
+    may_have_gaps = COMPACTED_FILE in names
+    base_offsets = base_offsets_in(names)
     if not base_offsets:
         yield Finding(Severity.DAMAGE, directory, -1, -1, "there is no segment file")
     next_offset = last_epoch = -1
     for base_offset in base_offsets:
         path = f"{directory}/{segment_file_name(base_offset)}"
-        if next_offset not in (-1, base_offset):
+        if next_offset > base_offset or (-1 < next_offset < base_offset and not may_have_gaps):
             yield Finding(
                 Severity.DAMAGE,
                 path,
@@ -82,7 +85,7 @@ def verify_log(disk: Disk, directory: str, *, deep: bool) -> Iterator[Finding]:
                 next_offset,
                 f"the segment before ends at {next_offset}, not at {base_offset}",
             )
-        check = _SegmentCheck(disk, path, base_offset, last_epoch, deep)
+        check = _SegmentCheck(disk, path, base_offset, last_epoch, deep, may_have_gaps)
         yield from check.findings()
         next_offset, last_epoch = check.next_offset, check.last_epoch
 
@@ -90,11 +93,14 @@ def verify_log(disk: Disk, directory: str, *, deep: bool) -> Iterator[Finding]:
 class _SegmentCheck:
     """One segment file and its indexes, in one walk; afterwards `next_offset` and `last_epoch` say where it ends."""
 
-    def __init__(self, disk: Disk, path: str, base_offset: int, last_epoch: int, deep: bool) -> None:
+    def __init__(
+        self, disk: Disk, path: str, base_offset: int, last_epoch: int, deep: bool, may_have_gaps: bool
+    ) -> None:
         self._disk = disk
         self._path = path
         self._base_offset = base_offset
         self._deep = deep
+        self._may_have_gaps = may_have_gaps
         # Index entries that no batch has confirmed yet: position -> last offset, last offset -> timestamp.
         self._index_entries: dict[int, int] = {}
         self._time_entries: dict[int, int] = {}
@@ -127,7 +133,8 @@ class _SegmentCheck:
         return Finding(Severity.DAMAGE, self._path, position, self.next_offset, problem)
 
     def _check_head(self, position: int, header: BatchHeader) -> Iterator[Finding]:
-        if header.base_offset != self.next_offset:
+        is_gap = header.base_offset > self.next_offset and not self._may_have_gaps
+        if header.base_offset < self.next_offset or is_gap:
             yield self._damage(position, f"base offset {header.base_offset} where {self.next_offset} must stand")
         if header.leader_epoch < self.last_epoch:
             yield self._damage(position, f"leader epoch {header.leader_epoch} behind epoch {self.last_epoch}")

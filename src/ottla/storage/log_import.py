@@ -21,6 +21,7 @@ from ottla.storage.errors import DiskFull, StorageError
 from ottla.storage.flushed_ends import FlushedEnds
 from ottla.storage.housekeeping import remove_tree
 from ottla.storage.kafka_directory import NotImportable
+from ottla.storage.log_files import COMPACTED_FILE
 from ottla.storage.log_starts import LogStarts
 from ottla.storage.producer_snapshot import SNAPSHOT_SUFFIX
 from ottla.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
@@ -66,6 +67,8 @@ class LogImport:
             # A snapshot behind the end would tell of batches that a torn tail took with it.
             if name.endswith(SNAPSHOT_SUFFIX) and name[:20].isdecimal() and int(name[:20]) <= log.log_end_offset:
                 self._copy_file(f"{log.path}/{name}", f"{target}/{name}")
+        if log.has_gaps:
+            self._write(f"{target}/{COMPACTED_FILE}", b"")
         self._write(f"{target}/{checkpoints.LEADER_EPOCH_FILE}", checkpoints.format_epochs(self._epochs_of(log)))
         self._write(f"{target}/{checkpoints.PARTITION_METADATA_FILE}", checkpoints.partition_metadata(log.topic_id))
 

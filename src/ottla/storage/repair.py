@@ -16,7 +16,9 @@ from uuid import UUID
 from ottla.model.limits import MIB
 from ottla.runtime.disk import Disk, File, replace_file, write_fully
 from ottla.storage import checkpoints
-from ottla.storage.errors import DiskFull
+from ottla.storage.compaction.swap_file import SWAP_FILE, complete_swap, is_swap_begun
+from ottla.storage.errors import CorruptLog, DiskFull
+from ottla.storage.log_files import leftovers_in
 from ottla.storage.producer_snapshot import SNAPSHOT_SUFFIX
 from ottla.storage.repair_plan import Copied, NewSegment, RepairPlan
 from ottla.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
@@ -67,6 +69,22 @@ def execute_repair(disk: Disk, plan: RepairPlan, backup_path: str, topic_id: UUI
     if topic_id is not None:
         checkpoints.write_topic_id(disk, directory, topic_id)
     disk.sync_directory(directory)
+
+
+def settle_swap(disk: Disk, directory: str, backup_path: str) -> None:
+    """Complete a compaction that a crash cut short, as the broker would.  If the note of it is damaged nobody knows
+    what was to replace what: the note and the files under unfinished names are set aside.
+    """
+    if not is_swap_begun(disk, directory):
+        return
+    try:
+        complete_swap(disk, directory)
+    except CorruptLog:
+        disk.make_directory(backup_path)
+        for name in [SWAP_FILE, *leftovers_in(disk.list_directory(directory))]:
+            disk.rename(f"{directory}/{name}", f"{backup_path}/{name}")
+        disk.sync_directory(backup_path)
+        disk.sync_directory(directory)
 
 
 def _check_room(disk: Disk, plan: RepairPlan) -> None:

@@ -134,7 +134,7 @@ class _Planner:
         # What lies wholly below the log's start goes at the next opening anyhow.
         bases = bases[max(0, len([base for base in bases if base <= start]) - 1) :]
         self._plan_lost_side_files(names, start)
-        ends: list[int | None] = [*bases[1:], None]
+        ends: list[int | None] = [*bases[1:], None][: len(bases)]
         found = [self._look(base, end) for base, end in zip(bases, ends, strict=True)]
         found = self._with_true_epochs(found)
         if (not found or found[0].base_offset > start) and start < self._recorded.flushed_end:

@@ -5,8 +5,8 @@ checksum, so batches must also fit together: offsets rise in the order of positi
 Where they contradict each other the heaviest set that fits is kept (a run of bytes that was copied over another one
 loses against what follows), and none is ever given another offset than it claims.
 
-Behind a damaged head the walk goes on where that head's own length leads, if a whole batch stands there.  Else the
-bytes are searched; a batch found so counts only when the batches from it on lead to the file's end or to an entry of
+Behind a damaged batch the walk goes on where the lengths in the heads lead, if a whole batch stands there.  Else the
+bytes are searched; a batch found so counts only when the lengths from it on lead to the file's end or to an entry of
 the offset index: a value that contains a batch is not taken for one of the log.
 """
 
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT
 from ottla.runtime.disk import File
-from ottla.storage.batch_scan import BatchScan, BatchTuple
+from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.segment import RELATIVE_OFFSET_MAX
 
 _SEARCH_CHUNK_BYTES: Final = 1024 * 1024
@@ -115,11 +115,9 @@ def _whole(position: int, head: BatchTuple) -> Whole:
 
 def _next_position(file: File, position: int, size_bytes: int, bounds: Bounds, indexed_positions: Set[int]) -> int:
     """Where whole batches go on behind the damage at `position`; the file's size when they do not."""
-    head = file.read_at(position, BATCH_OVERHEAD_BYTES)
-    if len(head) == BATCH_OVERHEAD_BYTES:
-        length: int = HEADER.unpack_from(head)[1]
-        following = position + LOG_OVERHEAD_BYTES + length
-        if position + BATCH_OVERHEAD_BYTES <= following < size_bytes and _is_whole(file, following, size_bytes, bounds):
+    # Head by head: damaged records leave the lengths right, and their neighbours may be damaged too.
+    for following, _ in BatchScan(file, position, size_bytes, HEAD_CHUNK_BYTES).heads():
+        if following > position and _is_whole(file, following, size_bytes, bounds):
             return following
     for candidate in _plausible_positions(file, position + 1, size_bytes, bounds):
         if _is_whole(file, candidate, size_bytes, bounds) and _is_proven(
@@ -135,12 +133,9 @@ def _is_whole(file: File, position: int, size_bytes: int, bounds: Bounds) -> boo
 
 
 def _is_proven(file: File, position: int, size_bytes: int, indexed_positions: Set[int]) -> bool:
-    end = position
-    for at, head in _walk(file, position, size_bytes):
-        if at in indexed_positions:
-            return True
-        end = at + LOG_OVERHEAD_BYTES + head[1]
-    return end == size_bytes
+    """Whether the heads from `position` on, whole or not, lead to where a batch is known to begin or to end."""
+    scan = BatchScan(file, position, size_bytes, HEAD_CHUNK_BYTES)
+    return any(at in indexed_positions for at, _ in scan.heads()) or scan.problem is None
 
 
 def _plausible_positions(file: File, position: int, size_bytes: int, bounds: Bounds) -> Iterator[int]:
