@@ -28,7 +28,11 @@ class RawPeer:
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(TIMEOUT_S)
-        self.socket.connect((broker.host, broker.port))
+        try:
+            self.socket.connect((broker.host, broker.port))
+        except OSError:
+            self.socket.close()
+            raise
 
     def __enter__(self) -> RawPeer:
         return self

@@ -1,0 +1,237 @@
+"""A topic that is deleted and made again under load and kills: no life of it ever shows the records of another.
+
+Every value is produced once with a unique text.  What was acknowledged before a deletion was asked for belongs to that
+life of the topic: no later request may read it, and as long as the life lasts all of it must be there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.producer import RawProducer
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.delete_topics import DeleteTopicsRequest
+from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.records.builder import build_batch
+from ottla.records.record import Record, decode_batch, split_batches
+from ottla.testing.broker import RunningBroker
+from tests.integration.raw_peer import RawPeer
+
+TOPIC = "reborn"
+LIVES = 14
+KILLED_LIVES = frozenset({3, 7, 12})
+# Their deletion is asked for and the broker killed so many seconds later.
+TORN_DELETIONS_S = {2: 0.0, 5: 0.002, 8: 0.004, 10: 0.008}
+LIFE_S = 0.35
+
+
+class Life:
+    """From the answer of its creation to the request of its deletion."""
+
+    def __init__(self) -> None:
+        self.began_s = time.monotonic()
+        self.ends_s = float("inf")
+
+
+class Load:
+    """A producer of unique values that goes on whatever happens, and when each was acknowledged."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acked_s: dict[bytes, float] = {}
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 1, "message.timeout.ms": 3_000,
+             "topic.metadata.refresh.interval.ms": 100, "reconnect.backoff.max.ms": 100, "log_level": 0}
+        )  # fmt: skip
+        self._stops = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stops.set()
+        self._thread.join()
+        self._producer.flush(10)
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._stops.is_set():
+                return
+            self._producer.produce(TOPIC, b"value-%d" % number, on_delivery=self._on_delivery)
+            self._producer.poll(0)
+            time.sleep(0.001)
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        if error is None and value is not None:
+            self.acked_s[value] = time.monotonic()
+
+
+class Reader:
+    """Fetches partition 0 by raw requests, with a session or without; keeps when each request left."""
+
+    def __init__(self, broker: RunningBroker, *, has_session: bool) -> None:
+        self.read: list[tuple[float, bytes]] = []
+        self.errors: set[int] = set()
+        self._broker = broker
+        self._has_session = has_session
+        self._stops = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stops.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stops.is_set():
+            try:
+                with RawPeer(self._broker) as peer:
+                    self._fetch(peer)
+            except (OSError, AssertionError):
+                time.sleep(0.02)  # the broker was killed
+
+    def _fetch(self, peer: RawPeer) -> None:
+        position = session_id = 0
+        epoch = 0 if self._has_session else -1
+        while not self._stops.is_set():
+            wanted = FetchPartition(0, fetch_offset=position, partition_max_bytes=1 << 20)
+            request = FetchRequest(
+                max_wait_ms=20, min_bytes=1, max_bytes=1 << 20, session_id=session_id, session_epoch=epoch,
+                topics=[FetchTopic(TOPIC, [wanted])],
+            )  # fmt: skip
+            sent_s = time.monotonic()
+            peer.ask(ApiKey.FETCH, 12, request)
+            _, response = peer.answer(ApiKey.FETCH, 12)
+            assert isinstance(response, FetchResponse)
+            assert response.error_code == 0
+            if self._has_session:
+                session_id, epoch = response.session_id, epoch + 1
+            for part in (part for topic in response.responses for part in topic.partitions):
+                self.errors.add(part.error_code)
+                if part.error_code:
+                    position = 0
+                for batch in split_batches(memoryview(part.records or b"")):
+                    for record in decode_batch(batch):
+                        if record.offset >= position and record.value is not None:
+                            self.read.append((sent_s, record.value))
+                            position = record.offset + 1
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    with RunningBroker(settings={"auto.create.topics.enable": "false"}) as running:
+        yield running
+
+
+def test_no_life_of_a_topic_shows_the_records_of_another(broker: RunningBroker) -> None:
+    load = Load(broker.bootstrap)
+    readers = [Reader(broker, has_session=has_session) for has_session in (False, True)]
+    lives: list[Life] = []
+    seen: list[set[bytes]] = []
+    try:
+        with Cluster(broker.bootstrap) as cluster:
+            for number in range(LIVES):
+                partitions_count = 1 + number % 3
+                Admin(cluster).create_topic(TOPIC, partitions_count)
+                lives.append(Life())
+                time.sleep(LIFE_S)
+                if number in KILLED_LIVES:
+                    broker.kill()
+                    broker.start()
+                    time.sleep(LIFE_S)
+                # In this order: what is acknowledged after the look need not be in it.
+                acked = {value for value, acked_s in list(load.acked_s.items()) if acked_s > lives[-1].began_s}
+                stored = stored_values(broker, partitions_count)
+                assert acked, "nothing was produced in this life"
+                assert acked <= stored, "acknowledged and not there"
+                seen.append(stored)
+                lives[-1].ends_s = time.monotonic()
+                if number in TORN_DELETIONS_S:
+                    tear_deletion(broker, TORN_DELETIONS_S[number])
+                delete(cluster)
+    finally:
+        load.stop()
+        for reader in readers:
+            reader.stop()
+    for number, life in enumerate(lives):
+        # Of this life by its acknowledgement: nothing that was asked for in a later life may have it.
+        own = {value for value, acked_s in load.acked_s.items() if acked_s < life.ends_s}
+        for later in range(number + 1, len(lives)):
+            assert not own & seen[later], f"life {later} holds records of life {number}"
+        if number + 1 < len(lives):
+            next_began_s = lives[number + 1].began_s
+            for reader in readers:
+                assert not {value for sent_s, value in reader.read if sent_s > next_began_s} & own
+    for reader in readers:
+        assert len({value for _, value in reader.read}) > 20 * LIVES
+        assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in reader.errors
+
+
+def tear_deletion(broker: RunningBroker, after_s: float) -> None:
+    with RawPeer(broker) as peer:
+        peer.ask(ApiKey.DELETE_TOPICS, 1, DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=1_000))
+        time.sleep(after_s)
+        broker.kill()
+    broker.start()
+
+
+def delete(cluster: Cluster) -> None:
+    refusal = Admin(cluster).delete_topics([TOPIC])[TOPIC]
+    assert refusal is None or refusal.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, refusal
+
+
+def stored_values(broker: RunningBroker, partitions_count: int) -> set[bytes]:
+    values: set[bytes] = set()
+    with RawPeer(broker) as peer:
+        for index in range(partitions_count):
+            position = 0
+            while records := fetch_records(peer, index, position):
+                values.update(record.value for record in records if record.value is not None)
+                position = records[-1].offset + 1
+    return values
+
+
+def fetch_records(peer: RawPeer, index: int, position: int) -> list[Record]:
+    wanted = FetchPartition(index, fetch_offset=position, partition_max_bytes=1 << 20)
+    peer.ask(ApiKey.FETCH, 12, FetchRequest(max_bytes=1 << 20, topics=[FetchTopic(TOPIC, [wanted])]))
+    _, response = peer.answer(ApiKey.FETCH, 12)
+    assert isinstance(response, FetchResponse)
+    part = response.responses[0].partitions[0]
+    assert part.error_code == 0
+    batches = split_batches(memoryview(part.records or b""))
+    return [record for batch in batches for record in decode_batch(batch) if record.offset >= position]
+
+
+def test_partition_that_a_crash_left_without_a_directory_is_made_at_the_start(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    broker = RunningBroker(data_dir)
+    try:
+        broker.start()
+        with Cluster(broker.bootstrap) as cluster:
+            admin = Admin(cluster)
+            admin.create_topic("grown", 1)
+            assert admin.create_partitions({"grown": 3}) == {"grown": None}
+        broker.kill()
+        # The tree has the partition, its directory was not made yet: what a crash between the two leaves.
+        shutil.rmtree(data_dir / "grown-2")
+        broker.start()
+        with Cluster(broker.bootstrap) as cluster:
+            assert list(Admin(cluster).describe_topics(["grown"])[0].partitions) == [0, 1, 2]
+            with RawProducer(cluster) as producer:
+                producer.send(TopicPartition("grown", 2), build_batch([Record(0, 1_700_000_000_000, b"k", b"v")]), 1)
+                (result,) = producer.flush()
+            assert result.base_offset == 0
+        assert (data_dir / "grown-2").is_dir()
+    finally:
+        broker.close()
