@@ -8,7 +8,7 @@ members whose own share does not change.)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heapreplace
 from typing import Final
 from uuid import UUID
 
@@ -78,12 +78,15 @@ def _level(shares: Shares, topic_id: UUID, subscribers: Sequence[str]) -> int:
         # Who holds nothing more of this topic has nothing to give: it sinks below all that have.
         heapreplace(largest_first, (1 - size if held[giver] else 0, giver))
         heapreplace(smallest_first, (smallest_size + 1, taker))
-        heappush(smallest_first, (size - 1, giver))
     return moves_count
 
 
 def _smallest(shares: Shares, smallest_first: list[tuple[int, str]]) -> tuple[int, str]:
-    """The smallest share.  A giver has an entry for each size that it had; only that of its present size counts."""
+    """The smallest share.
+
+    A giver's entry is too large from its first gift on, and is dropped here.  It needs none: it gave while it was the
+    largest, so nobody ever has two more than it has left, and nothing would go to it.
+    """
     while True:
         size, member_id = smallest_first[0]
         if shares.size(member_id) == size:

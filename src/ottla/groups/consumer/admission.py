@@ -14,7 +14,6 @@ from ottla.groups.consumer.member import (
     NOTHING_ASSIGNED,
     CurrentAssignment,
     MemberMetadata,
-    MemberState,
 )
 from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.model.error_code import ErrorCode
@@ -90,9 +89,8 @@ def _admit_static(
             f"the instance id {instance_id} is in use by {holder_id}; it is free when that member has left, "
             "or when its session has ended",
         )
-    # It takes over what it had, at the epoch of a newcomer, so the next step leads it to its target.
-    returned = CurrentAssignment(JOIN_EPOCH, JOIN_EPOCH, MemberState.STABLE, current.assigned, {})
-    return Sender(member_id, metadata, returned, is_new=True, replaces=holder_id)
+    # It comes with nothing.  What it had is still held under its former id, which it takes over, so nobody else has it.
+    return Sender(member_id, metadata, NOTHING_ASSIGNED, is_new=True, replaces=holder_id)
 
 
 def _check_epoch(epoch: int, current: CurrentAssignment, owned: Assignment | None) -> None:

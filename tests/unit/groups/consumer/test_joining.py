@@ -67,6 +67,16 @@ def test_newcomer_waits_until_the_owner_has_given_up_its_share(group: SmallGroup
     assert group.group.state_name == "Stable"
 
 
+def test_member_gets_back_at_once_what_it_has_just_given_up_when_the_newcomer_has_gone(group: SmallGroup) -> None:
+    group.joined("m")
+    group.joined("n")
+    group.beat("m", 1)
+    group.leave("n")
+    reply = group.beat("m", 1, owned=owned("a-0", "a-1"))
+    assert reply.member_epoch == 3
+    assert names_of(reply.assignment or ()) == {"a-0", "a-1", "a-2", "a-3"}
+
+
 def test_newcomer_gets_at_once_what_is_free_and_the_rest_when_it_becomes_free(group: SmallGroup) -> None:
     group.joined("m")
     group.topics = image(a=6, b=2)

@@ -122,7 +122,8 @@ def test_member_that_must_give_up_again_has_its_whole_time_again() -> None:
     group.pass_time(9_000)
     group.joined("o")
     group.joined("p")
-    group.beat("m", 1, owned=owned("a-0", "a-1"))
+    reply = group.beat("m", 1, owned=owned("a-0", "a-1"))
+    assert reply.member_epoch == 2, "it has left its old epoch, and has not reached the group's, which is 4"
     assert group.group.state.current("m").pending_revocation
     assert group.pass_time(9_000) == []
     assert group.pass_time(1_000) == ["revocation m"]
