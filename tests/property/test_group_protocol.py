@@ -61,8 +61,8 @@ PARTITIONS = st.integers(0, PARTITIONS_COUNT - 1)
 
 
 class GroupProtocol(RuleBasedStateMachine):
-    @initialize()
-    def start(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.coordinator = Coordinator(SETTINGS)
         self.log = self.coordinator.log
         self.log.holds_back = True
@@ -75,6 +75,11 @@ class GroupProtocol(RuleBasedStateMachine):
         # The log refused to note that the group is empty: until the next generation it says less than the shard.
         self.log_lags = False
         self.is_leaving = False
+
+    @initialize(protocols=PROTOCOLS, stops_at=st.integers(-1, 3))
+    def begin(self, protocols: tuple[JoinProtocol, ...], stops_at: int) -> None:
+        if stops_at >= 0:
+            self.group_becomes_stable(protocols, stops_at)
 
     # --- asking -------------------------------------------------------------------------------------------------
 
@@ -188,6 +193,19 @@ class GroupProtocol(RuleBasedStateMachine):
             leaving.append(LeavingMember(member_id, client.instance_id))
         self.ask(LeaveGroup(GROUP, leaving), lambda reply: None)
 
+    @rule(protocols=PROTOCOLS, stops_at=st.integers(0, 3))
+    def group_becomes_stable(self, protocols: tuple[JoinProtocol, ...], stops_at: int) -> None:
+        """The way of a day without trouble, or the beginning of it."""
+        self.everybody_joins(protocols)
+        self.flush(1)
+        if stops_at > 0:
+            self.time_passes(SETTINGS.initial_rebalance_delay_ms)
+            self.flush(1)
+        if stops_at > 1:
+            self.everybody_syncs()
+        if stops_at > 2:
+            self.flush(1)
+
     # --- offsets --------------------------------------------------------------------------------------------------
 
     @rule(number=CLIENTS, partition=PARTITIONS, offset=st.integers(0, 9), back=st.integers(0, 2))
@@ -195,6 +213,11 @@ class GroupProtocol(RuleBasedStateMachine):
         """By a member, now and then in a generation of before."""
         client = self.clients[number]
         self._commit(client.member_id, client.instance_id, client.generation - back // 2, partition, offset)
+
+    @rule(offset=st.integers(0, 9), back=st.integers(0, 1))
+    def everybody_commits(self, offset: int, back: int) -> None:
+        for number, client in enumerate(self.clients):
+            self._commit(client.member_id, client.instance_id, client.generation - back, number, offset)
 
     @rule(partition=PARTITIONS, offset=st.integers(0, 9))
     def commit_as_a_simple_consumer(self, partition: int, offset: int) -> None:
@@ -325,8 +348,7 @@ class GroupProtocol(RuleBasedStateMachine):
         self.log.holds_back = True
 
     def teardown(self) -> None:
-        if hasattr(self, "coordinator"):
-            self.settle()
+        self.settle()
 
     # --- what always holds ------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from ottla.groups.commands import OffsetToCommit
 from ottla.groups.errors import GroupRecordError
 from ottla.groups.group_metadata import GroupMetadata, StoredMember, group_key, group_record
 from ottla.groups.offset_records import offset_key, offset_key_prefix, offset_value
+from ottla.groups.replies import DescribedMember
 from tests.unit.groups.coordinator import GROUP, TOPIC, Coordinator
 
 KEY = offset_key(offset_key_prefix(GROUP, TOPIC), 0)
@@ -116,3 +117,18 @@ def test_tombstone_of_what_is_not_there_is_nothing(coordinator: Coordinator) -> 
     coordinator.shard.replay(group_key(GROUP), None)
     coordinator.shard.replay(b"\x00\x03\x00\x04team", None)
     assert len(coordinator.shard) == 0
+
+
+def test_later_generation_says_all_that_is_known_of_a_member(coordinator: Coordinator) -> None:
+    first = metadata("m", leader_id="m")
+    later = first.members[0]._replace(
+        client_id="d", client_host="/i", rebalance_timeout_ms=1, session_timeout_ms=7_000, subscription=b"t"
+    )
+    coordinator.shard.replay(*group_record(GROUP, first))
+    coordinator.shard.replay(*group_record(GROUP, first._replace(protocol_name="sticky", members=(later,))))
+    described = coordinator.describe()
+    assert described.protocol_name == "sticky"
+    assert described.members == [DescribedMember("m", None, "d", "/i", b"t", b"a")]
+    coordinator.shard.loaded(coordinator.now)
+    coordinator.pass_ms(7_000)
+    assert coordinator.state() == "Empty"

@@ -36,11 +36,7 @@ class Member:
     def __init__(self, stored: StoredMember, protocols: Sequence[JoinProtocol], session: Deadline) -> None:
         self.member_id = stored.member_id
         self.instance_id = stored.instance_id
-        self.client_id = stored.client_id
-        self.client_host = stored.client_host
-        self.rebalance_timeout_ms = stored.rebalance_timeout_ms
-        self.session_timeout_ms = stored.session_timeout_ms
-        self.assignment = stored.assignment
+        self.take_over(stored)
         self.protocols: Sequence[JoinProtocol] = protocols
         self.session = session
         self.join_reply: Callable[[JoinReply], None] | None = None
@@ -49,6 +45,14 @@ class Member:
         self.has_synced = True
         # Its first join has not been answered.
         self.is_new = False
+
+    def take_over(self, stored: StoredMember) -> None:
+        """What a logged generation says of the member, its protocols aside."""
+        self.client_id = stored.client_id
+        self.client_host = stored.client_host
+        self.rebalance_timeout_ms = stored.rebalance_timeout_ms
+        self.session_timeout_ms = stored.session_timeout_ms
+        self.assignment = stored.assignment
 
     @property
     def is_waiting(self) -> bool:

@@ -318,11 +318,14 @@ class Rebalance:
             self.remove(member_id, ErrorCode.FENCED_INSTANCE_ID)
         for stored in found.members:
             member = roster.members.get(stored.member_id)
+            chosen = JoinProtocol(found.protocol_name or "", stored.subscription)
             if member is None:
-                protocols = (JoinProtocol(found.protocol_name or "", stored.subscription),)
-                roster.add(Member(stored, protocols, Deadline(self.owner, SESSION, stored.member_id)))
-            else:
-                member.assignment = stored.assignment
+                roster.add(Member(stored, (chosen,), Deadline(self.owner, SESSION, stored.member_id)))
+                continue
+            member.take_over(stored)
+            if chosen not in member.protocols:
+                # At start-up: this is all that is known of it.  Live, it has said this and more.
+                roster.set_protocols(member, (chosen,))
         roster.leader_id = found.leader_id if found.leader_id in staying else next(iter(roster.members), None)
         self.generation = found.generation
         self.protocol_type = found.protocol_type or None
