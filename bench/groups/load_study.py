@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +30,11 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 PRODUCE_S_MAX: Final = 10.0
 PRODUCE_S_MIN: Final = 0.3
 SAMPLES: Final = 10
+
+# Ready within half a second whatever the groups; a million offsets in 15 s; produce p99 below twice the idle one.
+READY_S_MAX: Final = 0.5
+LOAD_S_MAX: Final = 15.0
+P99_RATIO_MAX: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,8 @@ class LoadRun:
                 check_offsets(peer, self._groups[:: max(1, len(self._groups) // SAMPLES)], self._sizes.partitions)
             )
             self._observed.add("load", name, figures)
+            if name == OTTLA_ACK and not self._options.is_quick:
+                self._observed.problems += missed_promises(figures)
 
     def _measure_load_alone(self, peer: RestartablePeer, runner: asyncio.Runner) -> dict[str, float]:
         peer.stop()
@@ -114,6 +121,20 @@ class LoadRun:
             "produce_max_ms_during": during.max_us / 1000,
             "produce_max_ms_idle": idle.max_us / 1000,
         }
+
+
+def missed_promises(figures: Mapping[str, float]) -> list[str]:
+    """What Ottla has promised of such a restart and did not keep, in words."""
+    bounds = {
+        "ready_s": READY_S_MAX,
+        "load_s": LOAD_S_MAX,
+        "produce_p99_ms_during": P99_RATIO_MAX * figures["produce_p99_ms_idle"],
+    }
+    return [
+        f"promise missed: {metric} is {figures[metric]:.3g}, at most {most:.3g} was promised"
+        for metric, most in bounds.items()
+        if figures[metric] > most
+    ]
 
 
 def _produce(peer: Peer, seconds: float) -> LoadResult:

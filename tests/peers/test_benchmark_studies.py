@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bench.groups.board import Board, NotSettled
-from bench.groups.load_study import coordinator_partition, offset_of
+from bench.groups.load_study import coordinator_partition, missed_promises, offset_of
 from bench.groups.member import assign_ranges
 from bench.groups.requests import assignment, read_assignment
 from bench.groups.table import rebalance_table
@@ -96,6 +96,18 @@ def test_groups_own_partition_is_that_of_javas_string_hash() -> None:
 
 def test_committed_offsets_differ_by_group_and_partition() -> None:
     assert len({offset_of(group, partition) for group in range(30) for partition in range(1000)}) == 30_000
+
+
+@pytest.mark.parametrize(
+    ("figures", "missed"),
+    [((0.5, 15.0, 2.0), []), ((0.6, 15.1, 2.1), ["ready_s", "load_s", "produce_p99_ms_during"])],
+)
+def test_restart_with_many_groups_is_judged_by_its_promises(
+    figures: tuple[float, float, float], missed: list[str]
+) -> None:
+    names = ("ready_s", "load_s", "produce_p99_ms_during")
+    words = missed_promises(dict(zip(names, figures, strict=True)) | {"produce_p99_ms_idle": 1.0})
+    assert [word.split()[2] for word in words] == missed
 
 
 @pytest.mark.parametrize("stored", [9, 11])
