@@ -45,7 +45,7 @@ class Housekeeping:
 
     def expire_late_produces(self) -> None:
         """Answer produces whose time-out has passed."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         for partition in self._partitions:
             if partition.has_waiting_produces:
                 partition.expire_late(now_ms)

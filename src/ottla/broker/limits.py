@@ -51,6 +51,8 @@ SHRINK_AFTER_SWEEPS: Final = 2
 
 # A stopping broker waits this long for answers under way.
 DRAIN_MS: Final = 5_000
+# And then so long for requests whose connections are closed: a change of topics ends as a whole.
+STOP_REQUESTS_MS: Final = 10_000
 
 LISTEN_BACKLOG: Final = 1_024
 ACCEPTS_PER_TURN: Final = 64

@@ -27,7 +27,7 @@ class WaitingProduce(Protocol):
         ...
 
     def is_late(self, now_ms: int) -> bool:
-        """Whether its time-out has passed and it still waits."""
+        """Whether its time-out has passed, by the monotonic clock, and it still waits."""
         ...
 
     def on_late(self) -> None:
@@ -118,7 +118,10 @@ class Partition:
                 fetch.on_readable()
 
     def expire_late(self, now_ms: int) -> None:
-        """Answer the produces whose time-out has passed.  They stay queued: released later, they find it done."""
+        """Answer the produces whose time-out has passed, by the monotonic clock.
+
+        They stay queued: released later, they find it done.
+        """
         for _, produce, _ in list(self._waiting_produces):
             if produce.is_late(now_ms):
                 produce.on_late()

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from ottla.broker.connection import Answer, Connection
+from ottla.broker.limits import STOP_REQUESTS_MS
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.errors import WireError
 from ottla.observe.events import fields
@@ -100,9 +101,15 @@ class Router:
         connection.close(str(error))
 
     async def stop(self) -> None:
-        """Wait for the coroutines under way."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        """Wait for the coroutines under way; what does not end in time is cut off."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=STOP_REQUESTS_MS / 1000)
+        if late:
+            log.warning("requests.cut", extra=fields(requests_count=len(late)))
+            for task in late:
+                task.cancel()
+            await asyncio.wait(late)
 
     def _start_other(self, connection: Connection, header: RequestHeader, body: bytes) -> None:
         if not _is_answered(header, API_VERSIONS):

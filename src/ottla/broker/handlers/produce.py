@@ -198,7 +198,7 @@ class ProduceHandler:
                 results.append((index, _NONE, base_offset, append_time_ms, served.log_start_offset, None))
                 if acks and required_end > partition.high_watermark:
                     if waiting is None:
-                        deadline_ms = now_ms + max(request.timeout_ms, 0)
+                        deadline_ms = self._clock.monotonic_ms() + max(request.timeout_ms, 0)
                         waiting = WaitingProduce(self._ready, correlation_id, version, deadline_ms, topics)
                     partition.park_produce(required_end, waiting, waiting.add_slot(len(topics) - 1, len(results) - 1))
         self._poke_flusher()
