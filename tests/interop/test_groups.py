@@ -159,7 +159,7 @@ def test_group_goes_on_where_it_was_when_the_broker_was_killed(
         "enable.auto.commit": False,
         **options,
     }
-    read: Counter[tuple[int, int]] = Counter()
+    read: Counter[tuple[int | None, int | None]] = Counter()
     consumer = Consumer(settings)
     consumer.subscribe([topic])
     while sum(read.values()) < RECORDS // 2:
