@@ -174,13 +174,11 @@ class ConsumerGroup:
         self._deadlines.arm_session(member_id, moment.monotonic_ms + self._settings.consumer_session_timeout_ms)
 
     def _arm_revocation(self, sender: Sender, decision: HeartbeatDecision, moment: Moment) -> None:
-        if decision.current is sender.current:
-            return
-        if decision.current.state is MemberState.UNREVOKED_PARTITIONS:
+        # It is not disarmed: `on_deadline` looks whether the member still has something to give up.
+        must_revoke = decision.current.state is MemberState.UNREVOKED_PARTITIONS
+        if must_revoke and decision.current is not sender.current:
             due_ms = moment.monotonic_ms + decision.metadata.rebalance_timeout_ms
             self._deadlines.arm_revocation(sender.member_id, due_ms)
-        else:
-            self._deadlines.disarm_revocation(sender.member_id)
 
     def _note(self, sender: Sender, decision: HeartbeatDecision, moment: Moment) -> None:
         if sender.is_new:

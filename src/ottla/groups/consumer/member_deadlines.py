@@ -26,14 +26,15 @@ class MemberDeadlines:
         self._deadlines = deadlines
         self._pairs: dict[str, _Pair] = {}
 
+    def __len__(self) -> int:
+        """How many members have deadlines."""
+        return len(self._pairs)
+
     def arm_session(self, member_id: str, due_ms: int) -> None:
         self._deadlines.arm(self._pair(member_id).session, due_ms)
 
     def arm_revocation(self, member_id: str, due_ms: int) -> None:
         self._deadlines.arm(self._pair(member_id).revocation, due_ms)
-
-    def disarm_revocation(self, member_id: str) -> None:
-        self._pair(member_id).revocation.due_ms = None
 
     def forget(self, member_id: str) -> None:
         pair = self._pairs.pop(member_id, None)

@@ -167,6 +167,14 @@ def test_assignor_that_most_members_ask_for_is_used(group: SmallGroup) -> None:
     assert [group.target(member) for member in "mno"] == [{"a-0", "a-1"}, {"a-2", "a-3"}, {"a-4"}]
 
 
+def test_assignor_that_a_member_asks_for_now_counts_and_not_the_one_before(group: SmallGroup) -> None:
+    group.joined("z", assignor="uniform")
+    group.joined("a")
+    assert group.target("z") == {"a-0", "a-1"}
+    group.beat("z", 1, topics=["a", "b"], assignor="range")
+    assert group.target("a") == {"a-0", "a-1"}, "by id, as range does"
+
+
 def test_broker_makes_the_member_id_for_a_client_of_v0(group: SmallGroup) -> None:
     command = ConsumerGroupHeartbeat("g", "", 0, "c", "/h", None, None, 1, ["a"], None, None, [], makes_own_id=False)
     assert group.send(command).member_id == "c-1"

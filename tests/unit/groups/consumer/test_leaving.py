@@ -86,6 +86,7 @@ def test_member_that_left_has_no_session_to_end(group: SmallGroup) -> None:
     group.leave("m")
     group.leave("n")
     records_count = len(group.log)
+    assert len(group.group._deadlines) == 0
     assert group.pass_time(10 * SESSION_MS) == []
     assert len(group.log) == records_count
 
@@ -112,6 +113,16 @@ def test_member_that_gave_up_in_time_is_not_fenced() -> None:
     group.beat("m", 1)
     group.beat("m", 1, owned=owned("a-0"))
     assert group.pass_time(20_000) == []
+
+
+def test_member_is_not_fenced_for_what_it_was_never_told_to_give_up() -> None:
+    group = SmallGroup(image(a=2))
+    group.join("m", rebalance_timeout_ms=10_000)
+    group.joined("n")
+    group.is_log_full = True
+    group.beat("m", 1)
+    group.is_log_full = False
+    assert group.pass_time(10_000) == []
 
 
 def test_member_that_must_give_up_again_has_its_whole_time_again() -> None:

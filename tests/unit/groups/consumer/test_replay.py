@@ -54,6 +54,13 @@ def test_replay_takes_the_parts_of_a_member_in_any_order(group: SmallGroup) -> N
     assert facts(replayed(list(reversed(newest.values())))) == facts(group.group.state)
 
 
+def test_replay_keeps_an_instance_id_with_its_newest_holder_in_any_order(group: SmallGroup) -> None:
+    group.leave("m", -2, instance_id="i")
+    group.joined("m2", instance_id="i")
+    newest = {record.key: record for record in group.log}
+    assert facts(replayed(list(reversed(newest.values())))) == facts(group.group.state)
+
+
 def test_records_of_a_member_that_is_not_there_do_no_harm() -> None:
     state = ConsumerGroupState("g")
     for record_type in ConsumerRecordType:
@@ -88,6 +95,17 @@ def test_decision_that_could_not_be_logged_has_changed_nothing(group: SmallGroup
     assert facts(group.group.state) == before
     group.is_log_full = False
     assert group.beat("n", 2).member_epoch > 2
+
+
+def test_change_of_topics_that_could_not_be_logged_is_noticed_again() -> None:
+    group = SmallGroup(image(a=1))
+    group.joined("m")
+    group.topics = image(a=2)
+    group.is_log_full = True
+    group.beat("m", 1)
+    group.is_log_full = False
+    assert group.beat("m", 1).member_epoch == 2
+    assert group.assigned("m") == {"a-0", "a-1"}
 
 
 def test_topics_record_of_an_older_kafka_is_removed_with_the_next_epoch(group: SmallGroup) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.groups.consumer.record_codec import ConsumerRecordKey, ResolvedPattern, encode_pattern
+from ottla.groups.consumer.record_types import ConsumerRecordType
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.consumer.small_group import WALL_START_MS, SmallGroup, image, names_of, owned, topic_id
@@ -66,6 +68,26 @@ def test_change_is_noticed_by_the_heartbeat_of_any_member(group: SmallGroup) -> 
     assert (reply.member_epoch, names_of(reply.assignment or ())) == (3, {"a-0", "a-1"})
 
 
+def test_topic_whose_end_another_member_noticed_is_taken_away(group: SmallGroup) -> None:
+    group.topics = image(a=1, b=1)
+    group.joined("m", ["a"])
+    group.joined("n", ["b"])
+    group.beat("m", 1)
+    group.topics = image(b=1)
+    assert group.beat("n", 2).member_epoch == 3
+    assert told(group, 2) == (2, set())
+    assert group.beat("m", 2, owned=[]).member_epoch == 3
+
+
+def test_departure_leaves_no_change_of_topics_behind(group: SmallGroup) -> None:
+    group.joined("m", ["orders"])
+    group.joined("n", ["orders"])
+    group.leave("n")
+    assert told(group, 1, "orders-0", "orders-1") == (3, None)
+    group.topics = image(orders=2, other=1)
+    assert told(group, 3) == (3, None)
+
+
 def test_change_while_the_broker_was_down_is_noticed(group: SmallGroup) -> None:
     group.joined("m", ["orders"])
     group.topics = image(orders=3)
@@ -125,6 +147,27 @@ def test_pattern_that_is_taken_back_leaves_the_names(group: SmallGroup) -> None:
     assert (reply.member_epoch, names_of(reply.assignment or ())) == (2, {"payments-0"})
     assert group.group.state.members["m"].topic_pattern is None
     assert not group.group.state.patterns
+
+
+def test_empty_pattern_is_none(group: SmallGroup) -> None:
+    # librdkafka sends one with every subscription to names.
+    group.join("m", ["orders"], pattern="")
+    records_count = len(group.log)
+    group.beat("m", 1, topics=["orders"], pattern="", owned=[], rebalance_timeout_ms=30_000)
+    assert len(group.log) == records_count
+    assert group.group.state.members["m"].topic_pattern is None
+
+
+def test_pattern_whose_logged_answer_is_not_true_any_more_is_resolved_anew(group: SmallGroup) -> None:
+    # The topics that the group reads are the same, so their hash does not tell.
+    group.joined("m", ["orders"])
+    group.joined("n", None, pattern="orders")
+    group.beat("m", 1, owned=owned("orders-0"))
+    key = ConsumerRecordKey(ConsumerRecordType.PATTERN, "g", "orders")
+    group.group.replay(key, encode_pattern(ResolvedPattern(frozenset(), 0)))
+    group.topics = image(orders=2)
+    assert group.beat("n", 2).member_epoch == 3
+    assert group.target("n") == {"orders-1"}
 
 
 def test_pattern_is_forgotten_with_the_last_member_that_uses_it(group: SmallGroup) -> None:
