@@ -85,6 +85,7 @@ def consume(bootstrap: str, topic: str, partition: int) -> list[tuple[int, bytes
             "enable.partition.eof": True,
             "check.crcs": True,
             "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 20,
         }
     )
     found: list[tuple[int, bytes | None]] = []

@@ -1,0 +1,30 @@
+"""`ottla topic alter --partitions`, against both brokers."""
+
+from __future__ import annotations
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from tests.integration.conftest import NewTopicName, eventually
+from tests.integration.test_client_command_line import ottla
+
+
+def test_topic_gets_more_partitions_and_never_fewer(bootstrap: str, cluster: Cluster, new_topic: NewTopicName) -> None:
+    topic = new_topic(1)
+    done = ottla(bootstrap, "topic", "alter", topic, "--partitions", "3", "--config", "max.message.bytes=2000")
+    assert done.stdout.decode() == f"altered topic {topic}\ntopic {topic} has 3 partitions now\n"
+    eventually(lambda: len(Admin(cluster).describe_topics([topic])[0].partitions) == 3)
+    ottla(bootstrap, "produce", topic, "--key-separator", ":", stdin="".join(f"k{n}:v{n}\n" for n in range(50)))
+    read = ottla(bootstrap, "consume", topic, "--from-beginning", "--until-end").stdout.decode()
+    assert sorted(read.split()) == sorted(f"v{n}" for n in range(50))
+    for count in ("3", "2"):
+        done = ottla(bootstrap, "topic", "alter", topic, "--partitions", count, status=1)
+        assert f"error: topic {topic}: ".encode() in done.stderr
+    done = ottla(bootstrap, "topic", "alter", "no-such-topic", "--partitions", "3", status=1)
+    assert b"no-such-topic" in done.stderr
+    assert b"Say what to change" in ottla(bootstrap, "topic", "alter", topic, status=2).stderr
+
+
+def test_more_partitions_may_only_be_checked(cluster: Cluster, new_topic: NewTopicName) -> None:
+    topic = new_topic(1)
+    assert Admin(cluster).create_partitions({topic: 4}, validate_only=True) == {topic: None}
+    assert len(Admin(cluster).describe_topics([topic])[0].partitions) == 1
