@@ -49,7 +49,7 @@ from ottla.groups.replies import (
 )
 from ottla.groups.settings import GroupSettings
 from ottla.groups.subscription_pattern import SubscriptionPatterns
-from ottla.groups.topics_image import TopicsImage
+from ottla.groups.topics_image import TopicsImage, topics_gone
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.observe.events import Told
@@ -164,11 +164,7 @@ class GroupShard:
         A topic that was made anew under its old name is another one: what was committed for the old is gone, too.
         """
         before, self._topics = self._topics, topics
-        gone = [
-            name
-            for name, topic in before.by_name.items()
-            if name not in topics.by_name or topics.by_name[name].topic_id != topic.topic_id
-        ]
+        gone = topics_gone(before, topics)
         if gone and self._failure is None:
             write_in_batches(self, topic_tombstones(self._table, gone), moment)
             for name in gone:
