@@ -32,6 +32,9 @@ _TIMES_V1: Final = struct.Struct(">qq")
 _SIZE_V3: Final = _HEAD_V3.size + _TIME.size
 _SIZE_V1: Final = _HEAD_V1.size + _TIMES_V1.size
 _METADATA_LENGTH_V3: Final = slice(_HEAD_V3.size - 2, _HEAD_V3.size)
+_INT64_MAX: Final = 2**63 - 1
+# The format's own limit; a setting may ask for less.
+METADATA_BYTES_MAX: Final = 2**15 - 1
 _SHORTEST_KEY_BYTES: Final = 2 + 2 + 2 + 4
 
 
@@ -97,7 +100,7 @@ def offset_value(commit: OffsetToCommit, now_ms: int, retention_ms: int | None) 
         head = _HEAD_V3.pack(3, commit.offset, commit.leader_epoch, len(metadata))
         return head + metadata + _TIME.pack(now_ms)
     head = _HEAD_V1.pack(1, commit.offset, len(metadata))
-    return head + metadata + _TIMES_V1.pack(now_ms, now_ms + retention_ms)
+    return head + metadata + _TIMES_V1.pack(now_ms, min(now_ms + retention_ms, _INT64_MAX))
 
 
 def checked_offset_value(value: bytes) -> bytes:

@@ -11,7 +11,7 @@ from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_table import AnyGroup, GroupTable
 from ottla.groups.ledger import Ledger
 from ottla.groups.moment import Moment
-from ottla.groups.offset_records import offset_key, offset_key_prefix, offset_value
+from ottla.groups.offset_records import METADATA_BYTES_MAX, offset_key, offset_key_prefix, offset_value
 from ottla.groups.replies import CommitReply, DeleteOffsetsReply, FetchReply, TopicErrors
 from ottla.model.error_code import ErrorCode
 
@@ -47,7 +47,7 @@ class OffsetRequests:
         return ErrorCode.GROUP_ID_NOT_FOUND if command.knows_stale_epoch else ErrorCode.ILLEGAL_GENERATION
 
     def _records(self, command: CommitOffsets, wall_ms: int) -> tuple[list[ErrorCode], list[GroupRecord]]:
-        metadata_max_bytes = self._ledger.settings.offset_metadata_max_bytes
+        metadata_max_bytes = min(self._ledger.settings.offset_metadata_max_bytes, METADATA_BYTES_MAX)
         errors: list[ErrorCode] = []
         records: list[GroupRecord] = []
         last_topic, prefix = None, b""

@@ -4,6 +4,7 @@ import pytest
 
 from ottla.groups.commands import CommitOffsets, DeleteOffsets, JoinProtocol, OffsetToCommit, TopicPartitions
 from ottla.groups.replies import CommitReply, CommittedOffset, DeleteOffsetsReply, FetchReply, TopicErrors, TopicOffsets
+from ottla.groups.settings import GroupSettings
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.coordinator import GROUP, TOPIC, Coordinator
 
@@ -94,6 +95,18 @@ def test_too_much_metadata_is_refused_for_its_partition_only(coordinator: Coordi
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert asked.of(CommitReply).errors == [ErrorCode.NONE, too_large, too_large]
     assert coordinator.committed() == {(TOPIC, 0): 1}
+
+
+def test_metadata_never_exceeds_what_the_format_can_hold() -> None:
+    coordinator = Coordinator(GroupSettings(offset_metadata_max_bytes=100_000))
+    assert coordinator.commit_errors({0: 1}, metadata="x" * 32_768) == {ErrorCode.OFFSET_METADATA_TOO_LARGE}
+    assert coordinator.commit_errors({0: 1}, metadata="x" * 32_767) == {ErrorCode.NONE}
+
+
+def test_commit_that_is_to_be_kept_for_ever_is(coordinator: Coordinator) -> None:
+    assert coordinator.commit_errors({0: 5}, retention_ms=2**63 - 1) == {ErrorCode.NONE}
+    coordinator.pass_ms(20 * 24 * 3_600_000)
+    assert coordinator.committed() == {(TOPIC, 0): 5}
 
 
 def test_commit_with_nothing_to_log_is_answered_at_once(coordinator: Coordinator) -> None:
