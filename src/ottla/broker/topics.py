@@ -7,13 +7,14 @@ topic, which are removed only if the tree has a note of the deletion (`TopicRegi
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from uuid import UUID
 
 from ottla.broker.context import NewTopic
 from ottla.broker.log_configs import log_config
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
+from ottla.broker.steps import run_steps
 from ottla.broker.topic_rules import added_assignment, checked_config, new_assignment, require_free_name
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.topics import TopicRegistry
@@ -65,9 +66,8 @@ class Topics:
                 require_free_name(new.name, self._registry.view.by_name)
                 return self._imagined(new.name, assignment)
             topic = await self._registry.create(new.name, assignment, {self._node_id: self._broker_epoch}, config)
-            await self._registry.refresh()
             await self._configs.refresh()
-            self._make_logs([(topic, partition) for partition in topic.partitions])
+            await self._make_logs([(topic, partition) for partition in topic.partitions])
         log.info("topic.created", extra=fields(topic=topic.name, partitions_count=len(topic.partitions)))
         return topic
 
@@ -83,8 +83,7 @@ class Topics:
             if validate_only:
                 return
             added = await self._registry.add_partitions(topic, assignment, {self._node_id: self._broker_epoch})
-            await self._registry.refresh()
-            self._make_logs([(topic, partition) for partition in added])
+            await self._make_logs([(topic, partition) for partition in added])
         log.info("topic.grown", extra=fields(topic=name, partitions_count=count, added_count=len(added)))
 
     async def delete(self, name: str, topic_id: UUID | None) -> None:
@@ -155,7 +154,9 @@ class Topics:
                 self._partitions.add(self._led(found, node.state.leader_epoch))
         if missing:
             log.warning("log.created_late", extra=fields(partitions_count=len(missing)))
-            self._make_logs(missing)
+            ids = [(TopicPartition(topic.name, node.partition_index), topic.topic_id) for topic, node in missing]
+            for made, (_, node) in zip(self._directory.create(ids), missing, strict=True):
+                self._partitions.add(self._led(made, node.state.leader_epoch))
 
     async def finish_pending_deletions(self) -> None:
         """At start: remove directories of topics whose deletion a crash cut short; report those without a topic."""
@@ -174,10 +175,21 @@ class Topics:
             found.start_epoch(leader_epoch)
         return Partition(found, leader_epoch)
 
-    def _make_logs(self, wanted: Sequence[tuple[Topic, PartitionNode]]) -> None:
+    async def _make_logs(self, wanted: Sequence[tuple[Topic, PartitionNode]]) -> None:
+        """Make and serve the logs of what the tree has got; clients hear of the partitions when they are served."""
+        try:
+            await run_steps(self._log_steps(wanted))
+        finally:
+            await self._registry.refresh()
+
+    def _log_steps(
+        self, wanted: Sequence[tuple[Topic, PartitionNode]]
+    ) -> Generator[Callable[[], None] | None, None, None]:
         ids = [(TopicPartition(topic.name, node.partition_index), topic.topic_id) for topic, node in wanted]
-        for found, (_, node) in zip(self._directory.create(ids), wanted, strict=True):
+        made = yield from self._directory.create_in_steps(ids)
+        for found, (_, node) in zip(made, wanted, strict=True):
             self._partitions.add(self._led(found, node.state.leader_epoch))
+            yield None
 
     def _drop_logs(self, doomed: Sequence[TopicPartition]) -> None:
         for topic_partition in doomed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -219,7 +219,7 @@ class LogDirectory:
             # Else a restart would hide the batches that follow the cut below the recorded start.
             self._log_starts.set(log.topic_partition, end_offset)
             self._log_starts.write()
-        self.compactor.before_truncation(log.topic_partition, end_offset)
+        self.compactor.before_truncation(log, end_offset)
         self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
 
     def directory_failed(self, error: OSError) -> None:
@@ -247,6 +247,29 @@ class LogDirectory:
 
         Raises `LogExists`, `DirectoryOffline`, `StorageError`; then none of them was created.
         """
+        steps = self.create_in_steps(partitions)
+        try:
+            work = next(steps)
+            while True:
+                try:
+                    if work is not None:
+                        work()
+                except OSError as error:
+                    work = steps.throw(error)
+                else:
+                    work = next(steps)
+        except StopIteration as done:
+            created: list[Log] = done.value
+            return created
+
+    def create_in_steps(
+        self, partitions: Iterable[tuple[TopicPartition, UUID]]
+    ) -> Generator[Callable[[], None] | None, None, list[Log]]:
+        """`create` for those who have other work to do in between; the logs are served when it is at its end.
+
+        It yields None between short steps.  A function that it yields takes long and touches nothing but the disk: it
+        is called, in another thread if that is better, before the generator goes on; its `OSError` is thrown in here.
+        """
         wanted = list(partitions)
         if self.offline is not None:
             raise self.offline
@@ -254,14 +277,13 @@ class LogDirectory:
             if topic_partition in self.logs or topic_partition in self.failed:
                 raise LogExists(f"{topic_partition} stands already in {self.path}")
         syncs_each = len(wanted) <= CREATED_ONE_BY_ONE_MAX
+        sync = self._disk.sync_directory if syncs_each else self._disk.sync_file_system
         try:
             self.compactor.forget(topic_partition for topic_partition, _ in wanted)
             for topic_partition, topic_id in wanted:
                 self._make_files(f"{self.path}/{topic_partition}", topic_id, syncs_each)
-            if syncs_each:
-                self._disk.sync_directory(self.path)
-            else:
-                self._disk.sync_file_system(self.path)
+                yield None
+            yield lambda: sync(self.path)
         except OSError as error:
             for topic_partition, _ in wanted:
                 with contextlib.suppress(OSError):
@@ -271,6 +293,7 @@ class LogDirectory:
         for topic_partition, topic_id in wanted:
             recovery = self._recovery(topic_partition, topic_id, f"{self.path}/{topic_partition}")
             created.append(self._add(topic_partition, topic_id, recovery.run()))
+            yield None
         self._record_flushed_ends(created)
         return created
 
