@@ -7,7 +7,15 @@ from typing import NamedTuple
 
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec
-from ottla.records.header import DELETE_HORIZON_BIT, HEADER, BatchHeader, read_header
+from ottla.records.header import (
+    BASE_OFFSET,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    LEADER_EPOCH,
+    LEADER_EPOCH_AT,
+    BatchHeader,
+    read_header,
+)
 from ottla.records.record import Record, decode_batch, split_batches
 from ottla.storage.log import Log
 from ottla.testing.memory_disk import MemoryDisk
@@ -69,8 +77,11 @@ class CompactedModel:
 
     def append(self, log: Log, batch: KeyedBatch, now_ms: int) -> None:
         data = batch.build()
-        log.append(data, HEADER.unpack_from(data), now_ms)
+        BASE_OFFSET.pack_into(data, 0, log.log_end_offset)
+        LEADER_EPOCH.pack_into(data, LEADER_EPOCH_AT, log.leader_epoch)
+        # First: a crash in the middle of the append may leave it there.
         self.appended.append(Appended(read_header(data), decode_batch(data)))
+        log.append(data, HEADER.unpack_from(data), now_ms)
 
     def truncate_to(self, end_offset: int) -> None:
         self.appended = [batch for batch in self.appended if batch.head.next_offset <= end_offset]

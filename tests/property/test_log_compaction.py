@@ -25,7 +25,7 @@ from .log_model import START_MS
 from .log_place import LogPlace, partition
 from .property_settings import example_settings, timeout_s
 
-EXAMPLES_COUNT = 100
+EXAMPLES_COUNT = 60
 pytestmark = pytest.mark.timeout(timeout_s(EXAMPLES_COUNT))
 
 DELETE_RETENTION_MS = 10_000
@@ -109,11 +109,12 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         first = self.log.segments.first.base_offset
         offset = data.draw(st.integers(first, self.log.log_end_offset))
         kept = [head.next_offset for head, _ in shown(self.log) if head.next_offset <= offset]
+        cleaned_end = self.place.directory.compactor.cleaned_end(partition(0))
         self.log.truncate_to(offset)
         assert self.log.log_end_offset <= offset
         # Whole batches stay; where their neighbours were cleaned away, the log ends before the gap.
-        assert not kept or self.log.log_end_offset == kept[-1]
-        if offset < self.place.directory.compactor.cleaned_end(partition(0)):
+        assert self.log.log_end_offset == max([self.log.active_base_offset, *kept[-1:]])
+        if offset < cleaned_end:
             # Values and sequences that the cut brings back to the front were cleaned away: a follower is never
             # cut below its high watermark, and no clean reaches above it.
             self.is_cut_into_cleaned = True

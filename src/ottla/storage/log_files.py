@@ -16,8 +16,7 @@ from ottla.storage.segment import (
 )
 
 DELETED_DIRECTORY_SUFFIX: Final = "-delete"
-# An empty file in a partition's directory: records were taken out of this log, so its offsets may have gaps.  Without
-# it a gap is damage, because no checksum covers a batch's base offset and a file can get lost.
+# In a partition's directory: up to where records were taken out, so that gaps are no damage (compacted_mark.py).
 COMPACTED_FILE: Final = "compacted"
 LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".swap", ".tmp")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.model.errors import WireError
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER, LOG_OVERHEAD_BYTES, TIMESTAMP_TYPE_BIT
@@ -15,6 +15,9 @@ from ottla.storage.time_index import TimestampOffset
 
 if TYPE_CHECKING:
     from ottla.storage.log import Log
+
+# A look-up by time holds up everybody while it opens a batch.
+_LOOKED_INTO_BYTES_MAX: Final = 16 << 20
 
 
 def read(
@@ -130,14 +133,15 @@ def _first_in_batch(
 ) -> TimestampOffset | None:
     """Look into one batch: this is the only reading that opens records (ListOffsets by time).
 
-    A batch that cannot be opened (nobody opened it when it was produced) is found as a whole, by its first offset.
+    A batch that cannot be opened (nobody opened it when it was produced), or holds very much, is found as a whole, by
+    its first offset.
     """
     whole_batch = TimestampOffset(head[8], max(head[0], start_offset), head[2])
     if head[5] & TIMESTAMP_TYPE_BIT:
         return whole_batch
     batch = segment.open().read_at(position, LOG_OVERHEAD_BYTES + head[1])
     try:
-        records = decode_batch(memoryview(batch))
+        records = decode_batch(memoryview(batch), size_bytes_max=_LOOKED_INTO_BYTES_MAX)
     except WireError:
         return whole_batch
     for record in records:

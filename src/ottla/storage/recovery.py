@@ -23,12 +23,13 @@ from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.runtime.disk import Disk
 from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.checkpoints import EpochStart
+from ottla.storage.compaction.compacted_mark import read_compacted_end
 from ottla.storage.compaction.swap_file import complete_swap, is_swap_begun
 from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_files import COMPACTED_FILE, base_offsets_in, leftovers_in, lost_base_offsets_in
+from ottla.storage.log_files import base_offsets_in, leftovers_in, lost_base_offsets_in
 from ottla.storage.log_parts import LogParts
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import remove_snapshots, snapshot_file_name, snapshot_offsets_in, write_snapshot
@@ -64,6 +65,7 @@ class LogRecovery:
         self._segments: list[Segment] = []
         self._producers = ProducerStates(config.producer_id_expiration_ms)
         self._log_end_offset = 0
+        self._flushed_end = 0
         self._last_epoch = -1
         # Where epochs begin among the batches that were scanned.
         self._epoch_starts: list[EpochStart] = []
@@ -83,8 +85,10 @@ class LogRecovery:
         if is_swap_begun(self._disk, self._path):
             complete_swap(self._disk, self._path)
         names = self._disk.list_directory(self._path)
-        was_compacted = COMPACTED_FILE in names
-        self._config = replace(self._config, was_compacted=was_compacted)
+        compacted_end = read_compacted_end(self._disk, self._path)
+        self._config = replace(self._config, was_compacted=compacted_end is not None)
+        # No clean reaches above the flushed end, whose record may be older than the truth.
+        self._flushed_end = max(compacted_end or 0, self._recorded.flushed_end)
         self._refuse_lost_segments(names)
         for name in leftovers_in(names):
             self._disk.remove(f"{self._path}/{name}")
@@ -113,7 +117,7 @@ class LogRecovery:
             producers=self._producers,
             epochs=epochs,
             caches_end=NO_OFFSET if first_scanned < len(self._segments) else self._log_end_offset,
-            was_compacted=was_compacted,
+            was_compacted=self._config.was_compacted,
         )
 
     # --- segments -------------------------------------------------------------------------------------------
@@ -129,7 +133,7 @@ class LogRecovery:
         if start is None:
             start = next(iter(base_offsets_in(names)), 0)
         for base_offset in lost_base_offsets_in(names):
-            if start <= base_offset < self._recorded.flushed_end:
+            if start <= base_offset < self._flushed_end:
                 path = f"{self._path}/{segment_file_name(base_offset)}"
                 raise CorruptLog(path, -1, base_offset, "the file is missing, its indexes are there")
 
@@ -144,7 +148,7 @@ class LogRecovery:
             base_offsets = base_offsets[below_count:]
         if base_offsets and base_offsets[0] <= start:
             return base_offsets
-        if start < self._recorded.flushed_end:
+        if start < self._flushed_end:
             first_present = f"the first one present begins at {base_offsets[0]}" if base_offsets else "none is present"
             path = f"{self._path}/{segment_file_name(start)}"
             raise CorruptLog(path, -1, start, f"no file holds offsets from {start} on, {first_present}")
@@ -181,7 +185,7 @@ class LogRecovery:
                 return False
             self._account(active, head)
             expected = self._log_end_offset
-        return scan.problem is None and self._log_end_offset >= self._recorded.flushed_end
+        return scan.problem is None and self._log_end_offset >= self._flushed_end
 
     def _account(self, segment: Segment, head: BatchTuple) -> None:
         last_offset = head[0] + head[6]
@@ -206,12 +210,14 @@ class LogRecovery:
 
     def _is_gap(self, found_offset: int, expected_offset: int) -> bool:
         """Offsets are dense, but where compaction took records out."""
-        return found_offset < expected_offset or (found_offset > expected_offset and not self._config.may_have_gaps)
+        if found_offset > expected_offset:
+            return not self._config.may_have_gaps or found_offset > self._flushed_end
+        return found_offset < expected_offset
 
     def _first_slot_to_scan(self) -> int:
         # A segment that ends right at the flushed end counts: its indexes go into the flush after its roll.
         for slot in range(len(self._segments) - 1):
-            if self._segments[slot + 1].base_offset >= self._recorded.flushed_end:
+            if self._segments[slot + 1].base_offset >= self._flushed_end:
                 return slot
         return len(self._segments) - 1
 
@@ -270,12 +276,12 @@ class LogRecovery:
             segment.open().truncate(segment.size_bytes)
 
     def _refuse_if_flushed(self, segment: Segment, problem: str) -> None:
-        if self._log_end_offset < self._recorded.flushed_end:
+        if self._log_end_offset < self._flushed_end:
             raise CorruptLog(
                 segment.log_path,
                 segment.size_bytes,
                 self._log_end_offset,
-                f"{problem}; the log was flushed up to offset {self._recorded.flushed_end}",
+                f"{problem}; the log was flushed up to offset {self._flushed_end}",
             )
 
     def _start_anew_if_all_is_below_the_start(self) -> None:

@@ -15,12 +15,12 @@ from ottla.runtime.disk import Disk
 from ottla.storage.batch_scan import BatchScan, BatchTuple
 from ottla.storage.compaction.batch_filter import BatchFilter, FilterRules
 from ottla.storage.compaction.cleaned_segment import CLEANED_SUFFIX, CleanedFiles, CleanedSegment
+from ottla.storage.compaction.compacted_mark import raise_compacted_end
 from ottla.storage.compaction.job import CleanedGroup, CleanJob, CleanSummary, SourceSegment
 from ottla.storage.compaction.offset_map import OffsetMap
 from ottla.storage.compaction.record_walk import WalkedRecord, open_batch, walk_records
 from ottla.storage.compaction.transactions import Transactions, read_aborted
 from ottla.storage.errors import CorruptLog
-from ottla.storage.log_files import COMPACTED_FILE
 from ottla.storage.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from ottla.storage.segment import RELATIVE_OFFSET_MAX, segment_file_name
 
@@ -89,7 +89,7 @@ def group_segments(segments: Sequence[SourceSegment], job: CleanJob) -> list[lis
     interval_bytes = max(job.index_interval_bytes, _INTERVAL_BYTES_MIN)
     size_bytes_max = min(job.segment_bytes, job.segment_index_bytes // INDEX_ENTRY_BYTES * interval_bytes)
     groups: list[list[SourceSegment]] = []
-    room_bytes = 0
+    room_bytes = -1
     for segment in segments:
         fits = segment.size_bytes <= room_bytes
         if fits and segment.end_offset - 1 - groups[-1][0].base_offset <= RELATIVE_OFFSET_MAX:
@@ -201,9 +201,7 @@ class _GroupWriter:
         if not self._has_changed:
             self._output.discard()
             return None
-        marker_path = f"{self._job.path}/{COMPACTED_FILE}"
-        if not self._disk.exists(marker_path):
-            self._disk.open(marker_path, create=True).close()
+        raise_compacted_end(self._disk, self._job.path, self._job.limit_offset)
         self._disk.sync_directory(self._job.path)
         return tuple(self._finished)
 

@@ -16,12 +16,14 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
 from ottla.storage.compaction.cleaned_ends import CleanedEnds
 from ottla.storage.compaction.cleaner import remove_cleaned_files
+from ottla.storage.compaction.compacted_mark import lower_compacted_end
 from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanResult, CleanSummary
 from ottla.storage.compaction.plan import Cleanable, clean_job, cleanable, is_due
 from ottla.storage.compaction.swap import SwapRefused, swap
 from ottla.storage.errors import StorageError
 from ottla.storage.housekeeping import Removals
 from ottla.storage.log import Log
+from ottla.storage.replay import ensure_snapshot
 
 _log = logging.getLogger(__name__)
 
@@ -80,10 +82,20 @@ class Compactor:
         if not found:
             return None
         _, log, part = max(found, key=lambda each: each[0])
+        try:
+            self._keep_producers(log, part.limit_offset, now_ms)
+        except OSError as error:
+            _log.warning("log.clean_failed", extra=fields(partition=log.topic_partition, reason=str(error)))
+            return None
         job = clean_job(log, part, self.map_bytes, now_ms)
         self._current = _Clean(log, job, log.truncations_count, self._clock.monotonic_ms())
         self.has_failed_last = False
         return job
+
+    def _keep_producers(self, log: Log, limit_offset: int, now_ms: int) -> None:
+        """Batches that tell of a producer's last ones may go, once these are in a snapshot that is durable."""
+        expiration_ms = log.producers.expiration_ms
+        ensure_snapshot(self._disk, log.path, list(log.segments), limit_offset, now_ms, expiration_ms)
 
     def _due_part(self, log: Log, now_ms: int) -> Cleanable | None:
         if "compact" not in log.config.cleanup_policy or log.failure is not None:
@@ -205,9 +217,10 @@ class Compactor:
 
     # --- what happens to logs ------------------------------------------------------------------------------------
 
-    def before_truncation(self, topic_partition: TopicPartition, end_offset: int) -> None:
-        """The log will end at `end_offset`: what comes behind it is dirty."""
-        self._ends.lower(topic_partition, end_offset)
+    def before_truncation(self, log: Log, end_offset: int) -> None:
+        """The log will end at `end_offset`: what comes behind it is dirty, and dense."""
+        self._ends.lower(log.topic_partition, end_offset)
+        lower_compacted_end(self._disk, log.path, end_offset)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Logs that are deleted, or made: nothing is known of a log of that name."""
