@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
+from ottla.cli.program import run
 from ottla.client.cluster import Cluster
 from ottla.client.errors import BrokerRefused
 from ottla.client.group_types import CLASSIC, CONSUMER, CommittedOffset
@@ -24,12 +27,25 @@ from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from tests.integration.conftest import NewTopicName, eventually
-from tests.integration.test_client_command_line import ottla
 
 RECORDS = 10
 AGE_MS = 3_600_000
 PARTITIONS = 3
 EARLIEST_MS = 1_700_000_000_000
+
+
+class Done(NamedTuple):
+    stdout: bytes
+    stderr: bytes
+
+
+def ottla(bootstrap: str, *arguments: str, status: int = 0) -> Done:
+    """A verb, in this process: starting one for each takes longer than what they do."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        found = run([*arguments, "--bootstrap-server", bootstrap])
+    assert found == status, out.getvalue() + err.getvalue()
+    return Done(out.getvalue().encode(), err.getvalue().encode())
 
 
 def fill(cluster: Cluster, topic: str, base_ms: int) -> None:
@@ -277,6 +293,10 @@ def test_group_verbs_show_lines_and_objects(bootstrap: str, cluster: Cluster, gr
     assert float(rows[0][6]) > AGE_MS / 1000
     [told] = [json.loads(line) for line in ottla(bootstrap, "group", "describe", group, "--json").stdout.splitlines()]
     assert [each["lag_records"] for each in told["offsets"]] == [6, 0]
+    everything = [
+        json.loads(line) for line in ottla(bootstrap, "group", "describe", "--all-groups", "--json").stdout.splitlines()
+    ]
+    assert [each["group"] for each in everything if each["group"] == group] == [group]
     assert told["offsets"][0]["metadata"] == "note"
     ottla(bootstrap, "group", "delete-offsets", group, "--topic", f"{topic}:0")
     assert TopicPartition(topic, 0) not in GroupAdmin(cluster).committed(group)

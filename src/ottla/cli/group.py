@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -88,7 +89,7 @@ def describe(
 
     with open_cluster(bootstrap, "ottla-group") as cluster:
         admin = GroupAdmin(cluster)
-        groups = [_described(admin, group_id) for group_id in wanted or [each.group_id for each in admin.list_groups()]]
+        groups = [_described(admin, group_id) for group_id in wanted] if wanted else _every_group(admin)
         standings = []
         if as_json or not (shows_members or shows_state):
             standings = _standings(cluster, admin, groups)
@@ -177,6 +178,19 @@ def _described(admin: GroupAdmin, group_id: str) -> GroupDescription:
     except UnknownGroup as error:
         nearest = nearest_name(group_id, [each.group_id for each in admin.list_groups()])
         raise UnknownGroup(str(error), hint=f"did you mean {nearest}?" if nearest else None) from None
+
+
+def _every_group(admin: GroupAdmin) -> list[GroupDescription]:
+    """All of the kinds that can be described (not share groups), but for those that go meanwhile."""
+    from ottla.client.group_types import CLASSIC, CONSUMER
+    from ottla.client.groups import UnknownGroup
+
+    found: list[GroupDescription] = []
+    for each in admin.list_groups():
+        if each.kind in {"", CLASSIC, CONSUMER}:
+            with contextlib.suppress(UnknownGroup):
+                found.append(admin.describe(each.group_id))
+    return found
 
 
 # --- how far behind -------------------------------------------------------------------------------------------

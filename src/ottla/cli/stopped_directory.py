@@ -47,7 +47,12 @@ class StoppedDirectory:
                 f"{self.path} is no data directory of Ottla: it {whose}",
                 hint="name a broker's data directory, not a partition's; `ottla log import` takes Apache Kafka's",
             )
-        self.node_id = NodeId(int(found.get("node.id", "0")))
+        number = found.get("node.id", "0")
+        if not number.isdecimal():
+            raise OttlaError(
+                f"{self.path}/{META_PROPERTIES_FILE} has node.id={number!r}", hint="write the number there"
+            )
+        self.node_id = NodeId(int(number))
         try:
             self._lock.acquire(self.path)
         except DirectoryLocked as error:
