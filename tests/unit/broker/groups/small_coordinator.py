@@ -1,0 +1,122 @@
+"""A coordinator over real logs on a disk in memory; the test flushes, turns the loop and the clock, and starts anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.partition import Partition
+from ottla.broker.partition_table import PartitionTable
+from ottla.coordination import topics_view
+from ottla.coordination.topics_view import Topic, TopicsView
+from ottla.groups.commands import Command, CommitOffsets, FetchOffsets, JoinGroup, JoinProtocol, OffsetToCommit
+from ottla.groups.settings import GroupSettings
+from ottla.model.identifiers import OFFSETS_TOPIC, LeaderEpoch, NodeId, TopicPartition
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_directory import LogDirectory
+from ottla.testing.fake_clock import FakeClock
+from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.broker.turned_loop import TurnedLoop
+
+PARTITIONS = 3
+NODE_ID = NodeId(1)
+
+
+class SmallCoordinator:
+    """`settings` are of groups.  Nothing is stable before `flush`."""
+
+    def __init__(self, **settings: int) -> None:
+        self.disk = MemoryDisk()
+        self.clock = FakeClock()
+        self.loop = TurnedLoop()
+        self.pokes_count = 0
+        self.is_flushing = False
+        self.topics: dict[str, int] = {OFFSETS_TOPIC: PARTITIONS, "t": 2}
+        self._settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})  # type: ignore[arg-type]
+        self.start()
+
+    def start(self) -> None:
+        """Open the logs, anew after `crash`; groups load when the loop turns."""
+        self.directory = LogDirectory.open(
+            self.disk, "/data", clock=self.clock, config_of=lambda _: LogConfig(flush_policy="ack", segment_bytes=4_000)
+        )
+        self.partitions = PartitionTable()
+        missing = [
+            (TopicPartition(OFFSETS_TOPIC, index), UUID(int=9))
+            for index in range(PARTITIONS)
+            if TopicPartition(OFFSETS_TOPIC, index) not in self.directory.logs
+        ]
+        self.directory.create(missing)
+        for log in self.directory.logs.values():
+            self.partitions.add(Partition(log, 0))
+        self.coordinator = GroupCoordinator(
+            self._settings,
+            1 << 20,
+            self.partitions,
+            self.clock,
+            self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
+            poke_flusher=self._on_poke,
+            is_flushing=lambda: self.is_flushing,
+        )
+
+    def crash(self) -> None:
+        self.directory.abandon()
+
+    def show_topics(self, topics: Mapping[str, int] | None = None) -> None:
+        """Tell the coordinator what topics there are: names with counts of partitions."""
+        self.topics = dict(self.topics if topics is None else topics)
+        found = {name: _topic(name, count) for name, count in self.topics.items()}
+        self.coordinator.on_topics_changed(TopicsView.of(1, found))
+
+    def flush(self) -> None:
+        scheduler = self.directory.scheduler
+        plan = scheduler.plan(self.clock.monotonic_ms())
+        if plan is not None:
+            plan.execute(self.disk)
+            scheduler.complete(plan, None, self.clock.monotonic_ms())
+
+    def ask(self, command: Command) -> list[Any]:
+        """The list into which the reply comes."""
+        replies: list[Any] = []
+        assert not hasattr(command, "states"), "a list of groups is asked of all shards"
+        self.coordinator.submit(command.group_id, command, replies.append)
+        return replies
+
+    def advance(self, duration_ms: int) -> None:
+        self.clock.advance(duration_ms)
+        self.loop.advance(duration_ms / 1000)
+
+    def _on_poke(self) -> None:
+        self.pokes_count += 1
+
+
+def _topic(name: str, partitions_count: int) -> Topic:
+    state = PartitionState(NODE_ID, LeaderEpoch(0), (ReplicaIncarnation(NODE_ID, 1),))
+    nodes = (topics_view.Partition(index, (NODE_ID,), state, 0) for index in range(partitions_count))
+    return Topic(name, UUID(bytes=name.encode().ljust(16, b"\0")[:16]), tuple(nodes))
+
+
+def commit(group_id: str, offset: int, *, topic: str = "t", partition: int = 0) -> CommitOffsets:
+    return CommitOffsets(group_id, "", None, -1, [OffsetToCommit(topic, partition, offset, -1, "")])
+
+
+def fetch(group_id: str) -> FetchOffsets:
+    return FetchOffsets(group_id, None)
+
+
+def join(group_id: str, member_id: str = "") -> JoinGroup:
+    return JoinGroup(
+        group_id,
+        member_id,
+        None,
+        "client",
+        "/h",
+        "consumer",
+        [JoinProtocol("range", b"")],
+        10_000,
+        10_000,
+        requires_known_member_id=False,
+    )

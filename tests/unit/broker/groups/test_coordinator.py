@@ -1,0 +1,210 @@
+"""Groups in the broker's shell: where commands go, when replies leave, what happens at start and stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.limits import GROUP_ID_LENGTH_MAX
+from ottla.groups.commands import Heartbeat, ListGroups
+from ottla.groups.replies import ListReply
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.storage.errors import DiskFull
+from tests.unit.broker.groups.small_coordinator import PARTITIONS, SmallCoordinator, commit, fetch, join
+
+
+@pytest.fixture
+def small() -> SmallCoordinator:
+    """With the topic of the groups, empty."""
+    made = SmallCoordinator()
+    made.show_topics()
+    return made
+
+
+def offsets_of(small: SmallCoordinator, group_id: str) -> dict[tuple[str, int], int]:
+    (reply,) = small.ask(fetch(group_id))
+    assert reply.error is ErrorCode.NONE
+    return {(topic, each.partition): each.offset for topic, partitions in reply.topics for each in partitions}
+
+
+def list_groups(coordinator: GroupCoordinator) -> list[ListReply]:
+    told: list[list[ListReply]] = []
+    coordinator.submit_to_all(ListGroups(), told.append)
+    (replies,) = told
+    return replies
+
+
+def test_nobody_is_coordinator_before_the_topic_is_there() -> None:
+    small = SmallCoordinator()
+    small.show_topics({"t": 1})
+    assert not small.coordinator.exists
+    assert small.coordinator.state_of("g") is ErrorCode.NOT_COORDINATOR
+    assert small.ask(Heartbeat("g", 1, "m", None)) == [ErrorCode.NOT_COORDINATOR]
+    assert list_groups(small.coordinator) == []
+
+
+def test_commit_is_answered_by_the_flush_that_covers_it(small: SmallCoordinator) -> None:
+    first, second = small.ask(commit("g", 7)), small.ask(commit("g", 8))
+    assert (first, second) == ([], [])
+    assert small.pokes_count > 0
+    small.flush()
+    assert [list(reply.errors) for reply in first + second] == [[ErrorCode.NONE], [ErrorCode.NONE]]
+    assert offsets_of(small, "g") == {("t", 0): 8}
+
+
+def test_commit_that_comes_during_a_flush_waits_for_the_next_one(small: SmallCoordinator) -> None:
+    first = small.ask(commit("g", 7))
+    plan = small.directory.scheduler.plan(0)
+    assert plan is not None
+    second = small.ask(commit("g", 8))
+    plan.execute(small.disk)
+    small.directory.scheduler.complete(plan, None, 0)
+    assert first
+    assert not second
+    small.flush()
+    assert second
+
+
+def test_refused_append_is_answered_and_changes_nothing(
+    small: SmallCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> int:
+        raise DiskFull("no room on the disk")
+
+    log_class = type(small.partitions.find(OFFSETS_TOPIC, 0).log)  # type: ignore[union-attr]
+    with monkeypatch.context() as patch:
+        patch.setattr(log_class, "append", no_room)
+        (reply,) = small.ask(commit("g", 7))
+    assert list(reply.errors) == [ErrorCode.NOT_COORDINATOR]
+    assert offsets_of(small, "g") == {}
+
+
+def test_records_beyond_max_message_bytes_are_refused(small: SmallCoordinator) -> None:
+    for partition in small.partitions:
+        partition.update_config(replace(partition.log.config, max_message_bytes=100))
+    (reply,) = small.ask(commit("g", 7))
+    assert list(reply.errors) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
+
+
+def test_overlong_group_id_is_refused(small: SmallCoordinator) -> None:
+    (reply,) = small.ask(commit("g" * (GROUP_ID_LENGTH_MAX + 1), 7))
+    assert list(reply.errors) == [ErrorCode.INVALID_GROUP_ID]
+
+
+def test_groups_are_told_to_wait_while_they_load_and_are_then_as_they_were(small: SmallCoordinator) -> None:
+    for number in range(30):
+        small.ask(commit(f"g{number}", number))
+    small.flush()
+    small.crash()
+    small.start()
+    small.show_topics()
+    assert {small.coordinator.state_of(f"g{number}") for number in range(30)} == {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    }
+    assert small.ask(commit("g1", 99))[0].errors == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,)
+    assert {reply.error for reply in list_groups(small.coordinator)} == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    small.loop.turn()
+    for number in range(30):
+        assert offsets_of(small, f"g{number}") == {("t", 0): number}
+    assert sum(len(reply.groups) for reply in list_groups(small.coordinator)) == 30
+
+
+def test_partition_that_cannot_be_read_leaves_the_others_in_service(small: SmallCoordinator) -> None:
+    by_partition = {number: small.ask(commit(f"g{number}", number)) for number in range(12)}
+    small.flush()
+    assert all(by_partition.values())
+    small.crash()
+    small.start()
+    damaged = small.partitions.find(OFFSETS_TOPIC, 0)
+    assert damaged is not None
+
+    def unreadable(*_: object, **__: object) -> None:
+        raise OSError(5, "the disk does not answer")
+
+    damaged.log = _Unreadable(damaged.log, unreadable)  # type: ignore[assignment]
+    small.show_topics()
+    small.loop.turn()
+    states = {number: small.coordinator.state_of(f"g{number}") for number in range(12)}
+    assert set(states.values()) == {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+class _Unreadable:
+    def __init__(self, log: object, read: object) -> None:
+        self._log = log
+        self.read = read
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+
+def test_loading_leaves_the_loop_to_others_after_each_slice() -> None:
+    small = SmallCoordinator()
+    small.show_topics()
+    for number in range(300):
+        small.ask(commit("g", number))
+    small.flush()
+    small.crash()
+    small.start()
+    small.is_flushing = True
+    times = iter(range(10_000_000))
+    # Each look at the clock finds a millisecond more: a slice is over at its first look.
+    small.loop.time = lambda: next(times) / 1000  # type: ignore[method-assign]
+    small.show_topics()
+    small.loop.turn()
+    # It pauses while a flush is under way, and so takes its timers one by one.
+    assert small.coordinator.state_of("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    pauses_count = 0
+    while small.coordinator.state_of("g"):
+        small.loop.advance(1)
+        pauses_count += 1
+        assert pauses_count < 200
+    assert pauses_count > 300 / 16 - 2
+    assert offsets_of(small, "g") == {("t", 0): 299}
+
+
+def test_deadline_of_a_group_is_kept_by_the_loops_timer() -> None:
+    small = SmallCoordinator(initial_rebalance_delay_ms=500)
+    small.show_topics()
+    joined = small.ask(join("g"))
+    small.advance(499)
+    assert not joined
+    small.advance(2)
+    (reply,) = joined
+    assert reply.error is ErrorCode.NONE
+    assert reply.generation == 1
+
+
+def test_deleted_topic_takes_its_offsets_along_for_good(small: SmallCoordinator) -> None:
+    small.ask(commit("g", 7))
+    small.flush()
+    small.show_topics({OFFSETS_TOPIC: PARTITIONS})
+    small.flush()
+    assert offsets_of(small, "g") == {}
+    small.crash()
+    small.start()
+    small.show_topics({OFFSETS_TOPIC: PARTITIONS, "t": 2})
+    small.loop.turn()
+    assert offsets_of(small, "g") == {}
+
+
+def test_stop_answers_who_is_parked_and_everything_after(small: SmallCoordinator) -> None:
+    waiting = SmallCoordinator(initial_rebalance_delay_ms=500)
+    waiting.show_topics()
+    joined = waiting.ask(join("g"))
+    waiting.coordinator.stop()
+    assert [reply.error for reply in joined] == [ErrorCode.NOT_COORDINATOR]
+    assert waiting.ask(join("g"))[0].error is ErrorCode.NOT_COORDINATOR
+    waiting.advance(10_000)
+    waiting.coordinator.stop()
+
+
+def test_failing_disk_answers_everything(small: SmallCoordinator) -> None:
+    committed = small.ask(commit("g", 7))
+    for partition in small.partitions:
+        partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
+    small.coordinator.on_directory_offline()
+    assert [list(reply.errors) for reply in committed] == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]]
+    assert small.coordinator.state_of("any") is ErrorCode.COORDINATOR_NOT_AVAILABLE
