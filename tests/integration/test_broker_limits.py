@@ -251,3 +251,18 @@ def test_stop_in_a_flood_of_produces_without_answers_is_clean() -> None:
             assert (broker.data_dir / ".kafka_cleanshutdown").exists()
             broker.start()
         assert not any(" ERROR " in line or "Traceback" in line for line in broker.log_lines)
+
+
+def test_peer_that_leaves_behind_a_parked_fetch_with_more_requests_is_noticed(broker: RunningBroker) -> None:
+    topic = new_topic(broker)
+    time.sleep(0.2)  # the connection that made the topic goes
+    before = open_files(broker)
+    with RawPeer(broker) as peer:
+        for _ in range(3):
+            peer.ask(ApiKey.FETCH, FETCH_VERSION, fetch_request(topic, 0, max_wait_ms=600_000))
+            time.sleep(0.05)
+        assert open_files(broker) == before + 1
+    give_up_s = time.monotonic() + 10
+    while open_files(broker) > before and time.monotonic() < give_up_s:
+        time.sleep(0.05)
+    assert open_files(broker) == before

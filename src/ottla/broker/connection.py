@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 _LENGTH: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")
 _PRODUCE: Final = 0
+# Linux tells the state of a connection in the first byte; elsewhere such a peer is noticed when it is answered.
+_TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
+_TCP_CLOSE_WAIT: Final = 8
 
 
 class Answer:
@@ -178,6 +181,14 @@ class Connection:
     def is_stalled(self) -> bool:
         """Whether the peer owes us bytes: the rest of a frame, or room for an answer."""
         return self._outbox.has_unsent or not (self._buffer.is_empty or self._blocked)
+
+    @property
+    def has_lost_peer(self) -> bool:
+        """Whether the peer has closed while nothing is read, because a request waits behind one that is parked."""
+        if self._reading or not self._blocked or self._outbox.has_unsent or _TCP_INFO is None:
+            return False
+        state: int = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0]
+        return state == _TCP_CLOSE_WAIT
 
     def drain(self) -> None:
         """Start no further request; close when what is under way has been answered."""

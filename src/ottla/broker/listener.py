@@ -175,6 +175,8 @@ class Listener:
             if connection.quiet_sweeps > stalled_sweeps and connection.is_stalled:
                 log.info("connection.stalled", extra=fields(peer=connection.peer_name))
                 connection.close("the peer stalled within a request or an answer")
+            elif connection.has_lost_peer:
+                connection.close("the peer closed")
             elif 0 <= idle_sweeps < connection.quiet_sweeps and not is_owed:
                 connection.close("idle for connections.max.idle.ms")
             elif connection.quiet_sweeps >= SHRINK_AFTER_SWEEPS:
