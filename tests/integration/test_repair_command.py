@@ -1,0 +1,79 @@
+"""From a partition that the broker refuses to one that it serves again: what the log, doctor and repair say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.fetch import fetch_raw
+from ottla.client.producer import RawProducer
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.record import Record, decode_batch
+from ottla.testing.broker import RunningBroker
+
+BATCHES = 30
+DAMAGED = 11
+
+
+def ottla(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ottla", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def fill(broker: RunningBroker) -> None:
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("orders", 2, configs={"retention.ms": "-1"})
+        with RawProducer(cluster) as producer:
+            for number in range(BATCHES):
+                for partition in range(2):
+                    batch = build_batch([Record(0, 1_000 + number, None, b"%d" % number)])
+                    producer.send(TopicPartition("orders", partition), batch)
+            producer.flush()
+
+
+def values(broker: RunningBroker, partition: int) -> list[bytes | None]:
+    with Cluster(broker.bootstrap) as cluster:
+        fetched = fetch_raw(cluster, "orders", partition, 0)
+    return [record.value for batch in fetched.batches() for record in decode_batch(batch)]
+
+
+def damage(data_dir: Path) -> None:
+    path = data_dir / "orders-0" / f"{0:020}.log"
+    content = bytearray(path.read_bytes())
+    content[len(content) // BATCHES * DAMAGED + 67] ^= 1
+    path.write_bytes(content)
+
+
+def test_refused_partition_is_told_repaired_and_served_again() -> None:
+    expected = [b"%d" % number for number in range(BATCHES)]
+    with RunningBroker() as broker:
+        fill(broker)
+        broker.kill()
+        damage(broker.data_dir)
+        broker.start()
+        assert [line for line in broker.log_lines if "log.refused" in line and "partition=orders-0" in line]
+        assert values(broker, 1) == expected, "the other partition is served"
+        told = ottla("doctor", "--data-dir", broker.data_dir, "--listen", broker.bootstrap, "--json", status=1).stdout
+        [problem] = [found for line in told.splitlines() if (found := json.loads(line))["level"] == "problem"]
+        assert problem["text"] == "partitions that are not served: orders-0"
+        assert "ottla log repair" in problem["advice"]
+        assert "is in use by process" in ottla("log", "repair", broker.data_dir, status=1).stderr
+        broker.stop()
+
+        shown = ottla("log", "repair", broker.data_dir, status=1).stdout
+        assert shown.startswith("orders-0: 1 offsets are lost in 1 places (")
+        assert f"offsets {DAMAGED} to {DAMAGED}: " in shown
+        ottla("log", "repair", broker.data_dir, "orders-0", "--execute")
+        assert "nothing is damaged" in ottla("log", "repair", broker.data_dir).stderr
+        lines_before = len(broker.log_lines)
+        broker.start()
+        assert not [line for line in broker.log_lines[lines_before:] if "log.refused" in line]
+        assert values(broker, 0) == expected[:DAMAGED] + expected[DAMAGED + 1 :]
+        assert values(broker, 1) == expected
