@@ -59,6 +59,15 @@ PROTOCOLS = st.sampled_from(
 )
 # How far a group is brought on a day without trouble: members wait to join, wait to sync, for the leader, for the log.
 STAGES = st.sampled_from([0, 1, 2, 3, 4, 4, 4])
+UPSETS = st.sampled_from(
+    [
+        "a member leaves",
+        "a member joins twice",
+        "a member starts again",
+        "the log refuses the assignment",
+        "the shard leaves",
+    ]
+)
 TROUBLES = st.sampled_from(
     ["crash", "power loss", "long silence", "deletion", "refusal", "refusal", "departure", "settling"]
 )
@@ -213,6 +222,23 @@ class GroupProtocol(RuleBasedStateMachine):
             self.everybody_syncs(leader_too=stops_at > 2)
         if stops_at > 3:
             self.flush(1)
+
+    @rule(protocols=PROTOCOLS, stops_at=STAGES, number=st.integers(0, 2), upset=UPSETS)
+    def day_is_upset(self, protocols: tuple[JoinProtocol, ...], stops_at: int, number: int, upset: str) -> None:
+        """What happens seldom when every step is drawn for itself."""
+        self.group_becomes_stable(protocols, stops_at)
+        if upset == "a member leaves":
+            self.leave([number], by_name=False)
+        elif upset == "the shard leaves":
+            self.shard_leaves()
+        elif upset == "the log refuses the assignment":
+            self.log_refuses()
+            self.everybody_syncs(leader_too=True)
+            self.log_accepts_again()
+        else:
+            for _ in range(2):
+                forgets_id = upset == "a member starts again"
+                self.join(number, protocols, False, True, SESSION_TIMEOUTS_MS[1], REBALANCE_TIMEOUTS_MS[1], forgets_id)
 
     @rule()
     def last_request_comes_again(self) -> None:
