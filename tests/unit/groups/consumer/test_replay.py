@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groups.consumer.member import MemberState
-from ottla.groups.consumer.record_codec import ConsumerRecordKey, decode_key, encode_current
+from ottla.groups.consumer.member import MemberMetadata, MemberState
+from ottla.groups.consumer.record_codec import ConsumerRecordKey, decode_key, encode_current, encode_member
 from ottla.groups.consumer.record_types import ConsumerRecordType
 from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.group_log import GroupRecord
@@ -59,6 +59,15 @@ def test_replay_keeps_an_instance_id_with_its_newest_holder_in_any_order(group: 
     group.joined("m2", instance_id="i")
     newest = {record.key: record for record in group.log}
     assert facts(replayed(list(reversed(newest.values())))) == facts(group.group.state)
+
+
+def test_instance_id_stays_with_its_newest_holder_when_the_former_one_is_removed_after_it() -> None:
+    state = ConsumerGroupState("g")
+    member = ConsumerRecordType.MEMBER
+    for member_id in ("m", "m2"):
+        state.replay(ConsumerRecordKey(member, "g", member_id), encode_member(MemberMetadata("i")))
+    state.replay(ConsumerRecordKey(member, "g", "m"), None)
+    assert state.static_ids == {"i": "m2"}
 
 
 def test_records_of_a_member_that_is_not_there_do_no_harm() -> None:
