@@ -1,0 +1,139 @@
+"""CreatePartitions, AlterConfigs, DescribeLogDirs and ElectLeaders: what they ask of the broker, and its refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.coordination.configs import ConfigEntity
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+)
+from ottla.protocol.schemas.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from ottla.protocol.schemas.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from ottla.protocol.schemas.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from ottla.storage.errors import DirectoryOffline
+from tests.unit.broker.handlers.small_broker import NODE_ID, SmallBroker, codes
+
+TOPIC, BROKER = 2, 4
+
+
+async def grow(broker: SmallBroker, *topics: CreatePartitionsTopic, validate_only: bool = False) -> list[int]:
+    request = CreatePartitionsRequest(list(topics), 1_000, validate_only)
+    return codes(await broker.ask(ApiKey.CREATE_PARTITIONS, 3, request, CreatePartitionsResponse))
+
+
+async def test_each_topic_is_grown_by_itself_as_asked_for() -> None:
+    broker = SmallBroker()
+    assigned = [CreatePartitionsAssignment([NODE_ID])]
+    wanted = [CreatePartitionsTopic("a", 3), CreatePartitionsTopic("b", 2, assigned)]
+    assert await grow(broker, *wanted, validate_only=True) == [0, 0]
+    assert broker.grown == [("a", 3, None, True), ("b", 2, [[NODE_ID]], True)]
+
+
+async def test_topic_that_is_there_twice_is_answered_once_and_not_grown() -> None:
+    broker = SmallBroker()
+    twice = [CreatePartitionsTopic("a", 3), CreatePartitionsTopic("a", 4), CreatePartitionsTopic("b", 2)]
+    assert await grow(broker, *twice) == [ErrorCode.INVALID_REQUEST, 0]
+    assert [name for name, *_ in broker.grown] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        (RequestError(ErrorCode.INVALID_PARTITIONS, "no"), ErrorCode.INVALID_PARTITIONS),
+        (DirectoryOffline("gone"), ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+async def test_refusal_becomes_the_topics_error(refusal: RequestError, code: ErrorCode) -> None:
+    broker = SmallBroker()
+    broker.refusal = refusal
+    assert await grow(broker, CreatePartitionsTopic("a", 3)) == [code]
+
+
+async def alter(broker: SmallBroker, *resources: AlterConfigsResource, validate_only: bool = False) -> list[int]:
+    request = AlterConfigsRequest(list(resources), validate_only)
+    return codes(await broker.ask(ApiKey.ALTER_CONFIGS, 2, request, AlterConfigsResponse))
+
+
+async def test_settings_of_a_topic_are_replaced_as_a_whole() -> None:
+    broker = SmallBroker()
+    broker.add_topic("a")
+    resource = AlterConfigsResource(TOPIC, "a", [AlterableConfig("retention.ms", " 5 ")])
+    assert await alter(broker, resource, validate_only=True) == [0]
+    assert broker.replaced == []
+    assert await alter(broker, resource, AlterConfigsResource(TOPIC, "a b")) == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert broker.replaced == [(ConfigEntity.topic("a"), {"retention.ms": "5"})]
+
+
+async def test_resource_that_is_there_twice_is_refused_both_times() -> None:
+    broker = SmallBroker()
+    broker.add_topic("a")
+    twice = [AlterConfigsResource(TOPIC, "a"), AlterConfigsResource(TOPIC, "a")]
+    assert await alter(broker, *twice) == [ErrorCode.INVALID_REQUEST] * 2
+    assert broker.replaced == []
+
+
+@pytest.mark.parametrize(("name", "is_known"), [("", True), (str(NODE_ID), True), ("99", False)])
+async def test_brokers_take_an_empty_change_only(name: str, is_known: bool) -> None:
+    broker = SmallBroker()
+    change = AlterConfigsResource(BROKER, name, [AlterableConfig("log.retention.ms", "1")])
+    nothing = AlterConfigsResource(BROKER, name)
+    assert await alter(broker, change) == [ErrorCode.INVALID_REQUEST]
+    assert await alter(broker, nothing) == [0 if is_known else ErrorCode.INVALID_REQUEST]
+
+
+async def describe(broker: SmallBroker, topics: list[DescribableLogDirTopic] | None) -> DescribeLogDirsResponse:
+    return await broker.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics), DescribeLogDirsResponse)
+
+
+async def test_directory_names_the_partitions_that_are_here_once() -> None:
+    broker = SmallBroker()
+    broker.add_topic("a", 2)
+    broker.append("a", 1)
+    wanted = [
+        DescribableLogDirTopic("a", [0, 0, 7]),
+        DescribableLogDirTopic("a", [0]),
+        DescribableLogDirTopic("b", [0]),
+    ]
+    (directory,) = (await describe(broker, wanted)).results
+    assert (directory.log_dir, directory.total_bytes, directory.usable_bytes) == ("/data", 1000, 400)
+    ((name, partitions),) = [(topic.name, topic.partitions) for topic in directory.topics]
+    assert (name, [each.partition_index for each in partitions]) == ("a", [0])
+    assert partitions[0].partition_size == broker.partition("a").log.size_bytes > 0
+
+
+async def test_directory_that_is_out_of_use_says_so() -> None:
+    broker = SmallBroker()
+    broker.add_topic("a")
+    broker.is_online = False
+    (directory,) = (await describe(broker, None)).results
+    assert (directory.error_code, directory.log_dir, directory.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, "/data", [])
+
+
+async def test_election_for_a_log_that_could_not_be_opened_finds_no_leader() -> None:
+    broker = SmallBroker()
+    broker.add_topic("a", 2)
+    broker.partitions.remove(broker.partition("a", 1).topic_partition)
+    request = ElectLeadersRequest(0, [TopicPartitions("a", [0, 1, 2, -1])])
+    response = await broker.ask(ApiKey.ELECT_LEADERS, 2, request, ElectLeadersResponse)
+    assert [each.error_code for each in response.replica_election_results[0].partition_result] == [
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
