@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 import uuid
@@ -12,7 +13,19 @@ from ottla.cli.program import CALLED_WRONGLY, FAILED, run
 from ottla.cli.stopped_directory import StoppedDirectory
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
-from ottla.records.header import HEADER, MAGIC_AT
+from ottla.records.checksum import crc32c
+from ottla.records.header import (
+    ATTRIBUTES_AT,
+    BASE_OFFSET,
+    CONTROL_BIT,
+    CRC,
+    CRC_AT,
+    HEADER,
+    LEADER_EPOCH,
+    LEADER_EPOCH_AT,
+    MAGIC_AT,
+    TRANSACTIONAL_BIT,
+)
 from ottla.records.record import Record
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
@@ -151,6 +164,56 @@ def test_import_refuses_the_old_message_format(
     flip(segments(source / "orders-0")[-1], MAGIC_AT)
     assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]) == FAILED
     assert "magic byte 3 where 2 must stand" in capsys.readouterr().err
+
+
+def transactional(producer_id: int, ending: int | None = None) -> bytearray:
+    """A batch of one record of a transaction; or the marker that ends it: 1 commits, 0 aborts."""
+    record = Record(0, 1_000, b"key", b"value")
+    if ending is not None:
+        record = Record(0, 1_000, struct.pack(">hh", 0, ending), struct.pack(">hi", 0, 0))
+    batch = build_batch([record])
+    fields = list(HEADER.unpack_from(batch))
+    fields[5] = TRANSACTIONAL_BIT | (CONTROL_BIT if ending is not None else 0)
+    fields[9:12] = producer_id, 0, -1 if ending is not None else 0
+    HEADER.pack_into(batch, 0, *fields)
+    CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+    return batch
+
+
+COMMIT, ABORT = 1, 0
+
+
+@pytest.mark.parametrize(
+    ("batches", "told"),
+    [
+        ([transactional(5), transactional(5, COMMIT)], None),
+        ([transactional(5), transactional(6), transactional(6, COMMIT), transactional(5, COMMIT)], None),
+        ([transactional(5, ABORT)], None),
+        ([transactional(5), transactional(5, ABORT)], "an aborted transaction (offsets 30 to 30)"),
+        ([transactional(5), transactional(6), transactional(6, ABORT)], "an aborted transaction (offsets 31 to 31)"),
+        ([transactional(5), transactional(5, COMMIT), transactional(5)], "still open, from offset 32 on"),
+    ],
+)
+def test_only_committed_transactions_are_imported(
+    source: Path, tmp_path: Path, batches: list[bytearray], told: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    active = segments(source / "orders-0")[-1]
+    content = active.read_bytes()
+    for number, batch in enumerate(batches):
+        stamped = bytearray(batch)
+        BASE_OFFSET.pack_into(stamped, 0, BATCHES + number)
+        LEADER_EPOCH.pack_into(stamped, LEADER_EPOCH_AT, 7)
+        content += stamped
+    active.write_bytes(content)
+    status = run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")])
+    err = capsys.readouterr().err
+    assert status == (0 if told is None else FAILED), err
+    if told is not None:
+        assert told in err
+        assert "leave the topic out" in err
+        assert not (tmp_path / "ottla").exists()
+    elif len(batches) > 1:
+        assert "orders has transactions, all of them committed" in err
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def test_repair_executes_and_the_broker_opens_the_log(data_dir: Path, capsys: py
     assert told["lost_offsets"] == 2
     assert told["kept_offsets"] == 18
     assert (Path(told["backup"]) / segment(data_dir).name).read_bytes() == damaged
+    assert not (data_dir / ".kafka_cleanshutdown").exists(), "the next start reads it as after a crash"
     logs = open_logs(data_dir)
     assert not logs.failed
     assert logs.logs[ORDERS].log_end_offset == 20
