@@ -56,5 +56,5 @@ def _entry(described: replies.DescribedGroup, version: int, operations: int) -> 
         described.protocol_type,
         described.protocol_name,
         [DescribedGroupMember(*member) for member in described.members],
-        operations,
+        NO_AUTHORIZED_OPERATIONS if failed else operations,
     )
