@@ -220,12 +220,6 @@ GROUP_CONSUMER_ASSIGNORS: Final = words(
     "The assignors that consumer groups may use; the first is taken when a member names none.",
     choices=("uniform", "range"),
 )
-GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS: Final = int32(
-    "group.consumer.regex.refresh.interval.ms",
-    10 * MINUTE_MS,
-    "Subscribed patterns are matched anew after this time at the latest; new topics count at once.",
-    minimum=10 * SECOND_MS,
-)
 OFFSET_METADATA_MAX_BYTES: Final = int32(
     "offset.metadata.max.bytes", 4 * KIB, "The longest text that may be committed beside an offset.", minimum=0
 )
@@ -364,7 +358,6 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
         GROUP_CONSUMER_MAX_SIZE,
         GROUP_CONSUMER_ASSIGNORS,
-        GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS,
         OFFSET_METADATA_MAX_BYTES,
         OFFSETS_RETENTION_MINUTES,
         OFFSETS_RETENTION_CHECK_INTERVAL_MS,

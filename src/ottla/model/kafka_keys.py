@@ -29,7 +29,7 @@ delegation.token.max.lifetime.ms delegation.token.secret.key delete.records.purg
 early.start.listeners fetch.purgatory.purge.interval.requests
 group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
 group.consumer.migration.policy group.consumer.min.heartbeat.interval.ms
-group.consumer.min.session.timeout.ms
+group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
 group.coordinator.append.linger.ms group.coordinator.rebalance.protocols group.coordinator.threads
 group.share.assignors group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
 group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms

@@ -22,5 +22,4 @@ def group_settings(broker: BrokerSettings) -> GroupSettings:
         consumer_heartbeat_interval_ms=broker[setting.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
         consumer_max_size=broker[setting.GROUP_CONSUMER_MAX_SIZE],
         consumer_assignors=broker[setting.GROUP_CONSUMER_ASSIGNORS],
-        consumer_regex_refresh_interval_ms=broker[setting.GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS],
     )
