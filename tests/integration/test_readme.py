@@ -75,6 +75,19 @@ def test_snippet_of_confluent_kafka_prints_the_record(broker: RunningBroker) -> 
 
 
 @pytest.mark.interop
+def test_group_of_the_snippet_is_described_and_moved(broker: RunningBroker) -> None:
+    pytest.importorskip("confluent_kafka")
+    _run(_block("python", "from confluent_kafka"), broker)
+    shell = "\n".join(
+        f"{line} --bootstrap-server {broker.bootstrap}" for line in _block("sh", "ottla group describe").splitlines()
+    ).replace("ottla group", f"{sys.executable} -m ottla group")
+    found = subprocess.run(["bash", "-ec", shell], capture_output=True, text=True, timeout=110, check=False)
+    assert found.returncode == 0, found.stderr
+    assert "readme" in found.stdout
+    assert "page-views" in found.stdout
+
+
+@pytest.mark.interop
 def test_snippet_of_kafka_python_prints_the_record(broker: RunningBroker) -> None:
     pytest.importorskip("kafka")
     assert "/jobs" in _run(_block("python", "from kafka import"), broker)
