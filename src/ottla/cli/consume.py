@@ -90,7 +90,8 @@ def command(
     try:
         with open_cluster(bootstrap, "ottla-consume") as cluster:
             chosen = _choose_partitions(cluster, topic, partitions)
-            _copy(cluster, chosen, begin, until_end, timeout_ms, writer)
+            follows = None if partitions or until_end else topic
+            _copy(cluster, chosen, begin, until_end, timeout_ms, writer, follows)
     except KeyboardInterrupt:
         pass  # the usual way to end it
     writer.out.flush()
@@ -138,7 +139,9 @@ def _copy(
     until_end: bool,
     timeout_ms: int | None,
     writer: _Writer,
+    follows: str | None = None,
 ) -> None:
+    """Write what there is; `follows` names the topic whose partitions are all read, those added later too."""
     from ottla.client.fetcher import Fetcher
     from ottla.client.offsets import LATEST, list_offsets
 
@@ -149,6 +152,8 @@ def _copy(
     with Fetcher(cluster, positions, ends) as fetcher:
         quiet_until = cluster.retrying.deadline(timeout_ms or 0)
         while not (writer.is_full or fetcher.is_finished):
+            if follows is not None:
+                _seek_added(cluster, fetcher, follows, positions)
             wait_ms = _POLL_MS if timeout_ms is None else min(_POLL_MS, quiet_until.remaining_ms)
             fetched = _poll(cluster, fetcher, begin, wait_ms)
             for each in fetched:
@@ -158,6 +163,15 @@ def _copy(
                 quiet_until = cluster.retrying.deadline(timeout_ms or 0)
             elif timeout_ms is not None and quiet_until.has_passed:
                 return
+
+
+def _seek_added(cluster: Cluster, fetcher: Fetcher, topic: str, known: dict[TopicPartition, int]) -> None:
+    """Begin to read partitions that were added to the topic, from their start; metadata tells of them by and by."""
+    for number in cluster.partitions(topic):
+        partition = TopicPartition(topic, number)
+        if partition not in known:
+            known[partition] = 0
+            fetcher.seek(partition, 0)
 
 
 def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float) -> list[FetchedPartition]:

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from ottla.cli import consume, produce, topic
 from ottla.client.cluster import Cluster
+from ottla.client.fetcher import Fetcher
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
@@ -190,3 +191,12 @@ def test_topic_refuses_flags_that_cannot_be(arguments: list[str], what: str) -> 
     done = CliRunner().invoke(topic.command, arguments)
     assert done.exit_code == 2
     assert what in done.output
+
+
+def test_consume_reads_added_partitions_from_their_start_and_goes_on_in_the_others(fake: FakeCluster) -> None:
+    with fake.client() as cluster, Fetcher(cluster, {P0: 7}) as fetcher:
+        known = {P0: 7}
+        for _ in range(2):
+            consume._seek_added(cluster, fetcher, "t", known)
+            assert dict(fetcher.positions) == {P0: 7, P1: 0}
+            fetcher.seek(P1, 0)
