@@ -42,10 +42,14 @@ class Board:
     def settled_at(self, members: int) -> float | None:
         """When the last of exactly so many members began to consume; None while it is not so.
 
-        Settled: one generation, and every partition is consumed exactly once.
+        Settled: one generation, every partition is consumed exactly once, and no member has two more than another
+        (all assignors here see to that; while partitions move one after another it is not so yet).
         """
         shares = self._shares.values()
         if len(shares) != members or len({share.generation for share in shares}) > 1:
+            return None
+        counts = [len(share.partitions) for share in shares]
+        if max(counts) - min(counts) > 1:
             return None
         owned = sorted(partition for share in shares for partition in share.partitions)
         if owned != list(range(self._partitions)):
@@ -54,11 +58,11 @@ class Board:
 
     async def settle(self, members: int, timeout_s: float = 60) -> float:
         """Wait for it and give its time.monotonic().  Raises NotSettled."""
-        deadline = time.monotonic() + timeout_s
-        while (settled := self.settled_at(members)) is None:
-            self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
-            except TimeoutError:
-                raise NotSettled(f"{members} members did not settle within {timeout_s:g} s") from None
-        return settled
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (settled := self.settled_at(members)) is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+                return settled
+        except TimeoutError:
+            raise NotSettled(f"{members} members did not settle within {timeout_s:g} s") from None

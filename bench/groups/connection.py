@@ -30,7 +30,9 @@ class Connection(asyncio.Protocol):
 
     async def ask(self, api: tuple[int, int], body: bytes, is_flexible: bool = False) -> Reader:
         """Send one request (key, version) and give its answer from behind the header."""
-        answer = Reader(await asyncio.wait_for(self.send(api, body, is_flexible), TIMEOUT_S))
+        # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the answer.
+        async with asyncio.timeout(TIMEOUT_S):
+            answer = Reader(await self.send(api, body, is_flexible))
         answer.integer("i")
         if is_flexible:
             answer.integer("b")  # no tagged fields

@@ -21,8 +21,9 @@ COORDINATOR_TIMEOUT_S: Final = 30
 class Group:
     """Its members and their board; times are seconds from an event to the last member's first fetch after it."""
 
-    def __init__(self, plan: GroupPlan) -> None:
+    def __init__(self, plan: GroupPlan, kind: type[Member] = Member) -> None:
         self.plan = plan
+        self._kind = kind
         self.members: list[Member] = []
         self._board = Board(plan.partitions)
         self._started_count = 0
@@ -47,7 +48,7 @@ class Group:
 
     async def _add(self, count: int) -> None:
         for _ in range(count):
-            member = Member(f"member-{self._started_count}", self.plan, self._board)
+            member = self._kind(f"member-{self._started_count}", self.plan, self._board)
             self._started_count += 1
             self.members.append(member)
             member.start()

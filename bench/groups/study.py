@@ -9,12 +9,15 @@ from typing import Any, Final
 
 import uvloop
 
-from bench.groups.member import GroupPlan
+from bench.groups.consumer_member import ConsumerMember
+from bench.groups.consumer_requests import CONSUMER_GROUP_HEARTBEAT
+from bench.groups.member import GroupPlan, Member
 from bench.groups.rebalance import Group, make_topic, measure_commits, wait_for_coordinator
 from bench.groups.table import rebalance_table
 from bench.peers.names import APACHE_KAFKA, OTTLA_ACK, PEERS_WITH_SETTINGS
 from bench.peers.peer import Peer
 from bench.study import Observed, Study, StudyOptions, say
+from bench.wire import BrokerRefused, Wire
 
 SIZES: Final = (2, 10, 50)
 STORM: Final = 200
@@ -23,6 +26,15 @@ HEARTBEAT_S: Final = 0.1
 DELAYS_MS: Final = (0, 3000)
 PARTITIONS: Final = 100
 STORM_PARTITIONS: Final = 400
+CONSUMER_SETTINGS: Final = {
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.session.timeout.ms": "6000",
+}
+# Apache Kafka refuses such values unless its bounds are lower, too.
+LOWER_BOUNDS: Final = {
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "6000",
+}
 DELAY: Final = "group.initial.rebalance.delay.ms"
 
 
@@ -50,20 +62,24 @@ class RebalanceRun:
         for round_index in range(self._options.rounds):
             names = [name for name in (OTTLA_ACK, APACHE_KAFKA) if self._options.has_peer(name)]
             for name in names if round_index % 2 == 0 else names[::-1]:
-                for delay_ms in DELAYS_MS:
+                for delay_ms in DELAYS_MS if self._options.has_part("storm") else DELAYS_MS[:1]:
                     with self._observed.may_fail(f"{name}, {DELAY}={delay_ms}"):
                         self._measure(name, delay_ms)
 
     def _measure(self, name: str, delay_ms: int) -> None:
         say(f"{name}, {DELAY}={delay_ms}")
-        with PEERS_WITH_SETTINGS[name](self._options.work_dir, {DELAY: str(delay_ms)}) as peer:
+        settings = {DELAY: str(delay_ms)} | CONSUMER_SETTINGS
+        if name == APACHE_KAFKA:
+            settings |= LOWER_BOUNDS
+        with PEERS_WITH_SETTINGS[name](self._options.work_dir, settings) as peer:
             make_topic(peer, "ladder", PARTITIONS)
             make_topic(peer, "storm", STORM_PARTITIONS)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(wait_for_coordinator(peer.port, "first"))
                 if delay_ms == 0:
                     self._measure_parts(name, peer, runner)
-                elif self._options.has_part("storm"):
+                    self._guarded(runner, name, "consumer groups", self._consumer_ladders(name, peer))
+                else:
                     self._guarded(runner, name, "storm", self._storm(name, peer, delay_ms))
 
     def _measure_parts(self, name: str, peer: Peer, runner: asyncio.Runner) -> None:
@@ -89,17 +105,32 @@ class RebalanceRun:
             await group.leave()
             await group.dissolve()
 
-    async def _ladder(self, name: str, peer: Peer, size: int) -> None:
-        group = Group(_plan(peer, f"ladder-{size}"))
-        self._add(name, f"form-{size}", await group.form(size))
+    async def _ladder(self, name: str, peer: Peer, size: int, kind: type[Member] = Member) -> None:
+        suffix = "-848" if kind is ConsumerMember else ""
+        group = Group(_plan(peer, f"ladder-{size}{suffix}"), kind)
+        self._add(name, f"form-{size}{suffix}", await group.form(size))
         for _ in range(self._repeats.joins):
-            self._add(name, f"join-{size}", await group.form(1))
-            self._add(name, f"leave-{size}", await group.leave())
+            self._add(name, f"join-{size}{suffix}", await group.form(1))
+            self._add(name, f"leave-{size}{suffix}", await group.leave())
         for index in range(self._repeats.deaths):
             if index > 0 or size == 2:
                 await group.form(1)  # so that the one that dies leaves others behind
-            self._add(name, f"death-{size}", await group.die())
+            self._add(name, f"death-{size}{suffix}", await group.die())
         await group.dissolve()
+
+    async def _consumer_ladders(self, name: str, peer: Peer) -> None:
+        """The same with the protocol of KIP-848."""
+        if not self._options.has_part("consumer"):
+            return
+        with Wire(peer.port) as wire:
+            if CONSUMER_GROUP_HEARTBEAT[0] not in wire.api_versions():
+                raise BrokerRefused("it does not offer ConsumerGroupHeartbeat")
+        for index in range(self._repeats.warm_groups):
+            group = Group(_plan(peer, f"warm-848-{index}"), ConsumerMember)
+            await group.form(10)
+            await group.dissolve()
+        for size in SIZES:
+            await self._ladder(name, peer, size, ConsumerMember)
 
     async def _storm(self, name: str, peer: Peer, delay_ms: int) -> None:
         for index in range(self._repeats.storms):
@@ -129,7 +160,7 @@ def _plan(peer: Peer, group: str, topic: str = "ladder", partitions: int = PARTI
 STUDY: Final = Study(
     name="rebalance",
     summary="rebalances, a join storm and commits/s of groups, beside Apache Kafka",
-    parts=("ladder", "storm", "commits"),
+    parts=("ladder", "storm", "commits", "consumer"),
     peers=(OTTLA_ACK, APACHE_KAFKA),
     rounds=2,
     run=lambda options, observed: RebalanceRun(options, observed).run(),

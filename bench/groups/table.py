@@ -19,7 +19,8 @@ Milliseconds from the event (before the request of it is sent) until every membe
 in the new generation, and every partition is owned once; medians, with min..max. Classic protocol, 100 partitions (the
 storm: 400); members are lean coroutines with a connection each, the same for both brokers; they send heartbeats every
 0.1 s (clients: 3 s by default), by which they learn of a rebalance that another began. Ottla flushes what it
-acknowledges (policy `ack`), Apache Kafka does not. Delay: `group.initial.rebalance.delay.ms`."""
+acknowledges (policy `ack`), Apache Kafka does not. Delay: `group.initial.rebalance.delay.ms`. KIP-848: the protocol of
+consumer groups, heartbeats every 0.1 s too (5 s by default), the broker's default assignor."""
 
 
 def rebalance_table(observed: Observed) -> str:
@@ -27,7 +28,9 @@ def rebalance_table(observed: Observed) -> str:
     for scenario in observed.scenarios():
         kind, _, rest = scenario.partition("-")
         if kind in EVENTS:
-            rows.append([f"{rest} members: {EVENTS[kind]}", *_cells(observed, scenario)])
+            size, _, protocol = rest.partition("-")
+            title = f"{size} members{', KIP-848' if protocol else ''}: {EVENTS[kind]}"
+            rows.append([title, *_cells(observed, scenario)])
         elif kind == "storm":
             joins, _, delay_ms = rest.partition("-delay-")
             rows.append([f"{joins} join at once, delay {int(delay_ms):,} ms", *_cells(observed, scenario)])

@@ -10,10 +10,14 @@ from tests.peers.kafka_jars import classpath, find_java
 
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
+CONFIGS_COMMAND: Final = "kafka.admin.ConfigCommand"
 CONSOLE_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSOLE_PRODUCER: Final = "org.apache.kafka.tools.ConsoleProducer"
+CONSUMER_GROUPS_COMMAND: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONSUMER_PERFORMANCE: Final = "org.apache.kafka.tools.ConsumerPerformance"
 DUMP_LOG_SEGMENTS: Final = "kafka.tools.DumpLogSegments"
 GET_OFFSETS: Final = "org.apache.kafka.tools.GetOffsetShell"
+LOG_DIRS_COMMAND: Final = "org.apache.kafka.tools.LogDirsCommand"
 PRODUCER_PERFORMANCE: Final = "org.apache.kafka.tools.ProducerPerformance"
 STORAGE_TOOL: Final = "kafka.tools.StorageTool"
 TOPIC_COMMAND: Final = "org.apache.kafka.tools.TopicCommand"
