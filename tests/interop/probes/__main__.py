@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from ottla.model.errors import OttlaError
 from tests.interop.probes.comparing import SCRIPTS, SETTINGS, compare, read_known, unexplained
 from tests.peers.either_broker import BrokerKind, either_broker
 
@@ -17,7 +18,7 @@ def main(arguments: list[str]) -> int:
         for script in arguments or SCRIPTS:
             try:
                 found = compare(script, ottla, kafka)
-            except (AssertionError, OSError) as problem:
+            except (AssertionError, OSError, OttlaError) as problem:
                 sys.stdout.write(f"== {script}: {problem!r}\n")
                 status = 1
                 continue

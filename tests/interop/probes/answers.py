@@ -25,6 +25,7 @@ _KEYS: Final = {
     "configs": ("name",),
     "finalized_features": ("name",),
     "groups": ("group_id",),
+    "members": ("member_id",),
     "partitions": ("partition_index",),
     "responses": ("topic", "name"),
     "supported_features": ("name",),
@@ -71,7 +72,7 @@ def _walk(value: object, path: str, field: str, names: Names) -> Iterator[tuple[
         yield f"{path}.count", len(value)
         for index, element in enumerate(value):
             keys = [getattr(element, key) for key in _KEYS.get(field, ()) if hasattr(element, key)]
-            place = keys[0] if keys else index
+            place = names.plain("", keys[0]) if keys else index
             yield from _walk(element, f"{path}[{place}]", field, names)
     elif isinstance(value, bytes | bytearray | memoryview):
         yield path, bytes(value).hex()

@@ -13,6 +13,7 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.protocol.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.schemas.list_offsets import (
     ListOffsetsPartition,
@@ -126,15 +127,9 @@ class Talk:
             time.sleep(0.02)
 
     def settle_coordinator(self, group: str) -> None:
-        """Wait until the broker coordinates a group: the first time it has to make the offsets topic."""
-        deadline_s = time.monotonic() + SETTLED_WITHIN_S
-        while True:
-            answer = self.ask_quietly(4, FindCoordinatorRequest(coordinator_keys=[group]))
-            assert isinstance(answer, FindCoordinatorResponse)
-            if answer.coordinators[0].error_code == 0:
-                return
-            assert time.monotonic() < deadline_s, f"no coordinator: {answer}"
-            time.sleep(0.05)
+        """Wait until the broker coordinates a group: the first time it has to make the offsets topic and to load it."""
+        self.wait_until(4, FindCoordinatorRequest(coordinator_keys=[group]), _has_a_coordinator)
+        self.wait_until(5, DescribeGroupsRequest([group]), _is_coordinated)
 
     def wait_until(self, version: int, request: object, has_come: Callable[[object], bool]) -> None:
         """Ask again and again, unlabelled, until the answer is the one that is waited for."""
@@ -168,6 +163,16 @@ class Talk:
 def _has_no_error(answer: object) -> bool:
     assert isinstance(answer, ListOffsetsResponse)
     return all(part.error_code == 0 for topic in answer.topics for part in topic.partitions)
+
+
+def _has_a_coordinator(answer: object) -> bool:
+    assert isinstance(answer, FindCoordinatorResponse)
+    return answer.coordinators[0].error_code == 0
+
+
+def _is_coordinated(answer: object) -> bool:
+    assert isinstance(answer, DescribeGroupsResponse)
+    return answer.groups[0].error_code == 0
 
 
 def _api_of(request: object) -> ApiKey:

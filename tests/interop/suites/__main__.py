@@ -16,19 +16,22 @@ from tests.peers.kafka_jars import KafkaUnavailable
 
 
 def main(arguments: list[str]) -> int:
-    options = _parser().parse_args(arguments)
+    ours, chosen = arguments, []
+    if "--" in arguments:
+        ours, chosen = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+    options = _parser().parse_args(ours)
     suite, kind = SUITES[options.name], BrokerKind(options.broker)
     source = options.source.resolve()
     started = time.monotonic()
     try:
         suite.version_of(source)
         with either_broker(kind, suite.settings) as bootstrap:
-            results = run_suite(suite, source, bootstrap, options.pytest)
+            results = run_suite(suite, source, bootstrap, chosen)
     except (NotThatSource, KafkaUnavailable, RuntimeError, subprocess.SubprocessError) as problem:
         sys.stderr.write(f"error: {problem}\n")
         return 1
     entries = read_entries(suite.expected_failures)
-    if options.pytest:
+    if chosen:
         entries = [entry for entry in entries if entry.test in results]
     verdict = judge(results, entries, kind)
     seconds = time.monotonic() - started
@@ -39,11 +42,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tests/interop/suites/run", description=__doc__)
+    more = "Behind --: what pytest is to run instead of all."
+    parser = argparse.ArgumentParser(prog="tests/interop/suites/run", description=__doc__, epilog=more)
     parser.add_argument("name", choices=sorted(SUITES), help="whose suite")
     parser.add_argument("--source", type=Path, required=True, help="a tree of that client's repository")
     parser.add_argument("--broker", choices=[*BrokerKind], default=BrokerKind.OTTLA)
-    parser.add_argument("pytest", nargs="*", help="tests to run instead of all (after --)")
     return parser
 
 

@@ -98,8 +98,8 @@ SUITES: Final = {
                 "pytest-timeout",
             ),
             environment=_host_and_port,
-            # Its topics have two partitions unless a test says otherwise.
-            settings={**GROUP_SETTINGS, "num.partitions": "2"},
+            # Its topics have two partitions unless a test says otherwise; one test asks broker 0.
+            settings={"num.partitions": "2", "node.id": "0"},
             conftest=("tests", "aiokafka_conftest.py"),
             # Its own settings say nothing of the loops' scope, which pytest-asyncio warns of, and warnings are errors.
             arguments=(
@@ -138,6 +138,8 @@ SUITES: Final = {
                 "trivup",
             ),
             environment=_brokers,
+            # One of its tests wants a session time-out to be refused.
+            settings={"group.initial.rebalance.delay.ms": "0"},
             arguments=("--timeout=120", "--override-ini=asyncio_default_fixture_loop_scope=function"),
         ),
     )

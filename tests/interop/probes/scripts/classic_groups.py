@@ -34,10 +34,10 @@ def _sync(group: str, generation: int, member: str, assignments: dict[str, bytes
 
 def probe_coordinator(talk: Talk) -> None:
     talk.settle_coordinator("probe-coordinator")
-    for version in range(5):
-        request = FindCoordinatorRequest("probe-coordinator", coordinator_keys=["probe-coordinator", "probe-other"])
-        single = FindCoordinatorRequest("probe-coordinator")
-        talk.ask(f"FindCoordinator v{version}", version, request if version == 4 else single)
+    for version in range(4):
+        talk.ask(f"FindCoordinator v{version}", version, FindCoordinatorRequest("probe-coordinator"))
+    two = FindCoordinatorRequest(coordinator_keys=["probe-coordinator", "probe-other"])
+    talk.ask("FindCoordinator v4", 4, two)
     talk.ask("FindCoordinator of no group", 4, FindCoordinatorRequest(coordinator_keys=[""]))
     talk.ask("FindCoordinator of an unknown kind", 4, FindCoordinatorRequest(key_type=9, coordinator_keys=["x"]))
 

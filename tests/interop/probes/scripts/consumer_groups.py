@@ -28,7 +28,7 @@ from ottla.protocol.schemas.offset_fetch import (
 from tests.interop.probes.talk import Talk
 
 TOPIC: Final = "probe-848"
-FIRST, SECOND = "AAAAAAAAAAAAAAAAAAAAAA-first", "AAAAAAAAAAAAAAAAAAAAAA-second"
+FIRST, SECOND = "first-member", "second-member"
 
 
 class _Group:

@@ -1,0 +1,38 @@
+"""franz-go: our program over it, built by the go command from the module proxy into a cache."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tests.peers.cache import keep_in_cache
+from tests.peers.unavailable import PeerUnavailable
+
+SOURCES: Final = Path(__file__).with_name("go")
+BUILD_TIMEOUT_S: Final = 400
+
+
+@cache
+def go_scenarios() -> list[str]:
+    """The command that takes bootstrap, prefix and scenarios.  Raises PeerUnavailable."""
+    go = shutil.which("go")
+    if go is None:
+        raise PeerUnavailable("no go command (franz-go is a Go module)")
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))).hexdigest()[:8]
+
+    def bring(fresh: Path) -> None:
+        command = [go, "build", "-o", str(fresh / "scenarios"), "."]
+        try:
+            done = subprocess.run(
+                command, cwd=SOURCES, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise PeerUnavailable(f"go did not build franz-go within {BUILD_TIMEOUT_S} s") from None
+        if done.returncode != 0:
+            raise PeerUnavailable(f"go could not build franz-go: {done.stderr.strip()[-500:]}")
+
+    return [str(keep_in_cache(f"franz-go-{digest}", bring) / "scenarios")]
