@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.groups.commands import CommitOffsets, JoinProtocol, OffsetToCommit
+from ottla.groups.group_metadata import parse_group_value
 from ottla.groups.replies import JoinReply, LeftMember, SyncReply
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.coordinator import Coordinator
@@ -69,6 +70,14 @@ def test_return_is_logged_before_it_is_answered_and_survives_a_restart(coordinat
     coordinator.restart()
     assert coordinator.heartbeat(new, "b") is ErrorCode.NONE
     assert coordinator.ask_sync(new, instance_id="b").reply.error is ErrorCode.NONE
+
+
+def test_return_does_not_change_since_when_the_group_is_stable(coordinator: Coordinator) -> None:
+    static_group(coordinator, "a", "b")
+    coordinator.pass_ms(5_000)
+    coordinator.ask_join(instance_id="b")
+    before, after = (parse_group_value(batch[0].value or b"") for batch in coordinator.log.batches)
+    assert after.state_since_ms == before.state_since_ms
 
 
 def test_return_that_the_log_refuses_leaves_the_old_id_in_its_place(coordinator: Coordinator) -> None:
