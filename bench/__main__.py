@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -121,6 +122,8 @@ def show(text: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    # As Ctrl-C: contexts end, so that no broker is left running.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if arguments and arguments[0] in STUDIES:
             return run_study(STUDIES[arguments[0]], arguments[1:])

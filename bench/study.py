@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
+import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +27,7 @@ FORMAT: Final = 1
 # A peer that fails so costs its own figures, never the run.
 PEER_FAILURES: Final = (
     *(LoadFailed, BrokerRefused, NotAnswering, PeerUnavailable, KafkaUnavailable),
-    *(OSError, TimeoutError, EOFError),
+    *(OSError, TimeoutError, EOFError, struct.error, subprocess.SubprocessError),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import Final
 
 from bench.groups import requests
@@ -27,6 +28,16 @@ class Group:
         self.members: list[Member] = []
         self._board = Board(plan.partitions)
         self._started_count = 0
+
+    async def __aenter__(self) -> Group:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Nobody is left behind, whatever went wrong."""
+        members, self.members = self.members, []
+        await asyncio.gather(*(member.die() for member in members))
 
     async def form(self, count: int) -> float:
         """So many join at once."""

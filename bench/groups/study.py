@@ -99,24 +99,24 @@ class RebalanceRun:
     async def _warm_up(self, peer: Peer) -> None:
         """Groups that are not measured: a JVM compiles what runs often."""
         for index in range(self._repeats.warm_groups):
-            group = Group(_plan(peer, f"warm-{index}"))
-            await group.form(10)
-            await group.form(1)
-            await group.leave()
-            await group.dissolve()
+            async with Group(_plan(peer, f"warm-{index}")) as group:
+                await group.form(10)
+                await group.form(1)
+                await group.leave()
+                await group.dissolve()
 
     async def _ladder(self, name: str, peer: Peer, size: int, kind: type[Member] = Member) -> None:
         suffix = "-848" if kind is ConsumerMember else ""
-        group = Group(_plan(peer, f"ladder-{size}{suffix}"), kind)
-        self._add(name, f"form-{size}{suffix}", await group.form(size))
-        for _ in range(self._repeats.joins):
-            self._add(name, f"join-{size}{suffix}", await group.form(1))
-            self._add(name, f"leave-{size}{suffix}", await group.leave())
-        for index in range(self._repeats.deaths):
-            if index > 0 or size == 2:
-                await group.form(1)  # so that the one that dies leaves others behind
-            self._add(name, f"death-{size}{suffix}", await group.die())
-        await group.dissolve()
+        async with Group(_plan(peer, f"ladder-{size}{suffix}"), kind) as group:
+            self._add(name, f"form-{size}{suffix}", await group.form(size))
+            for _ in range(self._repeats.joins):
+                self._add(name, f"join-{size}{suffix}", await group.form(1))
+                self._add(name, f"leave-{size}{suffix}", await group.leave())
+            for index in range(self._repeats.deaths):
+                if index > 0 or size == 2:
+                    await group.form(1)  # so that the one that dies leaves others behind
+                self._add(name, f"death-{size}{suffix}", await group.die())
+            await group.dissolve()
 
     async def _consumer_ladders(self, name: str, peer: Peer) -> None:
         """The same with the protocol of KIP-848."""
@@ -126,28 +126,28 @@ class RebalanceRun:
             if CONSUMER_GROUP_HEARTBEAT[0] not in wire.api_versions():
                 raise BrokerRefused("it does not offer ConsumerGroupHeartbeat")
         for index in range(self._repeats.warm_groups):
-            group = Group(_plan(peer, f"warm-848-{index}"), ConsumerMember)
-            await group.form(10)
-            await group.dissolve()
+            async with Group(_plan(peer, f"warm-848-{index}"), ConsumerMember) as group:
+                await group.form(10)
+                await group.dissolve()
         for size in SIZES:
             await self._ladder(name, peer, size, ConsumerMember)
 
     async def _storm(self, name: str, peer: Peer, delay_ms: int) -> None:
         for index in range(self._repeats.storms):
-            group = Group(_plan(peer, f"storm-{index}", "storm", STORM_PARTITIONS))
-            cpu_before = peer.cpu_seconds()
-            seconds = await group.form(STORM)
-            figures = {"seconds": seconds, "broker_cpu_s": peer.cpu_seconds() - cpu_before}
-            self._observed.add(f"storm-{STORM}-delay-{delay_ms}", name, figures)
-            await group.dissolve()
+            async with Group(_plan(peer, f"storm-{index}", "storm", STORM_PARTITIONS)) as group:
+                cpu_before = peer.cpu_seconds()
+                seconds = await group.form(STORM)
+                figures = {"seconds": seconds, "broker_cpu_s": peer.cpu_seconds() - cpu_before}
+                self._observed.add(f"storm-{STORM}-delay-{delay_ms}", name, figures)
+                await group.dissolve()
 
     async def _commits(self, name: str, peer: Peer) -> None:
-        group = Group(_plan(peer, "commits"))
-        await group.form(COMMITTERS)
-        await measure_commits(group, self._repeats.commit_s / 2, peer)  # not kept: the JVM's warm-up
-        figures = await measure_commits(group, self._repeats.commit_s, peer)
-        self._observed.add(f"commits-{COMMITTERS}", name, figures)
-        await group.dissolve()
+        async with Group(_plan(peer, "commits")) as group:
+            await group.form(COMMITTERS)
+            await measure_commits(group, self._repeats.commit_s / 2, peer)  # not kept: the JVM's warm-up
+            figures = await measure_commits(group, self._repeats.commit_s, peer)
+            self._observed.add(f"commits-{COMMITTERS}", name, figures)
+            await group.dissolve()
 
     def _add(self, name: str, scenario: str, seconds: float) -> None:
         self._observed.add(scenario, name, {"seconds": seconds})
