@@ -10,7 +10,7 @@ from collections import deque
 from typing import Protocol
 
 from ottla.broker.batch_opening import opening_of
-from ottla.model.identifiers import INTERNAL_TOPICS, TopicPartition
+from ottla.model.identifiers import TopicPartition
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 
@@ -54,7 +54,6 @@ class Partition:
         "_waiting_produces",
         "high_watermark",
         "index",
-        "is_internal",
         "is_served",
         "leader_epoch",
         "log",
@@ -69,7 +68,6 @@ class Partition:
         self.name_bytes = log.topic_partition.topic.encode()
         self.index = log.topic_partition.partition
         self.leader_epoch = leader_epoch
-        self.is_internal = log.topic_partition.topic in INTERNAL_TOPICS
         # What forces produced batches to be opened, as a rule nothing.
         self.opening = opening_of(log.config)
         # False once it has left this broker: whoever still holds it must not read on.

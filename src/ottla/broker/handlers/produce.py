@@ -186,7 +186,8 @@ class ProduceHandler:
                 if partition is None:
                     absence = self._partitions.absence_error(name_bytes, index)
                     failure = _INVALID_TOPIC if is_internal else absence
-                    results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None))
+                    errors = _INTERNAL if is_internal else None
+                    results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))
                     continue
                 error, errors, base_offset, required_end = _append(partition, view, start, stop, version, acks, now_ms)
                 if error:
@@ -260,8 +261,6 @@ def _opened(
     partition: Partition, opening: BatchOpening, batch: memoryview, header: tuple[int, ...], now_ms: int
 ) -> tuple[memoryview, tuple[int, ...]]:
     """The batch that the topic's settings make of this one, and its head.  Raises `BatchRefused`."""
-    if partition.is_internal:
-        raise BatchRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, _INTERNAL)
     opened = open_batch(batch, header, opening, now_ms, partition.topic_partition)
     if opened is batch:
         return batch, header

@@ -349,3 +349,13 @@ def test_failed_produce_without_answers_leaves_a_line_in_the_log(
     served.send(("unknown", 0, batch()), acks=0)
     assert served.connection.is_closed
     assert [record.message for record in caplog.records] == ["produce.failed"]
+
+
+@pytest.mark.parametrize("cleanup_policy", ["compact", "delete"])
+def test_topics_of_the_broker_itself_are_not_produced_to(served: Served, cleanup_policy: str) -> None:
+    log = served.add("__consumer_offsets", 0, LogConfig(cleanup_policy=cleanup_policy))
+    other = served.add("t", 0)
+    served.send(("__consumer_offsets", 0, batch()), ("t", 0, batch()))
+    other.become_stable()
+    assert served.codes() == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1), (ErrorCode.NONE, 0)]
+    assert log.batches == []
