@@ -7,7 +7,7 @@ timer object is ever made or cancelled.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -32,9 +32,16 @@ class Deadline:
         self.queued_ms: int | None = None
 
 
+# Below this many entries nothing is swept out.
+SWEPT_COUNT_MIN: Final = 4_096
+
+
 class Deadlines:
     def __init__(self) -> None:
         self._heap: Final[list[tuple[int, int, Deadline]]] = []
+        # At this many entries those that mean nothing any more are swept out: a flood of members that come and go
+        # would leave theirs for the length of a session, which they choose.
+        self._sweep_count = SWEPT_COUNT_MIN
         self._pushed_count = 0
 
     @property
@@ -78,3 +85,20 @@ class Deadlines:
         self._pushed_count += 1
         deadline.queued_ms = due_ms
         heappush(self._heap, (due_ms, self._pushed_count, deadline))
+        if len(self._heap) >= self._sweep_count:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Constant time for each push, since as many must be pushed again before the next sweep as this one keeps."""
+        kept = []
+        for entry in self._heap:
+            deadline = entry[2]
+            if deadline.queued_ms != entry[0]:
+                continue
+            if deadline.due_ms is None:
+                deadline.queued_ms = None
+            else:
+                kept.append(entry)
+        self._heap[:] = kept
+        heapify(self._heap)
+        self._sweep_count = max(SWEPT_COUNT_MIN, 2 * len(kept))

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import pytest
+
+from ottla.groups import deadlines as deadlines_module
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.deadlines import Deadline, Deadlines
 from tests.unit.groups.coordinator import Coordinator
 
+GROUP = ClassicGroup("team", Coordinator().shard)
+
 
 def deadline(name: str = "x") -> Deadline:
-    return Deadline(ClassicGroup("team", Coordinator().shard), "session", name)
+    return Deadline(GROUP, "session", name)
 
 
 def test_deadlines_come_up_in_their_order() -> None:
@@ -62,3 +67,24 @@ def test_cleared_deadlines_are_forgotten() -> None:
     deadlines.clear()
     assert deadlines.take_due(1_000) is None
     assert one.due_ms is None
+
+
+def test_flood_of_deadlines_that_are_disarmed_is_swept_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines_module, "SWEPT_COUNT_MIN", 10)
+    deadlines, kept = Deadlines(), deadline("kept")
+    deadlines.arm(kept, 5_000)
+    deadlines.arm(kept, 4_000)
+    for number in range(1_000):
+        gone = deadline(f"gone{number}")
+        deadlines.arm(gone, 10_000)
+        gone.due_ms = None
+        assert deadlines.queued_count <= 21
+    again = deadline("again")
+    for due_ms in (9_000, None, 3_000):
+        if due_ms is None:
+            again.due_ms = None
+        else:
+            deadlines.arm(again, due_ms)
+    assert deadlines.take_due(10_000) is again
+    assert deadlines.take_due(10_000) is kept
+    assert deadlines.take_due(20_000) is None
