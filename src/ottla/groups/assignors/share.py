@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace
 from uuid import UUID
 
 from ottla.groups.assignors.assignor import Assignment, MemberSpec
@@ -50,10 +51,16 @@ class Shares:
 
     def trim(self, member_id: str, quota: int) -> None:
         """Takes what is above the quota: the highest numbers of the topics of which the member has most."""
-        while self._sizes[member_id] > quota:
-            topics = self._shares[member_id]
-            topic_id = max(topics, key=lambda topic_id: (len(topics[topic_id]), topic_id.int))
-            self.take(topic_id, max(topics[topic_id]))
+        topics = self._shares[member_id]
+        largest_first = [(-len(partitions), -topic_id.int, topic_id) for topic_id, partitions in topics.items()]
+        heapify(largest_first)
+        by_number: dict[UUID, list[int]] = {}
+        for _ in range(self._sizes[member_id] - quota):
+            size, order, topic_id = largest_first[0]
+            if topic_id not in by_number:
+                by_number[topic_id] = sorted(topics[topic_id])
+            self.take(topic_id, by_number[topic_id].pop())
+            heapreplace(largest_first, (size + 1, order, topic_id))
 
     def free_partitions(self) -> list[tuple[UUID, int]]:
         """All that nobody holds, by topic in the given order, then by number."""
