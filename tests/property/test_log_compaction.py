@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.records.compression import Codec
 from ottla.storage import flushed_ends
 from ottla.storage.compaction.cleaner import clean
+from ottla.storage.compaction.compacted_mark import read_compacted_end
 from ottla.storage.compaction.compactor import run_inline
 from ottla.storage.compaction.job import CleanJob, CleanResult, result_from_json, result_to_json
 from ottla.storage.log import Log
@@ -73,6 +74,11 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         timed = tuple((key, value, START_MS + age_ms + at) for at, (key, value) in enumerate(records))
         self.model.append(self.log, KeyedBatch(timed, codec), self.now_ms)
 
+    @rule(batches=st.lists(RECORDS, min_size=3, max_size=8), codec=CODECS)
+    def append_many(self, batches: list[list[tuple[bytes, bytes | None]]], codec: Codec) -> None:
+        for records in batches:
+            self.append(records, codec, 0)
+
     @rule(value=VALUES)
     def append_without_key(self, value: bytes | None) -> None:
         self.model.append(self.log, KeyedBatch(((None, value, START_MS), (b"a", b"1", START_MS))), self.now_ms)
@@ -107,9 +113,11 @@ class CompactionAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
         first = self.log.segments.first.base_offset
+        if data.draw(st.integers(0, 3)):
+            first = max(first, self._cleaned_end())
         offset = data.draw(st.integers(first, self.log.log_end_offset))
         kept = [head.next_offset for head, _ in shown(self.log) if head.next_offset <= offset]
-        cleaned_end = self.place.directory.compactor.cleaned_end(partition(0))
+        cleaned_end = self._cleaned_end()
         self.log.truncate_to(offset)
         assert self.log.log_end_offset <= offset
         # Whole batches stay; where their neighbours were cleaned away, the log ends before the gap.
@@ -123,10 +131,20 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         # A cut that is not flushed may be undone; that is another test's.
         self.place.flush()
 
+    def _cleaned_end(self) -> int:
+        """How far a clean has reached at most, also one that was given up."""
+        return read_compacted_end(self.place.disk, self.log.path) or 0
+
     # --- cleaning ---------------------------------------------------------------------------------------------
 
-    @rule(map_bytes=st.sampled_from([192, 10_000]), stops_after=st.sampled_from([None, None, None, 0, 1]))
-    def clean_once(self, map_bytes: int, stops_after: int | None) -> None:
+    @rule(
+        map_bytes=st.sampled_from([192, 10_000]),
+        stops_after=st.sampled_from([None, None, None, 0, 1]),
+        closes=st.sampled_from([True, True, False]),
+    )
+    def clean_once(self, map_bytes: int, stops_after: int | None, closes: bool) -> None:
+        if closes:
+            self.roll_and_flush()
         compactor = self.place.directory.compactor
         compactor.map_bytes = map_bytes
         before = compactor.cleaned_end(partition(0))
