@@ -88,6 +88,9 @@ def read_partition(partition: Partition, fetch: FetchPartition, left_bytes: int,
     try:
         if last_fetched_epoch >= 0:
             diverging = log.epoch_end_offset(last_fetched_epoch)
+            if diverging[0] < 0:
+                # An epoch that this log has not come to: no offset tells the client where to go on.
+                return PartitionRead(index, ErrorCode.OFFSET_OUT_OF_RANGE)
             if diverging[0] < last_fetched_epoch or diverging[1] < fetch_offset:
                 return PartitionRead(index, 0, high_watermark, log.log_start_offset, diverging)
         if not log.log_start_offset <= fetch_offset <= log.log_end_offset:

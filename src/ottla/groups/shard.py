@@ -295,7 +295,7 @@ class GroupShard:
     def _delete(self, command: DeleteGroup, reply: Callable[[ErrorCode], None], moment: Moment) -> None:
         group = self._table.get(command.group_id)
         if group is None:
-            error = ErrorCode.GROUP_ID_NOT_FOUND if command.group_id else ErrorCode.INVALID_GROUP_ID
+            error = ErrorCode.GROUP_ID_NOT_FOUND
         elif not group.is_empty:
             error = ErrorCode.NON_EMPTY_GROUP
         else:

@@ -62,4 +62,6 @@ class ServedLog:
         return FileRun(self._file, 0, length)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        return (min(epoch, self.leader_epoch), self.log_end_offset)
+        if epoch > self.leader_epoch:
+            return (-1, -1)
+        return (epoch if epoch == self.leader_epoch else 0, self.log_end_offset)

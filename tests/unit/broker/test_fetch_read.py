@@ -108,9 +108,17 @@ def test_error_of_one_partition_leaves_the_others_alone(logs: Logs) -> None:
 def test_reader_of_another_history_is_told_where_it_leaves_ours(logs: Logs) -> None:
     logs.fill(0, 2)
     logs.logs[0].leader_epoch = 2
+    read = read_partitions(logs.table, request_of(at(1, last_epoch=1)), MANY)
+    ((_, (partition,)),) = read.topics
+    assert (partition.error_code, partition.diverging, partition.run) == (0, (0, 2), None)
+    assert read.is_due
+
+
+def test_reader_of_an_epoch_that_is_not_known_here_is_out_of_range(logs: Logs) -> None:
+    logs.fill(0, 2)
     read = read_partitions(logs.table, request_of(at(1, last_epoch=3)), MANY)
     ((_, (partition,)),) = read.topics
-    assert (partition.error_code, partition.diverging, partition.run) == (0, (2, 2), None)
+    assert (partition.error_code, partition.diverging, partition.run) == (ErrorCode.OFFSET_OUT_OF_RANGE, None, None)
     assert read.is_due
 
 

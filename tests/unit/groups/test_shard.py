@@ -201,7 +201,7 @@ class TestGroupsAsAWhole:
         coordinator.stable_group(1)
         assert coordinator.delete() is ErrorCode.NON_EMPTY_GROUP
         assert coordinator.delete("nobody") is ErrorCode.GROUP_ID_NOT_FOUND
-        assert coordinator.delete("") is ErrorCode.INVALID_GROUP_ID
+        assert coordinator.delete("") is ErrorCode.GROUP_ID_NOT_FOUND
         assert coordinator.state() == "Stable"
 
     def test_deleted_group_is_gone_with_its_offsets_for_good(self, coordinator: Coordinator) -> None:

@@ -67,7 +67,8 @@ def _member(member: DescribedConsumer) -> DescribedMember:
         member.client_id,
         member.client_host,
         list(member.topic_names),
-        member.topic_pattern,
+        # As Apache Kafka tells of a member without one, although the field may be null.
+        member.topic_pattern or "",
         _assignment(member.assignment),
         _assignment(member.target),
         _CONSUMER_MEMBER,

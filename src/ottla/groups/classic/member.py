@@ -79,7 +79,7 @@ class Member:
             self.client_id,
             self.client_host,
             self.metadata(protocol_name) if is_stable else b"",
-            self.assignment if is_stable else b"",
+            self.assignment,
         )
 
     def stored(self, protocol_name: str | None, assignment: bytes) -> StoredMember:

@@ -104,12 +104,12 @@ def test_stable_group_is_described_with_what_members_say_and_have(coordinator: C
     ]
 
 
-def test_group_that_is_not_stable_is_described_without_them(coordinator: Coordinator) -> None:
+def test_group_that_is_not_stable_is_described_by_its_last_assignment_and_without_metadata(coordinator: Coordinator) -> None:
     coordinator.stable_group(1)
     coordinator.ask_join()
     described = coordinator.describe()
     assert (described.state, described.protocol_name) == ("PreparingRebalance", "")
-    assert {(one.metadata, one.assignment) for one in described.members} == {(b"", b"")}
+    assert {(one.metadata, one.assignment) for one in described.members} == {(b"", b"part 0"), (b"", b"")}
 
 
 def test_cooperative_members_keep_what_they_have_through_a_rebalance(coordinator: Coordinator) -> None:
