@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Literal, Protocol
 
 from ottla.groups.commands import CommitOffsets
@@ -74,11 +74,11 @@ class Group(Protocol):
         ...
 
     def check_delete_offsets(self) -> ErrorCode:
-        """NONE when offsets of topics that nobody `subscribes_to` may be deleted now."""
+        """NONE when offsets of topics that nobody reads (`read_among`) may be deleted now."""
         ...
 
-    def subscribes_to(self, topic: str) -> bool:
-        """Whether a live member may be reading `topic`: then its offsets are not deleted."""
+    def read_among(self, topics: Collection[str]) -> Collection[str]:
+        """Those of `topics` that a live member may be reading: their offsets are not deleted."""
         ...
 
     def tombstones(self) -> Sequence[GroupRecord]:

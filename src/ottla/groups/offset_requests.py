@@ -80,7 +80,7 @@ class OffsetRequests:
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
         if group is None or error is not ErrorCode.NONE:
             return DeleteOffsetsReply(error)
-        read = {topic for topic, _ in command.topics if group.subscribes_to(topic)}
+        read = frozenset(group.read_among({topic for topic, _ in command.topics}))
         records = list(self._tombstones(group, [asked for asked in command.topics if asked.topic not in read]))
         if records:
             error = told_to_member(self._ledger.write(records, moment))

@@ -5,6 +5,7 @@ import pytest
 from ottla.groups.commands import CommitOffsets, DeleteOffsets, JoinProtocol, OffsetToCommit, TopicPartitions
 from ottla.groups.replies import CommitReply, CommittedOffset, DeleteOffsetsReply, FetchReply, TopicErrors, TopicOffsets
 from ottla.groups.settings import GroupSettings
+from ottla.groups.subscription import subscribed_topics
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.coordinator import GROUP, TOPIC, Coordinator
 
@@ -163,6 +164,21 @@ def test_offsets_are_not_deleted_when_a_subscription_cannot_be_read(coordinator:
     coordinator.stable_group(1)
     asked = coordinator.ask(DeleteOffsets(GROUP, [TopicPartitions("any", [0])]))
     assert asked.of(DeleteOffsetsReply).topics == [TopicErrors("any", [(0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)])]
+
+
+def test_deleting_offsets_of_many_topics_reads_each_subscription_once(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator.stable_group(2, protocols=SUBSCRIBES_TO_ORDERS)
+    read: list[bytes] = []
+
+    def counted(subscription: bytes) -> frozenset[str] | None:
+        read.append(subscription)
+        return subscribed_topics(subscription)
+
+    monkeypatch.setattr("ottla.groups.classic.group.subscribed_topics", counted)
+    coordinator.ask(DeleteOffsets(GROUP, [TopicPartitions(f"other-{number}", [0]) for number in range(100)]))
+    assert len(read) == 2
 
 
 def test_offsets_of_members_that_are_no_consumers_are_not_deleted(coordinator: Coordinator) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from ottla.groups.classic.joining import join, refuse
@@ -185,18 +185,20 @@ class ClassicGroup:
             return ErrorCode.NONE
         return ErrorCode.NON_EMPTY_GROUP
 
-    def subscribes_to(self, topic: str) -> bool:
-        """A member whose subscription cannot be read may be reading anything."""
+    def read_among(self, topics: Collection[str]) -> Collection[str]:
+        """A member whose subscription cannot be read may be reading anything.  Each subscription is looked at once."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return False
+            return ()
         rebalance = self.rebalance
+        read: set[str] = set()
         for member in rebalance.roster.members.values():
-            topics = None
+            subscribed = None
             if rebalance.protocol_name is not None:
-                topics = subscribed_topics(member.metadata(rebalance.protocol_name))
-            if topics is None or topic in topics:
-                return True
-        return False
+                subscribed = subscribed_topics(member.metadata(rebalance.protocol_name))
+            if subscribed is None:
+                return topics
+            read.update(subscribed.intersection(topics))
+        return read
 
     # -- records and time ----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Every method that decides reads the state and changes nothing of it: it returns 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from ottla.groups.commands import CommitOffsets, ConsumerGroupHeartbeat
@@ -84,10 +84,9 @@ class ConsumerGroup:
     def empty_since_ms(self) -> int | None:
         return None
 
-    def subscribes_to(self, topic: str) -> bool:
-        return topic in self.state.name_counts or any(
-            topic in resolved.topic_names for resolved in self.state.patterns.values()
-        )
+    def read_among(self, topics: Collection[str]) -> Collection[str]:
+        matched = frozenset().union(*(resolved.topic_names for resolved in self.state.patterns.values()))
+        return {topic for topic in topics if topic in self.state.name_counts or topic in matched}
 
     def tombstones(self) -> Sequence[GroupRecord]:
         return [tombstone(key) for key in self.state.record_keys()]

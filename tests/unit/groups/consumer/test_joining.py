@@ -113,7 +113,7 @@ def test_member_that_changes_its_topics_raises_the_epoch(group: SmallGroup) -> N
     assert reply.member_epoch == 2
     assert reply.assignment is not None
     assert names_of(reply.assignment) == {"a-0", "a-1", "a-2", "a-3", "b-0", "b-1"}
-    assert group.group.subscribes_to("b")
+    assert group.group.read_among({"b"}) == {"b"}
 
 
 def test_member_that_repeats_its_topics_in_another_order_changes_nothing(group: SmallGroup) -> None:

@@ -108,8 +108,7 @@ def test_pattern_gets_the_topics_that_match_with_the_first_answer(group: SmallGr
     reply = group.join("m", None, pattern="orders.*")
     assert reply.member_epoch == 1
     assert names_of(reply.assignment or ()) == {"orders-0", "orders_eu-0"}
-    assert group.group.subscribes_to("orders_eu")
-    assert not group.group.subscribes_to("payments")
+    assert group.group.read_among({"orders_eu", "payments"}) == {"orders_eu"}
 
 
 def test_pattern_and_names_may_be_used_together(group: SmallGroup) -> None:
