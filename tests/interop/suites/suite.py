@@ -99,7 +99,7 @@ SUITES: Final = {
             ),
             environment=_host_and_port,
             # Its topics have two partitions unless a test says otherwise; one test asks broker 0.
-            settings={"num.partitions": "2", "node.id": "0"},
+            settings={"num.partitions": "2", "node.id": "0", "group.initial.rebalance.delay.ms": "0"},
             conftest=("tests", "aiokafka_conftest.py"),
             # Its own settings say nothing of the loops' scope, which pytest-asyncio warns of, and warnings are errors.
             arguments=(
