@@ -61,5 +61,8 @@ ACCEPTS_PER_TURN: Final = 64
 GROUP_ID_LENGTH_MAX: Final = 1_024
 GROUP_CLIENT_ID_LENGTH_MAX: Final = 255
 
-# What one member may tell its leader, over all of its protocols.  It is in memory only until the group is written.
+# Of the reason for a join or a leave, which is kept for whoever looks for what happened; Java's clients cut it here.
+GROUP_REASON_LENGTH_MAX: Final = 255
+
+# What one member may say of itself, over all of its protocols.  It is in memory only until the group is written.
 GROUP_MEMBER_METADATA_BYTES_MAX: Final = MIB

@@ -39,8 +39,10 @@ def answer(
     def on_all(described: list[ConsumerGroupDescription]) -> None:
         reply(ConsumerGroupDescribeResponse(groups=[_group(each, operations) for each in described]))
 
-    gathering = Gathering(len(request.group_ids), on_all)
-    for index, group_id in enumerate(request.group_ids):
+    # Each once: a group's members may take megabytes, and naming it takes a few bytes.
+    group_ids = list(dict.fromkeys(request.group_ids))
+    gathering = Gathering(len(group_ids), on_all)
+    for index, group_id in enumerate(group_ids):
         broker.groups.submit(group_id, DescribeConsumerGroup(group_id), gathering.place(index))
 
 

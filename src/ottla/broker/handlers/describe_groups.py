@@ -35,8 +35,10 @@ def answer(
     def on_all(described: list[replies.DescribedGroup]) -> None:
         reply(DescribeGroupsResponse(groups=[_entry(each, call.api_version, operations) for each in described]))
 
-    gathering = Gathering(len(request.groups), on_all)
-    for index, group_id in enumerate(request.groups):
+    # Each once: a group's members may take megabytes, and naming it takes a few bytes.
+    group_ids = list(dict.fromkeys(request.groups))
+    gathering = Gathering(len(group_ids), on_all)
+    for index, group_id in enumerate(group_ids):
         broker.groups.submit(group_id, DescribeGroup(group_id), gathering.place(index))
 
 

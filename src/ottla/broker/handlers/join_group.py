@@ -2,8 +2,8 @@
 
 The answer is held until the group's members have joined (groups/classic).  v0 has no rebalance time-out: the session's
 counts.  From v4 on a dynamic member without an id gets one with MEMBER_ID_REQUIRED (KIP-394); from v9 on a static
-leader that returns is told to skip the assignment (KIP-814).  Departure: one member's protocols together have 1 MiB of
-metadata at most, else INVALID_REQUEST.
+leader that returns is told to skip the assignment (KIP-814).  Departures: what one member says of itself, its
+protocols' names and metadata above all, takes 1 MiB at most, else INVALID_REQUEST; its reason is cut.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.limits import GROUP_MEMBER_METADATA_BYTES_MAX
+from ottla.broker.limits import GROUP_MEMBER_METADATA_BYTES_MAX, GROUP_REASON_LENGTH_MAX
 from ottla.groups.commands import JoinGroup, JoinProtocol
 from ottla.groups.replies import JoinReply
 from ottla.model.error_code import ErrorCode
+from ottla.protocol.reader import ELEMENT_BYTES
 from ottla.protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 _OWN_REBALANCE_TIMEOUT_FROM: Final = 1
@@ -28,7 +29,7 @@ def answer(
     request: JoinGroupRequest, broker: BrokerContext, call: Call, reply: Callable[[JoinGroupResponse], None]
 ) -> None:
     version = call.api_version
-    if sum(len(each.metadata) for each in request.protocols) > GROUP_MEMBER_METADATA_BYTES_MAX:
+    if _kept_bytes(request) > GROUP_MEMBER_METADATA_BYTES_MAX:
         reply(_response(JoinReply(ErrorCode.INVALID_REQUEST, request.member_id), version))
         return
     has_timeout = version >= _OWN_REBALANCE_TIMEOUT_FROM
@@ -42,7 +43,7 @@ def answer(
         [JoinProtocol(each.name, each.metadata) for each in request.protocols],
         request.session_timeout_ms,
         request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
-        request.reason,
+        (request.reason or "")[:GROUP_REASON_LENGTH_MAX] or None,
         requires_known_member_id=version >= _MEMBER_ID_REQUIRED_FROM,
         may_skip_assignment=version >= _SKIPS_ASSIGNMENT_FROM,
     )
@@ -51,6 +52,12 @@ def answer(
         reply(_response(joined, version))
 
     broker.groups.submit(request.group_id, command, on_reply)
+
+
+def _kept_bytes(request: JoinGroupRequest) -> int:
+    """What is kept of a member until it leaves; what goes beyond a record's limits is kept, too, while it joins."""
+    texts = len(request.protocol_type) + len(request.group_instance_id or "")
+    return texts + sum(ELEMENT_BYTES + len(each.name) + len(each.metadata) for each in request.protocols)
 
 
 def _response(joined: JoinReply, version: int) -> JoinGroupResponse:

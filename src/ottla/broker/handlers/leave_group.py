@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
+from ottla.broker.limits import GROUP_REASON_LENGTH_MAX
 from ottla.groups.commands import LeaveGroup, LeavingMember
 from ottla.groups.replies import LeaveReply
 from ottla.model.error_code import ErrorCode
@@ -22,7 +23,10 @@ def answer(
 ) -> None:
     takes_many = call.api_version >= _MANY_FROM
     if takes_many:
-        members = [LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in request.members]
+        members = [
+            LeavingMember(each.member_id, each.group_instance_id, (each.reason or "")[:GROUP_REASON_LENGTH_MAX] or None)
+            for each in request.members
+        ]
     else:
         members = [LeavingMember(request.member_id, None)]
 

@@ -2,7 +2,9 @@
 
 Partitions without a committed offset are answered with -1 and no error, unknown groups too.  Null topics (v2+) ask for
 all that the group has committed.  v8+ takes many groups in one request.  An error of the group stands in each partition
-in v1, once for the request up to v7, once for the group from v8 on.  `require_stable` (v7+) changes nothing while there
+in v1, once for the request up to v7, once for the group from v8 on.  Departures: a partition that is named twice is
+answered once, and a group that is named twice is INVALID_REQUEST.  For naming takes a few bytes, and what was committed
+may have thousands.  `require_stable` (v7+) changes nothing while there
 are no transactions.
 Not done: v10 (topic ids).
 """
@@ -54,11 +56,24 @@ def answer(
             reply(_single(request.topics, fetched[0], call.api_version))
 
     gathering = Gathering(len(groups), on_all)
+    named: set[str] = set()
     for index, group in enumerate(groups):
-        topics = group.topics
-        wanted = None if topics is None else [TopicPartitions(each.name, each.partition_indexes) for each in topics]
-        command = FetchOffsets(group.group_id, wanted, group.member_id, group.member_epoch)
+        if group.group_id in named:
+            gathering.place(index)(FetchReply(ErrorCode.INVALID_REQUEST))
+            continue
+        named.add(group.group_id)
+        command = FetchOffsets(group.group_id, _wanted(group.topics), group.member_id, group.member_epoch)
         broker.groups.submit(group.group_id, command, gathering.place(index))
+
+
+def _wanted(topics: Sequence[OffsetFetchRequestTopic] | None) -> Sequence[TopicPartitions] | None:
+    """Each topic and each partition once, in the order in which they are named first."""
+    if topics is None:
+        return None
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [TopicPartitions(name, list(partitions)) for name, partitions in wanted.items()]
 
 
 def _single(wanted: Sequence[OffsetFetchRequestTopic] | None, fetched: FetchReply, version: int) -> OffsetFetchResponse:
