@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from ottla.broker.groups.gathering import Gathering
@@ -34,6 +34,9 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
+
+# Deadlines of shards are looked at for so long, then others have their turn.
+TIMER_TURN_S: Final = 0.002
 
 
 class GroupCoordinator:
@@ -62,6 +65,8 @@ class GroupCoordinator:
         self._shards: list[ServedShard | None] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
+        # The shard whose deadlines were looked at last.
+        self._turn_of = 0
         self._is_stopped = False
 
     @property
@@ -201,12 +206,18 @@ class GroupCoordinator:
     def _on_timer(self) -> None:
         self._timer = None
         moment = self._moment()
+        pause_at_s = self._loop.time() + TIMER_TURN_S
         try:
-            for shard in self._shards:
+            for _ in self._shards:
+                # Before it is called: whatever becomes of one shard, the others' deadlines go on.
+                self._turn_of = (self._turn_of + 1) % len(self._shards)
+                shard = self._shards[self._turn_of]
                 if shard is not None and not shard.error:
                     shard.shard.on_time(moment)
+                if self._loop.time() >= pause_at_s:
+                    # Rounds of expiry, for one, come to all shards at the same time.
+                    break
         finally:
-            # Whatever became of one shard, the others' deadlines go on.
             self._poke_flusher()
             self._arm()
 

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.coordinator import TIMER_TURN_S, GroupCoordinator
 from ottla.broker.limits import GROUP_ID_LENGTH_MAX
 from ottla.groups.commands import Heartbeat, ListGroups
+from ottla.groups.moment import Moment
 from ottla.groups.replies import ListReply
+from ottla.groups.settings import GroupSettings
+from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.storage.errors import DiskFull
@@ -175,6 +178,42 @@ def test_deadline_of_a_group_is_kept_by_the_loops_timer() -> None:
     (reply,) = joined
     assert reply.error is ErrorCode.NONE
     assert reply.generation == 1
+
+
+def test_deadlines_of_many_shards_leave_the_loop_to_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallCoordinator()
+    small.show_topics()
+    looked_at: list[GroupShard] = []
+
+    def on_time(shard: GroupShard, moment: Moment) -> None:
+        looked_at.append(shard)
+        small.loop.now_s += TIMER_TURN_S
+        shard._expiry.start(moment)
+
+    monkeypatch.setattr(GroupShard, "on_time", on_time)
+    small.clock.advance(GroupSettings().offsets_retention_check_interval_ms)
+    for turns_count in range(1, PARTITIONS + 1):
+        small.coordinator._on_timer()
+        assert len(looked_at) == turns_count
+    assert len(set(looked_at)) == PARTITIONS
+
+
+def test_shard_that_fails_does_not_keep_the_others_from_their_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallCoordinator()
+    small.show_topics()
+    looked_at: list[GroupShard] = []
+
+    def on_time(shard: GroupShard, moment: Moment) -> None:
+        looked_at.append(shard)
+        if shard is looked_at[0]:
+            raise AssertionError("a bug")
+
+    monkeypatch.setattr(GroupShard, "on_time", on_time)
+    with pytest.raises(AssertionError, match="a bug"):
+        small.coordinator._on_timer()
+    with pytest.raises(AssertionError, match="a bug"):
+        small.coordinator._on_timer()
+    assert len(set(looked_at)) == PARTITIONS
 
 
 def test_deleted_topic_takes_its_offsets_along_for_good(small: SmallCoordinator) -> None:
