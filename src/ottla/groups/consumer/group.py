@@ -223,6 +223,8 @@ class ConsumerGroup:
         """Whoever was silent, or did not give up what it was told to, is no member any more."""
         member_id = deadline.member_id
         if member_id not in self.state.members:
+            # The log refused its first heartbeat.
+            self._deadlines.forget(member_id)
             return None
         must_revoke = self.state.current(member_id).state is MemberState.UNREVOKED_PARTITIONS
         if deadline.kind == REVOCATION and not must_revoke:

@@ -91,6 +91,17 @@ def test_member_that_left_has_no_session_to_end(group: SmallGroup) -> None:
     assert len(group.log) == records_count
 
 
+def test_member_that_the_log_refused_leaves_no_deadline_behind(group: SmallGroup) -> None:
+    group.is_log_full = True
+    group.join("late")
+    group.is_log_full = False
+    for _ in range(3):
+        group.pass_time(SESSION_MS - 1)
+        group.beat("m", 2)
+        group.beat("n", 2)
+    assert len(group.group._deadlines) == len(group.group.state.members) == 2
+
+
 def test_member_that_does_not_give_up_in_its_rebalance_time_out_is_fenced() -> None:
     group = SmallGroup(image(a=2))
     group.join("m", rebalance_timeout_ms=10_000)
