@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tests.interop.expected_failures import Result, judge, read_entries
-from tests.interop.librdkafka.build import LIBRDKAFKA_VERSION, tests_dir
+from tests.interop.librdkafka.build import LIBRDKAFKA_VERSION, runner_dir
 from tests.interop.librdkafka.plan import (
     NO_AUTO_CREATE,
     SETTINGS,
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
             if not chosen:
                 continue
             with either_broker(kind, settings) as bootstrap:
-                outcomes |= run_jobs(chosen, tests_dir(), bootstrap, Path(scratch), extra)
+                outcomes |= run_jobs(chosen, runner_dir(), bootstrap, Path(scratch), extra)
             entries += [e for job in chosen for e in entries_of(job, read_entries(EXPECTED), kind)]
     for name, outcome in sorted(outcomes.items()):
         sys.stdout.write(f"{outcome.seconds:6.1f} s  {outcome.result:8} {name}\n")

@@ -46,7 +46,7 @@ class LibrdkafkaUnavailable(PeerUnavailable):
 
 
 @functools.cache
-def tests_dir() -> Path:
+def runner_dir() -> Path:
     """The directory with `test-runner`, where it must be started.  Builds it at the first call (a minute).
 
     Raises LibrdkafkaUnavailable with the reason.

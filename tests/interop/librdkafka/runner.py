@@ -54,18 +54,18 @@ class Outcome(NamedTuple):
 
 
 def run_jobs(
-    jobs: Iterable[Job], tests_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]
+    jobs: Iterable[Job], runner_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]
 ) -> dict[str, Outcome]:  # fmt: skip
     """Every test's outcome, by its name and its job's suffix.  `extra` goes into each process' environment."""
     with ThreadPoolExecutor(PARALLEL) as pool:
         outcomes: dict[str, Outcome] = {}
-        for found in pool.map(lambda job: _run_job(job, tests_dir, bootstrap, scratch, extra), jobs):
+        for found in pool.map(lambda job: _run_job(job, runner_dir, bootstrap, scratch, extra), jobs):
             outcomes |= found
     return outcomes
 
 
 def _run_job(
-    job: Job, tests_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]
+    job: Job, runner_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]
 ) -> dict[str, Outcome]:  # fmt: skip
     configuration = scratch / f"{job.name}.conf"
     configuration.write_text(
@@ -84,14 +84,14 @@ def _run_job(
     # Its reports go through stdio's buffer, which an abort would lose.
     command = ("stdbuf", "-oL", "./test-runner", "-L", "-Q", "-p1", "-s", job.scenario)
     started = time.monotonic()
-    output = _run(command, tests_dir, environment)
+    output = _run(command, runner_dir, environment)
     return _outcomes(job, output, time.monotonic() - started)
 
 
-def _run(command: tuple[str, ...], tests_dir: Path, environment: Mapping[str, str]) -> str:
+def _run(command: tuple[str, ...], runner_dir: Path, environment: Mapping[str, str]) -> str:
     with subprocess.Popen(
         command,
-        cwd=tests_dir,
+        cwd=runner_dir,
         env=dict(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.interop.expected_failures import Result, judge, read_entries
-from tests.interop.librdkafka.build import LibrdkafkaUnavailable, tests_dir
+from tests.interop.librdkafka.build import LibrdkafkaUnavailable, runner_dir
 from tests.interop.librdkafka.plan import (
     NEED_KAFKA_TOOLS,
     NO_AUTO_CREATE,
@@ -42,7 +42,7 @@ def kafka_tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def outcomes(tmp_path_factory: pytest.TempPathFactory, kafka_tools: dict[str, str]) -> dict[str, Outcome]:
     try:
-        runner = tests_dir()
+        runner = runner_dir()
     except LibrdkafkaUnavailable as reason:
         pytest.skip(f"librdkafka's tests are not available: {reason}")
     scratch = tmp_path_factory.mktemp("librdkafka")
