@@ -14,8 +14,7 @@ from ottla.model.errors import OttlaError, WireError
 from ottla.records.record import decode_batch
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.inspect import DumpedBatch, Finding, Severity, dump_segment, verify_log
-from ottla.storage.log_files import base_offsets_in, topic_partition_of
-from ottla.storage.segment import LOG_SUFFIX, segment_file_name
+from ottla.storage.log_files import LOG_SUFFIX, base_offsets_in, segment_file_name, topic_partition_of
 
 # A record whose batch was damaged, or that cannot be decoded: the exit status tells scripts.
 FOUND_DAMAGE = 1

@@ -8,33 +8,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from ottla.runtime.disk import Disk, File
+from ottla.runtime.disk import Disk
+from ottla.storage.log_flush import LogFlush, begin_flush, end_flush
 
 if TYPE_CHECKING:
     from ottla.storage.log import Log
-    from ottla.storage.segment import Segment
 
 # Measured, ms for 4 KiB appended to each of N files, N = 1 / 16 / 100: one by one 0.15 / 2.5 / 15.5, syncfs
 # 0.18 / 0.51 / 1.9.  They cross at 2-3 files, but syncfs also waits for everybody else's dirty pages on that file
 # system, so a few more files than that are still synced one by one.
 SYNCS_ONE_BY_ONE_MAX: Final = 4
-
-
-class LogFlush(NamedTuple):
-    """One log's part of a plan: where it ended when the plan was made, and what must be synced for that."""
-
-    log: Log
-    end_offset: int
-    segment: Segment
-    position: int
-    files: Sequence[File]
-    # Closed when the plan is complete: index files that were written at a roll.
-    files_to_close: Sequence[File]
-    # A directory with a new segment in it, None when there is none.
-    directory: str | None
-    truncations_count: int
 
 
 class FlushPlan:
@@ -144,7 +129,7 @@ class FlushScheduler:
         if not self._due:
             return None
         due, self._due = self._due, {}
-        flushes = [log.begin_flush() for log in due if not log.is_deleted]
+        flushes = [begin_flush(log) for log in due if not log.is_deleted]
         if not flushes:
             return None
         self.plans_count += 1
@@ -169,7 +154,7 @@ class FlushScheduler:
         if self.has_failed:
             return
         for flush in plan.flushes:
-            flush.log.end_flush(flush)
+            end_flush(flush)
         # Recorded after the sync and before anybody is told: at worst the record is older than the truth.
         if self.on_flushed is not None:
             self.on_flushed(plan)

@@ -15,9 +15,15 @@ from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.records.record import decode_batch
 from ottla.runtime.disk import Disk, File, read_file
 from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan
-from ottla.storage.log_files import COMPACTED_FILE, base_offsets_in
+from ottla.storage.log_files import (
+    COMPACTED_FILE,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    base_offsets_in,
+    segment_file_name,
+)
 from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
 from ottla.storage.time_index import TimeIndex
 
 

@@ -7,36 +7,29 @@ never go back but by `truncate_to`; the log end moves right after the data was w
 
 from __future__ import annotations
 
-import errno
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
-from ottla.observe.events import fields
 from ottla.observe.story import Story
 from ottla.records.header import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT
-from ottla.runtime.disk import Disk, File, FileRun
-from ottla.storage import log_reader, retention, truncation
-from ottla.storage.errors import BatchTooLarge, DirectoryOffline, DiskFull, LogOffline, StorageError
-from ottla.storage.flush import LogFlush
+from ottla.runtime.disk import Disk, FileRun
+from ottla.storage import log_reader, log_roll, retention, truncation
+from ottla.storage.errors import BatchTooLarge, StorageError
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.log_config import FOREVER, LogConfig
+from ottla.storage.log_failure import undo_write, write_failed
 from ottla.storage.log_parts import LogHost, LogParts
-from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import write_snapshot
 from ottla.storage.read_places import ReadPlaces
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
-from ottla.storage.time_index import TimeIndex, TimestampOffset
+from ottla.storage.time_index import TimestampOffset
 from ottla.storage.unsynced_files import UnsyncedFiles
 
-_log = logging.getLogger(__name__)
-
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Log:
@@ -47,18 +40,18 @@ class Log:
         "_cache",
         "_caches_end",
         "_epoch_is_new",
-        "_flush_at_offset",
-        "_is_os_policy",
         "config",
         "dirty_since_ms",
         "disk",
         "epochs",
         "failure",
+        "flush_at_offset",
         "flush_ms_max",
         "flushed_end",
         "host",
         "is_deleted",
         "is_dirty",
+        "is_os_policy",
         "leader_epoch",
         "log_end_offset",
         "log_start_offset",
@@ -116,7 +109,7 @@ class Log:
         self.removed_segments: list[Segment] = []
         self.stable_end = self.flushed_end
         self.places = ReadPlaces(self._active, self._active.size_bytes)
-        self._flush_at_offset = FOREVER
+        self.flush_at_offset = FOREVER
         self.story = Story(str(topic_partition))
         self.note("opened", log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         self.config = replace(config, was_compacted=parts.was_compacted)
@@ -163,7 +156,7 @@ class Log:
         try:
             segment.append(batch, size_bytes, last_offset, max_timestamp_ms)
         except OSError as error:
-            self._undo_write(segment, error)
+            raise undo_write(self, segment, error) from error
         self.log_end_offset = end_offset = last_offset + 1
         if producer_id >= 0:
             self.producers.update(
@@ -172,10 +165,10 @@ class Log:
         if not self.is_dirty:
             self.is_dirty = True
             self.host.mark_dirty(self)
-        if end_offset >= self._flush_at_offset:
-            self._flush_at_offset = FOREVER
+        if end_offset >= self.flush_at_offset:
+            self.flush_at_offset = FOREVER
             self.host.mark_due(self)
-        if self._is_os_policy:
+        if self.is_os_policy:
             self.stable_end = end_offset
             if self.on_stable is not None:
                 self.on_stable(self)
@@ -190,31 +183,6 @@ class Log:
         if self._active.size_bytes > 0:
             self.roll(now_ms)
         return self._active
-
-    def _undo_write(self, segment: Segment, error: OSError) -> None:
-        """Cut a failed write off again, and raise what it means: no room, or a partition that is done."""
-        self.places.appended_offset = -1
-        try:
-            segment.undo()
-        except OSError as undo_error:
-            # Nobody knows any more what the file holds behind the last batch.
-            self.host.directory_failed(undo_error)
-            raise self._failure_or(error) from undo_error
-        raise self._write_failed(error) from error
-
-    def _write_failed(self, error: OSError) -> StorageError:
-        if error.errno in _NO_ROOM:
-            return DiskFull(f"no room on the disk for a batch of {self.topic_partition}: {error.strerror}")
-        self.failure = LogOffline(f"{self.topic_partition} is offline: writing to {self.path} failed: {error}")
-        self.note("failed", error=error)
-        _log.error(
-            "log.offline",
-            extra=fields(partition=self.topic_partition, error=error, hint=self.failure.hint, story=self.story.tell()),
-        )
-        return self.failure
-
-    def _failure_or(self, error: OSError) -> StorageError:
-        return self.failure or DirectoryOffline(f"writing to {self.path} failed and could not be undone: {error}")
 
     # --- leader epochs --------------------------------------------------------------------------------------
 
@@ -231,7 +199,7 @@ class Log:
         try:
             self.unsynced.add_checkpoint(self.epochs.assign_unsynced(self.leader_epoch, base_offset))
         except OSError as error:
-            raise self._write_failed(error) from error
+            raise write_failed(self, error) from error
         self._epoch_is_new = False
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
@@ -250,32 +218,10 @@ class Log:
     # --- rolling --------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int) -> None:
-        """Close the active segment and open the next one at the log end; nothing happens when it is empty.
-
-        The old file and the directory's new entry go into the next flush, so nothing in the new file is stable
-        before its name is durable.
-        """
-        old = self._active
-        if old.size_bytes == 0:
+        """Close the active segment and open the next one at the log end; nothing happens when it is empty."""
+        if self._active.size_bytes == 0:
             return
-        assert old.file is not None
-        new = self.new_segment(self.log_end_offset, now_ms)
-        index_files: list[File] = []
-        try:
-            write_snapshot(self.disk, self.path, self.log_end_offset, self.producers)
-            index_files = old.write_indexes()
-            # Last: with an empty file already there the old segment must not grow any more.
-            new.open(create=True)
-        except OSError as error:
-            for file in index_files:
-                file.close()
-            raise self._write_failed(error) from error
-        self.unsynced.add_rolled(old.file, index_files)
-        new.become_active(OffsetIndex(), TimeIndex())
-        old.become_closed()
-        self.places.appended_offset = -1
-        self.segments.append(new)
-        self._active = new
+        self._active = new = log_roll.roll(self, now_ms)
         self.story.add(now_ms, "rolled", base_offset=new.base_offset)
         self.host.mark_due(self)
 
@@ -283,45 +229,11 @@ class Log:
         """A segment of this log that is not in its list yet."""
         return Segment(self.disk, self.path, base_offset, self.config, self._cache, created_ms)
 
-    # --- flushing -------------------------------------------------------------------------------------------
-
-    def begin_flush(self) -> LogFlush:
-        """What must be synced for the log to be durable up to its present end."""
-        active = self._active
-        assert active.file is not None
-        taken = self.unsynced.take()
-        flush = LogFlush(
-            self,
-            self.log_end_offset,
-            active,
-            active.size_bytes,
-            (*taken.files, active.file),
-            taken.files_to_close,
-            self.path if taken.has_new_names else None,
-            self.truncations_count,
-        )
-        self.is_dirty = False
-        self._flush_at_offset = self.log_end_offset + self.config.flush_messages_max
-        return flush
-
-    def end_flush(self, flush: LogFlush) -> None:
-        """What `begin_flush` named was synced."""
-        for file in flush.files_to_close:
-            file.close()
-        if flush.truncations_count != self.truncations_count:
-            # What was flushed was cut meanwhile, and other batches may stand there now: the next flush counts.
-            return
-        end_offset = flush.end_offset
-        assert end_offset <= self.log_end_offset
-        if end_offset > self.flushed_end:
-            self.flushed_end = end_offset
-        if not self._is_os_policy and end_offset > self.stable_end:
-            self.places.move_stable(self.stable_end, flush.segment, flush.position)
-            self.stable_end = end_offset
+    # --- flushing (see log_flush) ---------------------------------------------------------------------------
 
     def tell_stable(self) -> None:
         """Call `on_stable` after a flush (under policy `os` the append has told already)."""
-        if not self._is_os_policy and self.on_stable is not None and not self.is_deleted:
+        if not self.is_os_policy and self.on_stable is not None and not self.is_deleted:
             self.on_stable(self)
 
     def take_offline(self, failure: StorageError) -> None:
@@ -334,13 +246,13 @@ class Log:
         if self.config.was_compacted:
             config = replace(config, was_compacted=True)
         self.config = config
-        self._is_os_policy = config.flush_policy == "os"
+        self.is_os_policy = config.flush_policy == "os"
         self.flush_ms_max = config.flush_ms_max
-        self._flush_at_offset = self.flushed_end + config.flush_messages_max
+        self.flush_at_offset = self.flushed_end + config.flush_messages_max
         self._active.configure(config)
         if self.stable_end == self.log_end_offset:
             self.places.set_stable(self._active, self._active.size_bytes)
-        if self._is_os_policy and self.stable_end < self.log_end_offset:
+        if self.is_os_policy and self.stable_end < self.log_end_offset:
             self.stable_end = self.log_end_offset
             if self.on_stable is not None:
                 self.on_stable(self)
@@ -406,7 +318,7 @@ class Log:
         try:
             truncation.truncate(self, offset)
         except OSError as error:
-            raise self._write_failed(error) from error
+            raise write_failed(self, error) from error
 
     def after_cut(self) -> None:
         """The log end went back: so does what was remembered of it."""
@@ -419,7 +331,7 @@ class Log:
         if self.stable_end >= self.log_end_offset:
             self.stable_end = self.log_end_offset
             self.places.set_stable(active, active.size_bytes)
-        self._flush_at_offset = self.flushed_end + self.config.flush_messages_max
+        self.flush_at_offset = self.flushed_end + self.config.flush_messages_max
 
     def note(self, name: str, **facts: object) -> None:
         """Changes of role and extent, told when the log fails; batches are not among them."""
@@ -433,7 +345,7 @@ class Log:
         assert self.flushed_end <= self.log_end_offset
         assert self.stable_end <= self.log_end_offset
         assert self._active.base_offset <= self.log_end_offset
-        if self._is_os_policy and self.failure is None:
+        if self.is_os_policy and self.failure is None:
             assert self.stable_end == self.log_end_offset
 
     # --- closing --------------------------------------------------------------------------------------------

@@ -23,12 +23,11 @@ from ottla.storage.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, Re
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, topic_partition_of
+from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, segment_file_name, topic_partition_of
 from ottla.storage.log_parts import LogParts
 from ottla.storage.log_start_moves import LogStartMoves
 from ottla.storage.log_starts import LogStarts
 from ottla.storage.recovery import LogRecovery, Recorded
-from ottla.storage.segment import segment_file_name
 
 _log = logging.getLogger(__name__)
 

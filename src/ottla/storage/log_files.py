@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.model.identifiers import TopicPartition, topic_name_problem
-from ottla.storage.segment import (
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-)
 
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+DELETED_SUFFIX: Final = ".deleted"
 DELETED_DIRECTORY_SUFFIX: Final = "-delete"
 # In a partition's directory: up to where records were taken out, so that gaps are no damage (compacted_mark.py).
 COMPACTED_FILE: Final = "compacted"
@@ -24,12 +23,9 @@ _LOG_NAME: Final = re.compile(r"([0-9]{20})\.log\Z", re.ASCII)
 _SIDE_NAME: Final = re.compile(r"([0-9]{20})(\.index|\.timeindex|\.txnindex)\Z", re.ASCII)
 _DIRECTORY_NAME: Final = re.compile(r"(.+)-([0-9]{1,10})\Z", re.ASCII | re.DOTALL)
 
-assert {LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX} == {
-    ".log",
-    ".index",
-    ".timeindex",
-    ".txnindex",
-}
+
+def segment_file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
+    return f"{base_offset:020d}{suffix}"
 
 
 def base_offsets_in(names: Sequence[str]) -> list[int]:

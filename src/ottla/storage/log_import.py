@@ -21,10 +21,9 @@ from ottla.storage.errors import DiskFull, StorageError
 from ottla.storage.flushed_ends import FlushedEnds
 from ottla.storage.housekeeping import remove_tree
 from ottla.storage.kafka_directory import NotImportable
-from ottla.storage.log_files import COMPACTED_FILE
+from ottla.storage.log_files import COMPACTED_FILE, INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
 from ottla.storage.log_starts import LogStarts
 from ottla.storage.producer_snapshot import SNAPSHOT_SUFFIX
-from ottla.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
 from ottla.storage.source_log import SourceLog, SourceSegment
 
 # No partition's name ends so: what a crash leaves behind is passed over by brokers, and removed by the next import.

@@ -11,6 +11,7 @@ from ottla.runtime.disk import FileRun
 from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.errors import CorruptLog, OffsetOutOfRange
 from ottla.storage.segment import Segment
+from ottla.storage.segment_search import find, offset_behind_older
 from ottla.storage.time_index import TimestampOffset
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def place_of(log: Log, offset: int) -> tuple[Segment, int]:
     if offset >= log.log_end_offset:
         return log.segments.active, log.segments.active.size_bytes
     segment = log.segments[log.segments.slot_for(offset)]
-    found = segment.find(offset)
+    found = find(segment, offset)
     if (found is None or found[1][0] > offset) and not log.config.may_have_gaps:
         # Heads are not covered by the batch's checksum, and files can go: a reader must not pass over it in silence.
         position = segment.size_bytes if found is None else found[0]
@@ -110,8 +111,8 @@ def offset_for_timestamp(log: Log, timestamp_ms: int, limit_offset: int) -> Time
 
 
 def _first_at_or_after(log: Log, segment: Segment, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
-    start_offset = max(segment.offset_behind_older(timestamp_ms), log.log_start_offset)
-    place = segment.find(start_offset)
+    start_offset = max(offset_behind_older(segment, timestamp_ms), log.log_start_offset)
+    place = find(segment, start_offset)
     if place is None:
         return None
     scan = BatchScan(segment.open(), place[0], segment.size_bytes, HEAD_CHUNK_BYTES)

@@ -10,10 +10,10 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
 from ottla.storage.housekeeping import Removals
 from ottla.storage.log import Log
+from ottla.storage.log_files import DELETED_SUFFIX
 from ottla.storage.log_starts import LogStarts
 from ottla.storage.producer_snapshot import remove_snapshots
 from ottla.storage.replay import ensure_snapshot
-from ottla.storage.segment import DELETED_SUFFIX
 
 
 class LogStartMoves:

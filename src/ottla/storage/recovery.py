@@ -29,13 +29,13 @@ from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_files import base_offsets_in, leftovers_in, lost_base_offsets_in
+from ottla.storage.log_files import base_offsets_in, leftovers_in, lost_base_offsets_in, segment_file_name
 from ottla.storage.log_parts import LogParts
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import remove_snapshots, snapshot_file_name, snapshot_offsets_in, write_snapshot
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.replay import ensure_snapshot, epoch_starts, heads, producers_at
-from ottla.storage.segment import Segment, segment_file_name
+from ottla.storage.segment import Segment
 from ottla.storage.time_index import TimeIndex
 
 _log = logging.getLogger(__name__)

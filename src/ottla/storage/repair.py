@@ -18,10 +18,9 @@ from ottla.runtime.disk import Disk, File, replace_file, write_fully
 from ottla.storage import checkpoints
 from ottla.storage.compaction.swap_file import SWAP_FILE, complete_swap, is_swap_begun
 from ottla.storage.errors import CorruptLog, DiskFull
-from ottla.storage.log_files import leftovers_in
+from ottla.storage.log_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, leftovers_in, segment_file_name
 from ottla.storage.producer_snapshot import SNAPSHOT_SUFFIX
 from ottla.storage.repair_plan import Copied, NewSegment, RepairPlan
-from ottla.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
 
 REPORT_FILE: Final = "repair.json"
 # A directory of this ending is no partition's: brokers pass over it.

@@ -27,10 +27,16 @@ from ottla.records.header import (
 )
 from ottla.runtime.disk import Disk, File, read_file
 from ottla.storage.batch_scan import BatchScan
-from ottla.storage.log_files import base_offsets_in, lost_base_offsets_in
+from ottla.storage.log_files import (
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    base_offsets_in,
+    lost_base_offsets_in,
+    segment_file_name,
+)
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.salvage import Bounds, Whole, heaviest_rising, whole_batches
-from ottla.storage.segment import INDEX_SUFFIX, RELATIVE_OFFSET_MAX, SEGMENT_SUFFIXES, segment_file_name
+from ottla.storage.segment import RELATIVE_OFFSET_MAX
 
 _DELTA_MAX: Final = 2**31 - 2
 

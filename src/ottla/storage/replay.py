@@ -21,6 +21,7 @@ from ottla.storage.producer_snapshot import (
 )
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import Segment
+from ottla.storage.segment_search import find
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def heads(segments: Sequence[Segment], start_offset: int, end_offset: int) -> It
         file = segment.open()
         position = 0
         if segment.base_offset < start_offset:
-            found = segment.find(start_offset)
+            found = find(segment, start_offset)
             if found is None:
                 continue
             position = found[0]

@@ -12,30 +12,20 @@ from typing import Final
 from typing_extensions import Buffer
 
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER, LOG_OVERHEAD_BYTES
-from ottla.runtime.disk import Disk, File, read_file, write_fully
-from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
+from ottla.runtime.disk import Disk, File, write_fully
+from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan
 from ottla.storage.errors import CorruptLog
 from ottla.storage.index_cache import IndexCache
+from ottla.storage.index_files import read_index_files, write_index_files
 from ottla.storage.log_config import FOREVER, LogConfig
+from ottla.storage.log_files import LOG_SUFFIX, SEGMENT_SUFFIXES
 from ottla.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.segment_search import find
 from ottla.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from ottla.storage.time_index import TimeIndex
 
-LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIX: Final = ".index"
-TIME_INDEX_SUFFIX: Final = ".timeindex"
-TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
-SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-DELETED_SUFFIX: Final = ".deleted"
-
-# How far behind its last entry a time index is checked against the log when it is read.
-_LOOK_BEHIND_BYTES: Final = 64 * 1024
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
-
-
-def segment_file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
-    return f"{base_offset:020d}{suffix}"
 
 
 class Segment:
@@ -48,7 +38,6 @@ class Segment:
         "_index_interval_bytes",
         "_indexes",
         "_is_active",
-        "_may_have_gaps",
         "_offset_entries_max",
         "_segment_ms",
         "_time_entries_max",
@@ -59,6 +48,7 @@ class Segment:
         "last_offset_max",
         "max_timestamp_ms",
         "max_timestamp_offset",
+        "may_have_gaps",
         "path",
         "roll_at_bytes",
         "roll_at_now_ms",
@@ -101,7 +91,7 @@ class Segment:
     def configure(self, config: LogConfig) -> None:
         """Take new settings; they hold from the next batch on."""
         self._index_interval_bytes = config.index_interval_bytes
-        self._may_have_gaps = config.may_have_gaps
+        self.may_have_gaps = config.may_have_gaps
         self._offset_entries_max = max(1, config.segment_index_bytes // OFFSET_ENTRY_BYTES)
         # One entry is kept free for the greatest timestamp, which is added when the segment is closed.
         self._time_entries_max = max(1, config.segment_index_bytes // TIME_ENTRY_BYTES - 1)
@@ -148,21 +138,7 @@ class Segment:
         offset_index, time_index = self.indexes()
         if self.size_bytes and self.max_timestamp_ms is not None:
             time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
-        files: list[File] = []
-        try:
-            for suffix, content in (
-                (INDEX_SUFFIX, offset_index.to_bytes()),
-                (TIME_INDEX_SUFFIX, time_index.to_bytes()),
-            ):
-                file = self._disk.open(self.path + suffix, create=True)
-                files.append(file)
-                file.truncate(0)
-                write_fully(file, 0, content)
-        except OSError:
-            for file in files:
-                file.close()
-            raise
-        return files
+        return write_index_files(self._disk, self.path, offset_index, time_index)
 
     def become_closed(self) -> None:
         """Stop taking batches; the indexes were written and stay in memory as long as the cache has room."""
@@ -245,24 +221,6 @@ class Segment:
             self._read_first_timestamp()
         return -1 if self.first_timestamp_ms is None else self.first_timestamp_ms
 
-    def end_below(self, offset: int) -> int:
-        """Where the last batch ends (exclusive) that is wholly below `offset`; the base offset when there is none."""
-        offset_index = self.indexes()[0]
-        slot = offset_index.slot_for(offset - 1 - self.base_offset)
-        end_offset = self._end_below(offset, offset_index.positions[slot] if slot >= 0 else 0)
-        if slot >= 0 and end_offset <= self.base_offset + offset_index.relative_offsets[slot]:
-            # The entry was wrong: it names a batch below `offset`.
-            return self._end_below(offset, 0)
-        return end_offset
-
-    def _end_below(self, offset: int, position: int) -> int:
-        end_offset = self.base_offset
-        for _, head in BatchScan(self.open(), position, self.size_bytes, HEAD_CHUNK_BYTES).heads():
-            if head[0] + head[6] >= offset:
-                break
-            end_offset = head[0] + head[6] + 1
-        return end_offset
-
     def truncate_to(self, offset: int) -> int:
         """Make this the active segment again, ending with the last batch that is wholly below `offset`.
 
@@ -271,7 +229,7 @@ class Segment:
         assert offset >= self.base_offset
         offset_index, time_index = self.indexes()
         file = self.open()
-        found = self.find(offset)
+        found = find(self, offset)
         end_position = self.size_bytes if found is None else found[0]
         end_offset = self.base_offset
         offset_index.truncate_to(offset - self.base_offset)
@@ -286,42 +244,7 @@ class Segment:
             raise CorruptLog(self.log_path, scan.position, end_offset, scan.problem)
         return end_offset
 
-    # --- finding --------------------------------------------------------------------------------------------
-
-    def find(self, offset: int) -> tuple[int, BatchTuple] | None:
-        """(position, head) of the first batch that ends at or above `offset`; None when all end below it."""
-        found = self._find_from_index(self.indexes()[0], offset)
-        if found is _BAD_INDEX:
-            found = self._find_from_index(self.rebuild_indexes()[0], offset)
-            assert found is not _BAD_INDEX
-        return None if found == _NOTHING else found
-
-    def _find_from_index(self, offset_index: OffsetIndex, offset: int) -> tuple[int, BatchTuple]:
-        file = self.open()
-        slot = offset_index.slot_for(offset - self.base_offset)
-        position = offset_index.positions[slot] if slot >= 0 else 0
-        indexed_last = self.base_offset + offset_index.relative_offsets[slot] if slot >= 0 else -1
-        scan = BatchScan(file, position, self.size_bytes, HEAD_CHUNK_BYTES)
-        next_offset = self.base_offset
-        for at, head in scan.heads():
-            last_offset = head[0] + head[6]
-            if indexed_last >= 0:
-                if last_offset != indexed_last:
-                    return _BAD_INDEX
-                indexed_last = -1
-            elif head[0] != next_offset and (head[0] < next_offset or not self._may_have_gaps):
-                # No checksum covers base offsets, but each follows from the one before.
-                raise CorruptLog(
-                    self.log_path, at, next_offset, f"base offset {head[0]} where {next_offset} must stand"
-                )
-            if last_offset >= offset:
-                return at, head
-            next_offset = last_offset + 1
-        if scan.problem is not None:
-            if indexed_last >= 0:
-                return _BAD_INDEX
-            raise CorruptLog(self.log_path, scan.position, offset, scan.problem)
-        return _NOTHING
+    # --- indexes --------------------------------------------------------------------------------------------
 
     def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Both indexes, from memory, their files, or the log itself."""
@@ -339,48 +262,7 @@ class Segment:
 
     def read_index_files(self) -> tuple[OffsetIndex, TimeIndex] | None:
         """The indexes as their files have them, None when a file is missing or cannot be an index of this log."""
-        index_path, time_index_path = self.path + INDEX_SUFFIX, self.path + TIME_INDEX_SUFFIX
-        if not self._disk.exists(index_path) or not self._disk.exists(time_index_path):
-            return None
-        self.open()
-        offset_index = OffsetIndex.from_bytes(read_file(self._disk, index_path), self.size_bytes)
-        time_index = TimeIndex.from_bytes(read_file(self._disk, time_index_path))
-        if offset_index is None or time_index is None or not self._ends_right(offset_index, time_index):
-            return None
-        return offset_index, time_index
-
-    def offset_behind_older(self, timestamp_ms: int) -> int:
-        """An offset before which every record is older than `timestamp_ms`, as far on as the time index tells."""
-        offset_index, time_index = self.indexes()
-        slot = time_index.slot_for(timestamp_ms)
-        if slot >= 0 and not self._is_true_entry(offset_index, time_index, slot):
-            time_index = self.rebuild_indexes()[1]
-            slot = time_index.slot_for(timestamp_ms)
-        return self.base_offset + time_index.relative_offsets[slot] + 1 if slot >= 0 else self.base_offset
-
-    def _ends_right(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
-        """Whether the time index's last entry is true: retention deletes by it, and its file has no checksum."""
-        if self.size_bytes == 0:
-            return not len(time_index)
-        if len(time_index):
-            return self._is_true_entry(offset_index, time_index, len(time_index) - 1)
-        head = self.open().read_at(0, BATCH_OVERHEAD_BYTES)
-        return len(head) == BATCH_OVERHEAD_BYTES and HEADER.unpack_from(head)[8] < 0
-
-    def _is_true_entry(self, offset_index: OffsetIndex, time_index: TimeIndex, slot: int) -> bool:
-        """Whether an entry of the time index names a batch of its timestamp; nothing greater follows the last soon."""
-        offset = self.base_offset + time_index.relative_offsets[slot]
-        timestamp_ms = time_index.timestamps_ms[slot]
-        position, head = self._find_from_index(offset_index, offset)
-        if position < 0 or head[0] + head[6] != offset or head[8] != timestamp_ms:
-            return False
-        if slot + 1 == len(time_index):
-            for at, following in BatchScan(self.open(), position, self.size_bytes, HEAD_CHUNK_BYTES).heads():
-                if following[8] > timestamp_ms:
-                    return False
-                if at - position > _LOOK_BEHIND_BYTES:
-                    break
-        return True
+        return read_index_files(self._disk, self)
 
     def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Make a closed segment's indexes again from the heads of its batches, in memory and on disk."""
@@ -425,11 +307,6 @@ class Segment:
                     self.max_timestamp_ms = time_index.timestamps_ms[-1]
                     self.max_timestamp_offset = self.base_offset + time_index.relative_offsets[-1]
         return self.max_timestamp_ms, self.max_timestamp_offset
-
-
-_NO_HEAD: Final[BatchTuple] = (0,) * 13
-_BAD_INDEX: Final = (-1, _NO_HEAD)
-_NOTHING: Final = (-2, _NO_HEAD)
 
 
 def hash_of(text: str) -> int:

@@ -14,8 +14,8 @@ from ottla.records.record import decode_batch
 from ottla.runtime.disk import Disk, File
 from ottla.storage.batch_scan import BatchScan, BatchTuple
 from ottla.storage.kafka_directory import KafkaDirectory, NotImportable
-from ottla.storage.log_files import base_offsets_in
-from ottla.storage.segment import RELATIVE_OFFSET_MAX, segment_file_name
+from ottla.storage.log_files import base_offsets_in, segment_file_name
+from ottla.storage.segment import RELATIVE_OFFSET_MAX
 
 _MARKER: Final = struct.Struct(">hh")  # version, type
 _ABORT: Final = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.storage.producer_snapshot import remove_snapshots
 from ottla.storage.replay import producers_at
+from ottla.storage.segment_search import end_below, find
 
 if TYPE_CHECKING:
     from ottla.storage.log import Log
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 def truncate(log: Log, offset: int) -> None:
     """See `Log.truncate_to`.  Raises `OSError`, after which the log must not be used."""
     segment = log.segments[log.segments.slot_for(offset)]
-    segment.find(max(offset, segment.base_offset))
+    find(segment, max(offset, segment.base_offset))
     # Behind the last batch that stays, so that a gap left by compaction is not counted as part of the log.
-    end_offset = segment.end_below(offset)
+    end_offset = end_below(segment, offset)
     log.host.before_truncation(log, end_offset)
     _cut_files(log, end_offset)
     _end_at(log, end_offset)

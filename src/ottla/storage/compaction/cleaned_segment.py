@@ -12,8 +12,7 @@ from typing_extensions import Buffer
 from ottla.records.header import HEADER
 from ottla.runtime.disk import Disk, File, write_fully
 from ottla.storage.compaction.transactions import AbortedTransaction, format_aborted
-from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.segment import (
+from ottla.storage.log_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -21,6 +20,7 @@ from ottla.storage.segment import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
+from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.time_index import TimeIndex
 
 CLEANED_SUFFIX: Final = ".cleaned"

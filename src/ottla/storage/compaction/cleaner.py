@@ -21,8 +21,9 @@ from ottla.storage.compaction.offset_map import OffsetMap
 from ottla.storage.compaction.record_walk import WalkedRecord, open_batch, walk_records
 from ottla.storage.compaction.transactions import Transactions, read_aborted
 from ottla.storage.errors import CorruptLog
+from ottla.storage.log_files import segment_file_name
 from ottla.storage.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
-from ottla.storage.segment import RELATIVE_OFFSET_MAX, segment_file_name
+from ottla.storage.segment import RELATIVE_OFFSET_MAX
 
 # No two index entries are closer than a batch's head.
 _INTERVAL_BYTES_MIN: Final = 61

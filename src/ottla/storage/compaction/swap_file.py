@@ -18,7 +18,7 @@ from ottla.runtime.disk import Disk, read_file, replace_file
 from ottla.storage.compaction.cleaned_segment import CLEANED_SUFFIX
 from ottla.storage.compaction.job import CleanedGroup, result_from_json, result_to_json
 from ottla.storage.errors import CorruptLog
-from ottla.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, segment_file_name
+from ottla.storage.log_files import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, segment_file_name
 
 SWAP_FILE: Final = "compaction-swap"
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ottla.runtime.disk import Disk, read_file
 from ottla.storage.errors import CorruptLog
-from ottla.storage.segment import TRANSACTION_INDEX_SUFFIX
+from ottla.storage.log_files import TRANSACTION_INDEX_SUFFIX
 
 _ENTRY: Final = struct.Struct(">hqqqq")
 _VERSION: Final = 0
