@@ -98,10 +98,11 @@ def _require(data: memoryview, position: int, size_bytes: int) -> None:
         raise ends_early("a fetch request", size_bytes, len(data) - position)
 
 
-def _check_total(partitions_count: int) -> int:
-    if partitions_count > PARTITIONS_MAX:
+def _check_total(count: int) -> int:
+    """Partitions over all topics, or topics, which may have none."""
+    if count > PARTITIONS_MAX:
         raise WireError(f"a fetch request has more than {PARTITIONS_MAX} partitions")
-    return partitions_count
+    return count
 
 
 def _read_topics(
@@ -111,6 +112,7 @@ def _read_topics(
     size_bytes = layout.size
     topics_count, position = read_length32(data, position)
     check_count("topics", topics_count, 6, data, position)
+    _check_total(topics_count)
     topics: list[tuple[bytes, list[FetchPartition]]] = []
     total = 0
     for _ in range(topics_count):
@@ -138,6 +140,7 @@ def _read_topics_flexible(
     size_bytes = _PARTITION_V12.size
     topics_count, position = read_compact_length(data, position)
     check_count("topics", topics_count, 3, data, position)
+    _check_total(topics_count)
     topics: list[tuple[bytes, list[FetchPartition]]] = []
     total = 0
     for _ in range(topics_count):
@@ -161,11 +164,13 @@ def _read_forgotten(data: memoryview, position: int) -> tuple[list[tuple[bytes, 
     check_count("forgotten topics", topics_count, 6, data, position)
     _check_total(topics_count)
     forgotten: list[tuple[bytes, list[int]]] = []
+    total = 0
     for _ in range(topics_count):
         length, position = read_length16(data, position)
         name = bytes(take(data, position, length))
         count, position = read_length32(data, position + length)
         partitions, position = _read_indexes(data, position, count)
+        total = _check_total(total + count)
         forgotten.append((name, partitions))
     return forgotten, position
 
@@ -175,11 +180,13 @@ def _read_forgotten_flexible(data: memoryview, position: int) -> tuple[list[tupl
     check_count("forgotten topics", topics_count, 3, data, position)
     _check_total(topics_count)
     forgotten: list[tuple[bytes, list[int]]] = []
+    total = 0
     for _ in range(topics_count):
         length, position = read_compact_length(data, position)
         name = bytes(take(data, position, length))
         count, position = read_compact_length(data, position + length)
         partitions, position = _read_indexes(data, position, count)
+        total = _check_total(total + count)
         position = skip_tagged_fields(data, position)
         forgotten.append((name, partitions))
     return forgotten, position

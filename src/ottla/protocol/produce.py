@@ -87,6 +87,7 @@ def _read_legacy(data: memoryview, position: int) -> ProduceRequest:
     acks, timeout_ms = _acks_and_timeout(data, position)
     topics_count, position = read_length32(data, position + _ACKS_TIMEOUT.size)
     check_count("topics", topics_count, 6, data, position)
+    _check_total(topics_count)
     topics: list[tuple[bytes, list[ProducePartition]]] = []
     total = 0
     for _ in range(topics_count):
@@ -113,6 +114,7 @@ def _read_flexible(data: memoryview, position: int) -> ProduceRequest:
     acks, timeout_ms = _acks_and_timeout(data, position)
     topics_count, position = read_compact_length(data, position + _ACKS_TIMEOUT.size)
     check_count("topics", topics_count, 3, data, position)
+    _check_total(topics_count)
     topics: list[tuple[bytes, list[ProducePartition]]] = []
     total = 0
     for _ in range(topics_count):
@@ -158,10 +160,11 @@ def _add_partition(
     return position + length
 
 
-def _check_total(partitions_count: int) -> int:
-    if partitions_count > PARTITIONS_MAX:
+def _check_total(count: int) -> int:
+    """Partitions over all topics, or topics, which may have none."""
+    if count > PARTITIONS_MAX:
         raise WireError(f"a produce request has more than {PARTITIONS_MAX} partitions")
-    return partitions_count
+    return count
 
 
 def _finished(request: ProduceRequest, data: memoryview, position: int) -> ProduceRequest:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.model.errors import WireError
+from ottla.protocol import fetch
 from ottla.protocol.api import ApiKey
-from ottla.protocol.fetch import FetchResponseWriter
+from ottla.protocol.fetch import FetchResponseWriter, read_fetch
 from ottla.protocol.frame import response_frame
-from ottla.protocol.messages import encode_response
+from ottla.protocol.messages import encode_request, encode_response
 from ottla.protocol.schemas.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchRequest,
     FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
     PartitionData,
 )
 
@@ -62,3 +67,22 @@ def test_response_is_what_the_schema_writes(
     assert pieces.count(records) == (topics_count * partitions_count if records else 0)
     body = encode_response(ApiKey.FETCH, version, response)
     assert b"".join(pieces) == response_frame(ApiKey.FETCH, version, 99, body)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize(
+    "too_much",
+    [
+        FetchRequest(topics=[FetchTopic("", [])] * 11),
+        FetchRequest(forgotten_topics_data=[ForgottenTopic("", [0] * 6)] * 2),
+    ],
+    ids=["topics without partitions", "forgotten partitions of all topics together"],
+)
+def test_all_that_a_request_names_is_counted(
+    version: int, too_much: FetchRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = encode_request(ApiKey.FETCH, version, too_much)
+    read_fetch(bytearray(body), 0, len(body), version)
+    monkeypatch.setattr(fetch, "PARTITIONS_MAX", 10)
+    with pytest.raises(WireError, match="more than 10"):
+        read_fetch(bytearray(body), 0, len(body), version)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.model.errors import WireError
+from ottla.protocol import produce
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import response_frame
 from ottla.protocol.messages import encode_request, encode_response
@@ -58,3 +60,16 @@ def test_request_of_every_shape_is_read(
         assert found._replace(topics=[]) == ReadRequest(
             None if transactional_id is None else transactional_id.encode(), -1, 5000, []
         )
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_topics_without_partitions_are_counted_too(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Three bytes each on the wire, more than a hundred in memory.
+    monkeypatch.setattr(produce, "PARTITIONS_MAX", 10)
+    bodies = [
+        encode_request(ApiKey.PRODUCE, version, ProduceRequest(None, -1, 5000, [TopicProduceData("", [])] * count))
+        for count in (10, 11)
+    ]
+    assert len(read_produce(bytearray(bodies[0]), 0, len(bodies[0]), version).topics) == 10
+    with pytest.raises(WireError, match="more than 10"):
+        read_produce(bytearray(bodies[1]), 0, len(bodies[1]), version)

@@ -8,7 +8,7 @@ Sessions (v7+, KIP-227): epoch 0 asks for one, -1 for none; both close the sessi
 continues a session names what it asks anew and what it forgets; the answer has only partitions with records, with an
 error, or with another high watermark or log start than was told.  FETCH_SESSION_ID_NOT_FOUND for a session that is not
 there (any more), INVALID_FETCH_SESSION_EPOCH for any epoch but the next.  A full answer without a session id means that
-the cache had no room (max.incremental.fetch.session.cache.slots).
+the cache had no room (max.incremental.fetch.session.cache.slots), or that a topic's name is longer than names are.
 
 A request that claims to be a replica is refused (CVE-2018-1288).
 Not done: topic ids (v13 and later), fetching from followers (the preferred read replica is always -1).
@@ -32,6 +32,7 @@ from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
 from ottla.protocol.fetch import FetchRequest, FetchResponseWriter, read_fetch
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import FileRun
@@ -103,7 +104,8 @@ class FetchHandler:
         read = self.read(request)
         if self._may_wait(request) and request.topics and not self.is_enough(request, read):
             partitions = self._partitions_of(request)
-            call = FetchCall(request, version, correlation_id)
+            # What is not looked at again is not kept: of one request it may be a hundred megabytes.
+            call = FetchCall(request._replace(forgotten=[], rack=b""), version, correlation_id)
             waiting = WaitingFetch(self, call, partitions, connection.park(exclusive=True))
             self._deadlines.add(waiting, request.max_wait_ms)
             return
@@ -139,6 +141,8 @@ class FetchHandler:
 
     def _open_session(self, request: FetchRequest, read: FetchRead) -> int:
         """Make what a full answer says the beginning of a session; its id, 0 when there is no room for it."""
+        if _has_long_name(request):
+            return _NO_SESSION
         now_ms = self._clock.monotonic_ms()
         session = self._sessions.open(sum(len(wanted) for _, wanted in request.topics), now_ms)
         if session is None:
@@ -162,7 +166,8 @@ class FetchHandler:
             return
         read = self.read_session(request, session)
         if self._may_wait(request) and not self.is_session_enough(request, session, read):
-            call = FetchCall(request, version, correlation_id)
+            # Its topics are in the session now.
+            call = FetchCall(request._replace(topics=[], forgotten=[], rack=b""), version, correlation_id)
             waiting = WaitingSessionFetch(self, call, session, connection.park(exclusive=True))
             self._deadlines.add(waiting, request.max_wait_ms)
             return
@@ -174,6 +179,9 @@ class FetchHandler:
             return _NOT_FOUND
         if session.epoch != request.session_epoch:
             return _WRONG_EPOCH
+        if _has_long_name(request):
+            self._sessions.remove(session.id)
+            return _NOT_FOUND
         session.update(request.topics, request.forgotten)
         if not self._sessions.touch(session, self._clock.monotonic_ms()):
             return _NOT_FOUND
@@ -202,6 +210,11 @@ class FetchHandler:
             and self._deadlines.has_room
             and self.parked_partitions_count < PARKED_PARTITIONS_MAX
         )
+
+
+def _has_long_name(request: FetchRequest) -> bool:
+    """Whether some topic cannot exist for the length of its name, which a session would keep for long."""
+    return any(len(name_bytes) > TOPIC_NAME_LENGTH_MAX for name_bytes, _ in request.topics)
 
 
 def response_pieces(
