@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.broker.limits import OPENED_BATCH_BYTES_MAX
+from ottla.broker.limits import OPENED_BATCH_BYTES_MAX, OPENED_BATCH_RECORDS_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.protocol.produce import RecordErrors
@@ -105,6 +105,9 @@ def open_batch(
     target = codec if opening.codec is None else opening.codec
     if target is codec and not opening.walks_always:
         return batch
+    if header[12] > OPENED_BATCH_RECORDS_MAX:
+        problem = f"the batch has {header[12]} records, {OPENED_BATCH_RECORDS_MAX} are allowed in this topic"
+        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(problem))
     try:
         body = decompress(codec, batch[BATCH_OVERHEAD_BYTES:], OPENED_BATCH_BYTES_MAX)
         walked = walk_records(body, header[12], header[7], _walk_rules(opening, now_ms))

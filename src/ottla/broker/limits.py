@@ -41,6 +41,8 @@ PARKED_PARTITIONS_MAX: Final = 1_000_000
 
 # What a batch may hold when a topic's settings demand that it is opened: a megabyte of zstd can hold gigabytes.
 OPENED_BATCH_BYTES_MAX: Final = 64 * MIB
+# And how many records, each of which takes one to two microseconds of the event loop.  A megabyte of the smallest ones.
+OPENED_BATCH_RECORDS_MAX: Final = 100_000
 
 # Partitions of all fetch sessions (some 500 bytes each); a session beyond it is not opened, or ended.
 SESSION_PARTITIONS_MAX: Final = 500_000

@@ -145,3 +145,14 @@ def test_batch_that_holds_too_much_is_refused_before_memory_is_taken(monkeypatch
     batch = build_batch([Record(0, NOW_MS, b"k", bytes(1 << 20))], Codec.ZSTD)
     assert len(batch) < 10_000
     assert refusal(replace(PLAIN, compression_type="lz4"), batch).error_code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_batch_of_too_many_records_is_refused_before_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(PLAIN, cleanup_policy="compact")
+    batch = build_batch([Record(0, NOW_MS, b"k", b"")] * 11, Codec.ZSTD)
+    assert opened(config, batch) == batch
+    monkeypatch.setattr(batch_opening, "OPENED_BATCH_RECORDS_MAX", 10)
+    monkeypatch.setattr(batch_opening, "decompress", None)
+    refused = refusal(config, batch)
+    assert refused.error_code is ErrorCode.MESSAGE_TOO_LARGE
+    assert "11 records, 10 are allowed" in refused.errors.message
