@@ -206,7 +206,11 @@ class GroupShard:
         return ErrorCode.NONE
 
     def answer(self, reply: Callable[[Any], None], value: object) -> None:
-        self._held.hold(self._appended_end, reply, value)
+        if self._failure is None:
+            self._held.hold(self._appended_end, reply, value)
+        else:
+            # The disk failed under this very decision: nothing will release what is held.
+            reply(refused(value, self._failure))
 
     # -- the classic protocol ------------------------------------------------------------------------------------------
 

@@ -248,7 +248,8 @@ class Rebalance:
         for member in self.roster.members.values():
             told = self.synced(member) if error is ErrorCode.NONE else SyncReply(error)
             self._end_sync(member, told, moment)
-        if error is not ErrorCode.NONE:
+        # A disk that fails under the write takes the whole shard, and this group, out of use.
+        if error is not ErrorCode.NONE and not self.is_stopped:
             self.prepare(f"the assignment could not be logged: {error.name}", moment)
 
     def on_sync_deadline(self, moment: Moment) -> None:
@@ -352,6 +353,10 @@ class Rebalance:
             assert member.session.due_ms is not None or member.is_waiting
 
     # -- deadlines -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.state is GroupState.DEAD
 
     def stop(self) -> None:
         """The group is removed: no deadline of it means anything now."""
