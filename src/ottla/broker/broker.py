@@ -26,7 +26,7 @@ from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.limits import DRAIN_MS
 from ottla.broker.listener import ConnectionLimits, Listener, bind
-from ottla.broker.log_configs import log_config
+from ottla.broker.log_configs import LogConfigs
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.router import Router
@@ -69,6 +69,7 @@ class Broker:
         self._open_files_max = open_files_max
         self._closing = AsyncExitStack()
         self.settings: BrokerSettings = options.settings
+        self._log_configs = LogConfigs(options.settings)
         self.clock = clock
         self.node_id = NodeId(options.settings[setting.NODE_ID])
         self.partitions = PartitionTable()
@@ -229,7 +230,7 @@ class Broker:
         await asyncio.gather(*(listener.drain(DRAIN_MS) for listener in self._listeners))
 
     def _log_config(self, topic_partition: TopicPartition) -> LogConfig:
-        return log_config(self._configs.view.topic(topic_partition.topic), self.settings)
+        return self._log_configs.of(self._configs.view.topic(topic_partition.topic))
 
     def _connection_limits(self) -> ConnectionLimits:
         # Half of the descriptors are for segments: a flood of connections must not keep a log from rolling.

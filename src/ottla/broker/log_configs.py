@@ -11,6 +11,27 @@ from ottla.model.settings import BrokerSettings, TopicSettings
 from ottla.storage.log_config import FlushPolicy, LogConfig
 
 _UNSET: Final = 2**63 - 1
+# Of overrides that differ; beyond this all are made again.
+CONFIGS_KEPT_MAX: Final = 256
+
+
+class LogConfigs:
+    """Logs' settings, made once for the same overrides: thousands of logs have few that differ."""
+
+    def __init__(self, broker: BrokerSettings) -> None:
+        self._broker = broker
+        self._made: dict[frozenset[tuple[str, str]], LogConfig] = {}
+
+    def of(self, overrides: Mapping[str, str]) -> LogConfig:
+        """As `log_config`.  Raises `ConfigError`."""
+        key = frozenset(overrides.items())
+        config = self._made.get(key)
+        if config is None:
+            config = log_config(overrides, self._broker)
+            if len(self._made) >= CONFIGS_KEPT_MAX:
+                self._made.clear()
+            self._made[key] = config
+        return config
 
 
 def log_config(overrides: Mapping[str, str], broker: BrokerSettings) -> LogConfig:

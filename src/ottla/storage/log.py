@@ -76,7 +76,6 @@ class Log:
         path: str,
         topic_partition: TopicPartition,
         topic_id: UUID,
-        config: LogConfig,
         parts: LogParts,
         host: LogHost,
         cache: IndexCache,
@@ -110,10 +109,9 @@ class Log:
         self.stable_end = self.flushed_end
         self.places = ReadPlaces(self._active, self._active.size_bytes)
         self.flush_at_offset = FOREVER
+        self._take_config(parts.config)
         self.story = Story(str(topic_partition))
         self.note("opened", log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
-        self.config = replace(config, was_compacted=parts.was_compacted)
-        self.update_config(config)
 
     # --- appending ------------------------------------------------------------------------------------------
 
@@ -245,10 +243,7 @@ class Log:
         """Take new settings.  The stable end never goes back: leaving policy `os` it waits for the flushed end."""
         if self.config.was_compacted:
             config = replace(config, was_compacted=True)
-        self.config = config
-        self.is_os_policy = config.flush_policy == "os"
-        self.flush_ms_max = config.flush_ms_max
-        self.flush_at_offset = self.flushed_end + config.flush_messages_max
+        self._take_config(config)
         self._active.configure(config)
         if self.stable_end == self.log_end_offset:
             self.places.set_stable(self._active, self._active.size_bytes)
@@ -258,6 +253,12 @@ class Log:
                 self.on_stable(self)
         if self.flushed_end < self.log_end_offset:
             self.host.mark_due(self)
+
+    def _take_config(self, config: LogConfig) -> None:
+        self.config = config
+        self.is_os_policy = config.flush_policy == "os"
+        self.flush_ms_max = config.flush_ms_max
+        self.flush_at_offset = self.flushed_end + config.flush_messages_max
 
     # --- reading --------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from ottla.storage.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, Re
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, segment_file_name, topic_partition_of
+from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, LOG_SUFFIX, segment_file_name, topic_partition_of
 from ottla.storage.log_parts import LogParts
 from ottla.storage.log_start_moves import LogStartMoves
 from ottla.storage.log_starts import LogStarts
@@ -120,12 +120,13 @@ class LogDirectory:
         needs_sync = False
         for topic_partition, path in self._partition_directories():
             try:
-                topic_id = self._read_topic_id(path)
+                names = disk.list_directory(path)
+                topic_id = self._read_topic_id(path, names)
                 if topic_id is None:
                     _log.warning("log.half_created_removed", extra=fields(path=path))
                     remove_tree(disk, path)
                     continue
-                recovery = self._recovery(topic_partition, topic_id, path)
+                recovery = self._recovery(topic_partition, topic_id, path, names)
                 found.append((topic_partition, topic_id, recovery.run()))
                 needs_sync = needs_sync or recovery.needs_sync
             except StorageError as error:
@@ -156,35 +157,34 @@ class LogDirectory:
             else:
                 yield topic_partition, path
 
-    def _recovery(self, topic_partition: TopicPartition, topic_id: UUID, path: str) -> LogRecovery:
+    def _recovery(
+        self, topic_partition: TopicPartition, topic_id: UUID, path: str, names: Sequence[str]
+    ) -> LogRecovery:  # fmt: skip
         flushed_end = self._flushed_ends.end_of(topic_id, topic_partition.partition)
         recorded = Recorded(flushed_end, self._log_starts.start_of(topic_partition), self.was_clean)
         config = self._config_of(topic_partition)
-        return LogRecovery(self._disk, path, config, self._cache, recorded, self._clock.now_ms())
+        return LogRecovery(self._disk, path, names, config, self._cache, recorded, self._clock.now_ms())
 
     def _refuse(self, topic_partition: TopicPartition, error: StorageError) -> None:
         _log.error("log.refused", extra=fields(partition=topic_partition, reason=str(error), hint=error.hint))
         self.failed[topic_partition] = error
 
-    def _read_topic_id(self, path: str) -> UUID | None:
+    def _read_topic_id(self, path: str, names: Sequence[str]) -> UUID | None:
         """None when a crash came while the log was created: it has no id yet and no batch."""
         metadata_path = f"{path}/{checkpoints.PARTITION_METADATA_FILE}"
-        names = self._disk.list_directory(path)
-        holds_batches = any(self._disk.file_size_bytes(f"{path}/{name}") for name in names if name.endswith(".log"))
-        try:
-            topic_id = checkpoints.read_topic_id(self._disk, path)
-        except checkpoints.DamagedCheckpoint as error:
-            if holds_batches:
-                raise CorruptLog(metadata_path, 0, 0, str(error)) from error
-            return None
-        if topic_id is None and holds_batches:
-            raise CorruptLog(metadata_path, -1, 0, "the file with the topic's id is missing")
-        return topic_id
+        position, problem = -1, "the file with the topic's id is missing"
+        if checkpoints.PARTITION_METADATA_FILE in names:
+            try:
+                return checkpoints.read_topic_id(self._disk, path)
+            except checkpoints.DamagedCheckpoint as error:
+                position, problem = 0, str(error)
+        if any(self._disk.file_size_bytes(f"{path}/{name}") for name in names if name.endswith(LOG_SUFFIX)):
+            raise CorruptLog(metadata_path, position, 0, problem)
+        return None
 
     def _add(self, topic_partition: TopicPartition, topic_id: UUID, parts: LogParts) -> Log:
         path = f"{self.path}/{topic_partition}"
-        config = self._config_of(topic_partition)
-        log = Log(self._disk, path, topic_partition, topic_id, config, parts, self, self._cache)
+        log = Log(self._disk, path, topic_partition, topic_id, parts, self, self._cache)
         self.logs[topic_partition] = log
         return log
 
@@ -290,7 +290,8 @@ class LogDirectory:
             raise StorageError(f"creating logs in {self.path} failed: {error}") from error
         created = []
         for topic_partition, topic_id in wanted:
-            recovery = self._recovery(topic_partition, topic_id, f"{self.path}/{topic_partition}")
+            path = f"{self.path}/{topic_partition}"
+            recovery = self._recovery(topic_partition, topic_id, path, self._disk.list_directory(path))
             created.append(self._add(topic_partition, topic_id, recovery.run()))
             yield None
         self._record_flushed_ends(created)

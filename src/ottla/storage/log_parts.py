@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.log_config import LogConfig
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import Segment
 
@@ -43,5 +44,5 @@ class LogParts(NamedTuple):
     epochs: LeaderEpochs
     # The log end for which indexes and snapshot on disk are whole; -1 when they are not.
     caches_end: int
-    # Its directory has the mark of a clean.
-    was_compacted: bool
+    # Of its topic, and whether its directory has the mark of a clean.
+    config: LogConfig

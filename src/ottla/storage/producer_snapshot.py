@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import re
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.observe.events import fields
@@ -62,7 +63,7 @@ def snapshot_file_name(offset: int) -> str:
     return f"{offset:020d}{SNAPSHOT_SUFFIX}"
 
 
-def snapshot_offsets_in(names: list[str] | tuple[str, ...]) -> list[int]:
+def snapshot_offsets_in(names: Sequence[str]) -> list[int]:
     """The offsets of the snapshots among a directory's names, in order."""
     return sorted(int(match[1]) for name in names if (match := _NAME.match(name)))
 
@@ -155,10 +156,19 @@ def sync_snapshot(disk: Disk, directory: str, offset: int) -> None:
 
 
 def load_latest_snapshot(
-    disk: Disk, directory: str, offset_max: int, expiration_ms: int = EXPIRATION_MS
+    disk: Disk,
+    directory: str,
+    offset_max: int,
+    expiration_ms: int = EXPIRATION_MS,
+    offsets: Sequence[int] | None = None,
 ) -> LoadedProducers | None:
-    """The states of the newest whole snapshot not above `offset_max`; damaged ones are reported and removed."""
-    for offset in reversed(snapshot_offsets_in(list(disk.list_directory(directory)))):
+    """The states of the newest whole snapshot not above `offset_max`; damaged ones are reported and removed.
+
+    `offsets` are those of the directory's snapshots, in order, for who has listed it already.
+    """
+    if offsets is None:
+        offsets = snapshot_offsets_in(disk.list_directory(directory))
+    for offset in reversed(offsets):
         if offset > offset_max:
             continue
         path = f"{directory}/{snapshot_file_name(offset)}"
@@ -172,6 +182,6 @@ def load_latest_snapshot(
 
 def remove_snapshots(disk: Disk, directory: str, *, below: int | None = None, above: int | None = None) -> None:
     """Remove the snapshots below `below` and those above `above` (both limits are kept)."""
-    for offset in snapshot_offsets_in(list(disk.list_directory(directory))):
+    for offset in snapshot_offsets_in(disk.list_directory(directory)):
         if (below is not None and offset < below) or (above is not None and offset > above):
             disk.remove(f"{directory}/{snapshot_file_name(offset)}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,17 +22,23 @@ from ottla.observe.events import fields
 from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.runtime.disk import Disk
 from ottla.storage.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
-from ottla.storage.checkpoints import EpochStart
+from ottla.storage.checkpoints import LEADER_EPOCH_FILE, EpochStart
 from ottla.storage.compaction.compacted_mark import read_compacted_end
-from ottla.storage.compaction.swap_file import complete_swap, is_swap_begun
+from ottla.storage.compaction.swap_file import SWAP_FILE, complete_swap
 from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_files import base_offsets_in, leftovers_in, lost_base_offsets_in, segment_file_name
+from ottla.storage.log_files import (
+    COMPACTED_FILE,
+    base_offsets_in,
+    leftovers_in,
+    lost_base_offsets_in,
+    segment_file_name,
+)
 from ottla.storage.log_parts import LogParts
 from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.producer_snapshot import remove_snapshots, snapshot_file_name, snapshot_offsets_in, write_snapshot
+from ottla.storage.producer_snapshot import snapshot_file_name, snapshot_offsets_in, write_snapshot
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.replay import ensure_snapshot, epoch_starts, heads, producers_at
 from ottla.storage.segment import Segment
@@ -54,10 +60,19 @@ class LogRecovery:
     """The opening of one log; `run` once."""
 
     def __init__(
-        self, disk: Disk, path: str, config: LogConfig, cache: IndexCache, recorded: Recorded, now_ms: int
+        self,
+        disk: Disk,
+        path: str,
+        names: Sequence[str],
+        config: LogConfig,
+        cache: IndexCache,
+        recorded: Recorded,
+        now_ms: int,
     ) -> None:
+        """`names` are those in the directory at `path`: a thousand logs are listed once each."""
         self._disk = disk
         self._path = path
+        self._names = names
         self._config = config
         self._cache = cache
         self._recorded = recorded
@@ -82,11 +97,14 @@ class LogRecovery:
             raise
 
     def _run(self) -> LogParts:
-        if is_swap_begun(self._disk, self._path):
+        if SWAP_FILE in self._names:
             complete_swap(self._disk, self._path)
-        names = self._disk.list_directory(self._path)
-        compacted_end = read_compacted_end(self._disk, self._path)
-        self._config = replace(self._config, was_compacted=compacted_end is not None)
+            self._names = self._disk.list_directory(self._path)
+        names = self._names
+        compacted_end = None
+        if COMPACTED_FILE in names:
+            compacted_end = read_compacted_end(self._disk, self._path)
+            self._config = replace(self._config, was_compacted=True)
         # No clean reaches above the flushed end, whose record may be older than the truth.
         self._flushed_end = max(compacted_end or 0, self._recorded.flushed_end)
         self._refuse_lost_segments(names)
@@ -104,7 +122,7 @@ class LogRecovery:
             self._load_producers(self._log_end_offset)
         self._refuse_if_flushed(self._segments[-1], "the file ends here")
         self._start_anew_if_all_is_below_the_start()
-        remove_stray_snapshots(self._disk, self._path, base_offsets, self._log_end_offset)
+        self._remove_stray_snapshots(base_offsets)
         first_base_offset = self._segments[0].base_offset
         recorded_start = self._recorded.log_start_offset or 0
         log_start_offset = min(max(recorded_start, first_base_offset), self._log_end_offset)
@@ -117,7 +135,7 @@ class LogRecovery:
             producers=self._producers,
             epochs=epochs,
             caches_end=NO_OFFSET if first_scanned < len(self._segments) else self._log_end_offset,
-            was_compacted=self._config.was_compacted,
+            config=self._config,
         )
 
     # --- segments -------------------------------------------------------------------------------------------
@@ -166,16 +184,18 @@ class LogRecovery:
             segment.close()
             for path in segment.existing_paths():
                 self._disk.remove(path)
+        self._names = self._disk.list_directory(self._path)
 
     def _open_clean(self) -> bool:
         """Take the indexes that a clean shutdown wrote; False when they do not fit the log after all."""
         active = self._segments[-1]
-        size_bytes = active.open().size_bytes()
+        file = active.open()
+        size_bytes = active.size_bytes
         indexes = active.read_index_files() if size_bytes else (OffsetIndex(), TimeIndex())
         if indexes is None:
             return False
         position = active.become_active(*indexes)
-        scan = BatchScan(active.open(), position, size_bytes, HEAD_CHUNK_BYTES)
+        scan = BatchScan(file, position, size_bytes, HEAD_CHUNK_BYTES)
         expected = active.base_offset + indexes[0].relative_offsets[-1] if position else active.base_offset
         self._log_end_offset = active.base_offset
         for at, head in scan.heads():
@@ -306,17 +326,32 @@ class LogRecovery:
 
     def _load_producers(self, end_offset: int) -> None:
         # Later ones stand for batches that are gone, or that are not believed before they are read.
-        remove_snapshots(self._disk, self._path, above=end_offset)
+        offsets = snapshot_offsets_in(self._names)
+        self._remove_snapshots(offset for offset in offsets if offset > end_offset)
         self._producers = producers_at(
-            self._disk, self._path, self._segments, end_offset, self._now_ms, self._producers.expiration_ms
+            self._disk, self._path, self._segments, end_offset, self._now_ms, self._producers.expiration_ms, offsets
         )
+
+    def _remove_stray_snapshots(self, base_offsets: Sequence[int]) -> None:
+        """Keep those at the segments' base offsets and at the log's end; clean shutdowns leave others behind."""
+        kept = {*base_offsets, self._log_end_offset}
+        self._remove_snapshots(offset for offset in snapshot_offsets_in(self._names) if offset not in kept)
+
+    def _remove_snapshots(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            path = f"{self._path}/{snapshot_file_name(offset)}"
+            # It may have been removed since its name was listed.
+            if self._disk.exists(path):
+                self._disk.remove(path)
 
     def _load_epochs(self, first_scanned: int) -> LeaderEpochs:
         """The epochs' checkpoint up to where the scan began, and from there on what the batches' heads told.
 
         Behind that place the checkpoint may be ahead of the log, or tell of batches that a power loss undid.
         """
-        epochs = LeaderEpochs.load(self._disk, self._path) or LeaderEpochs.empty(self._disk, self._path)
+        epochs = LeaderEpochs.load(self._disk, self._path) if LEADER_EPOCH_FILE in self._names else None
+        if epochs is None:
+            epochs = LeaderEpochs.empty(self._disk, self._path)
         scanned_from = self._log_end_offset
         if first_scanned < len(self._segments):
             scanned_from = self._segments[first_scanned].base_offset
@@ -327,11 +362,3 @@ class LogRecovery:
             scanned_from = 0
         epochs.replace_from(scanned_from, starts)
         return epochs
-
-
-def remove_stray_snapshots(disk: Disk, path: str, base_offsets: list[int], log_end_offset: int) -> None:
-    """Keep the snapshots at the segments' base offsets and at the log's end; clean shutdowns leave others behind."""
-    kept = {*base_offsets, log_end_offset}
-    for offset in snapshot_offsets_in(list(disk.list_directory(path))):
-        if offset not in kept:
-            disk.remove(f"{path}/{snapshot_file_name(offset)}")

@@ -50,13 +50,19 @@ def heads(segments: Sequence[Segment], start_offset: int, end_offset: int) -> It
 
 
 def producers_at(
-    disk: Disk, path: str, segments: Sequence[Segment], end_offset: int, now_ms: int, expiration_ms: int
+    disk: Disk,
+    path: str,
+    segments: Sequence[Segment],
+    end_offset: int,
+    now_ms: int,
+    expiration_ms: int,
+    snapshot_offsets: Sequence[int] | None = None,
 ) -> ProducerStates:
     """The producers as they were at `end_offset`: the newest snapshot up to it, and the batches behind that.
 
-    Without any the whole log is read.  Raises `CorruptLog`.
+    Without any the whole log is read.  Which ones there are is looked up unless given.  Raises `CorruptLog`.
     """
-    loaded = load_latest_snapshot(disk, path, end_offset, expiration_ms)
+    loaded = load_latest_snapshot(disk, path, end_offset, expiration_ms, snapshot_offsets)
     states, start_offset = ProducerStates(expiration_ms), segments[0].base_offset
     if loaded is not None and loaded.offset >= start_offset:
         states, start_offset = loaded

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from ottla.model.identifiers import TopicPartition
+from ottla.storage.directory_lock import NoLock
 from ottla.storage.errors import DirectoryLocked, ForeignDirectory, LogExists
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
 from tests.unit.storage.logs import CLICKS, Place, append, append_many, batch_of, read_all, topic_id
+from tests.unit.storage.quick_disk import QuickDisk
 
 BATCH_BYTES = len(batch_of())
 
@@ -179,3 +182,38 @@ def test_appends_after_a_reopening_continue_in_the_same_file(place: Place) -> No
     append(log, batch_of())
     assert len(log.segments) == 1
     assert read_all(log) == [0, 1, 2]
+
+
+class ListingsCounted(QuickDisk):
+    def __init__(self) -> None:
+        self.listed: list[str] = []
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        self.listed.append(path)
+        return super().list_directory(path)
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_each_log_is_listed_and_configured_once_when_a_directory_is_opened(place: Place, was_clean: bool) -> None:
+    append_many(place.log(), 5)
+    place.open_directory.create([(TopicPartition("views", number), topic_id(4)) for number in range(3)])
+    place.flush()
+    if was_clean:
+        place.close()
+    else:
+        place.crash()
+    disk = ListingsCounted()
+    configured: list[TopicPartition] = []
+
+    def config_of(topic_partition: TopicPartition) -> LogConfig:
+        configured.append(topic_partition)
+        return LogConfig()
+
+    directory = LogDirectory.open(
+        disk, place.path, clock=place.clock, config_of=config_of, node_id=1, cluster_id="c", lock=NoLock()
+    )
+    assert directory.was_clean == was_clean
+    assert sorted(configured) == sorted(directory.logs)
+    paths = [f"{place.path}/{topic_partition}" for topic_partition in directory.logs]
+    assert sorted(path for path in disk.listed if path != place.path) == sorted(paths)
+    directory.abandon()

@@ -1,6 +1,9 @@
 """The records of an opened batch as compaction needs them: where each lies, its key, whether it is a tombstone.
 
 Headers are not looked into: a record that stays is copied as it is.
+
+`records/record_walk` is the walk that produce requests wait for.  It makes neither keys nor a tuple for each record:
+built on this one it took 1.4-2.2 us a record in place of 1.0-1.8.
 """
 
 from __future__ import annotations
