@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ottla.groups.deadlines import Deadlines
+from ottla.groups.given_ids import GivenIds
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.moment import Moment
 from ottla.groups.settings import GroupSettings
@@ -20,6 +21,9 @@ class Ledger(Protocol):
 
     @property
     def deadlines(self) -> Deadlines: ...
+
+    @property
+    def given_ids(self) -> GivenIds: ...
 
     def new_member_id(self, prefix: str) -> str:
         """A member id that nobody has: `prefix`, a hyphen, something random."""

@@ -29,6 +29,7 @@ from ottla.groups.commands import (
 )
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.deadlines import Deadlines
+from ottla.groups.given_ids import GivenIds
 from ottla.groups.group_log import GroupLog, GroupRecord
 from ottla.groups.group_table import GroupTable
 from ottla.groups.held_replies import HeldReplies
@@ -69,6 +70,7 @@ class GroupShard:
     ) -> None:
         self.settings: Final = settings
         self.deadlines: Final = Deadlines()
+        self.given_ids: Final = GivenIds(self.deadlines)
         self.new_member_id: Final = new_member_id
         self._log: Final = log
         self._topics = topics
@@ -182,6 +184,7 @@ class GroupShard:
         for group in list(self._table):
             group.fail_all(error)
         self.deadlines.clear()
+        self.given_ids.clear()
 
     def story(self, group_id: str) -> Told | None:
         """The last transitions of a group, for the event of a failure."""

@@ -108,7 +108,7 @@ class Rebalance:
     def expect_pending(self, member_id: str, session_timeout_ms: int, moment: Moment) -> None:
         deadline = Deadline(self.owner, PENDING, member_id)
         self.roster.add_pending(member_id, deadline)
-        self.ledger.deadlines.arm(deadline, moment.monotonic_ms + session_timeout_ms)
+        self.ledger.given_ids.add(deadline, session_timeout_ms, moment)
 
     # -- join ----------------------------------------------------------------------------------------------------------
 

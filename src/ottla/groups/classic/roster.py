@@ -12,16 +12,13 @@ from ottla.groups.deadlines import Deadline
 from ottla.groups.replies import JoinReply
 from ottla.model.error_code import ErrorCode
 
-# Ids that were given out and not yet used.  A client that never comes back costs one until its session time-out; the
-# oldest goes first when a flood of them comes (it gets UNKNOWN_MEMBER_ID, and asks again).
-PENDING_MEMBERS_MAX: Final = 10_000
-
 
 class Roster:
     """Plain bookkeeping: it knows no state, sends nothing and sets no deadline."""
 
     def __init__(self) -> None:
         self.members: Final[dict[str, Member]] = {}
+        # Ids that were given out and are not used yet: see `GivenIds`.
         self.pending: Final[dict[str, Deadline]] = {}
         self.leader_id: str | None = None
         self._static_ids: Final[dict[str, str]] = {}
@@ -101,8 +98,6 @@ class Roster:
     def add_pending(self, member_id: str, deadline: Deadline) -> None:
         assert member_id not in self.members
         self.pending[member_id] = deadline
-        if len(self.pending) > PENDING_MEMBERS_MAX:
-            self.forget_pending(next(iter(self.pending)))
 
     def forget_pending(self, member_id: str) -> bool:
         deadline = self.pending.pop(member_id, None)
