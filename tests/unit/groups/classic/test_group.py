@@ -104,7 +104,9 @@ def test_stable_group_is_described_with_what_members_say_and_have(coordinator: C
     ]
 
 
-def test_group_that_is_not_stable_is_described_by_its_last_assignment_and_without_metadata(coordinator: Coordinator) -> None:
+def test_group_that_is_not_stable_is_described_by_its_last_assignment_and_without_metadata(
+    coordinator: Coordinator,
+) -> None:
     coordinator.stable_group(1)
     coordinator.ask_join()
     described = coordinator.describe()
