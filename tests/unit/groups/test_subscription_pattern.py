@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
+from time import process_time
 
 import pytest
 
@@ -105,3 +107,23 @@ def test_compiled_patterns_are_not_kept() -> None:
 
     matching("a.*", image(a=1))
     assert re2._Regexp._make.cache_info().currsize == 0
+
+
+def test_pattern_that_takes_too_long_is_refused() -> None:
+    # Its states do not fit the memory of a pattern; without a limit these few names took seconds.
+    topics = image(**{f"topic{number:03}{'xyz' * 75}": 1 for number in range(200)})
+    began_s = process_time()
+    with pytest.raises(RequestError, match="takes too long") as refused:
+        matching("(.*[xyz].{0,60}){8}" * 20, topics)
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert process_time() - began_s < 2
+
+
+def test_many_names_may_take_longer_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    names_count = 100
+    ticks = itertools.count()
+    a_little_less_s = subscription_pattern.MATCH_NAME_S_MAX * 0.99
+    monkeypatch.setattr(subscription_pattern, "thread_time", lambda: next(ticks) * a_little_less_s)
+    monkeypatch.setattr(subscription_pattern, "MATCH_S_MAX", 0.0)
+    topics = image(**{f"t{number}": 1 for number in range(names_count)})
+    assert len(matching("t.*", topics)) == names_count
