@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ottla.client.delivery import BatchResult
     from ottla.client.record_producer import RecordProducer
 
+# How long produce waits for the last answers before it says what it waits for.
+_SILENCE_MS: Final = 5_000
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _PROPERTIES: Final = (
@@ -115,9 +117,9 @@ def command(
                     _add(producer, topic, _record(line, how, as_json, number), fixed)
                 _check(producer.poll(), verbose)
         except BadLine:
-            _check(producer.flush(), verbose)
+            _finish(producer, verbose)
             raise
-        _check(producer.flush(), verbose)
+        _finish(producer, verbose)
 
 
 def _numbered(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None]]:
@@ -146,6 +148,14 @@ def _add(producer: RecordProducer, topic: str, record: InputRecord, fixed: Input
         timestamp_ms=timestamp_ms if timestamp_ms is not None else SystemClock().now_ms(),
         partition=fixed.partition if fixed.partition is not None else record.partition,
     )
+
+
+def _finish(producer: RecordProducer, verbose: bool) -> None:
+    """Wait for the fate of everything, and say so when that takes long."""
+    _check(producer.flush(_SILENCE_MS), verbose)
+    if producer.pending_count:
+        click.echo("waiting: nothing has been stored for some seconds; the brokers are asked again", err=True)
+        _check(producer.flush(), verbose)
 
 
 def _check(results: Iterable[BatchResult], verbose: bool) -> None:

@@ -23,6 +23,8 @@ from ottla.records.record import check_batch
 
 # A call that wants to wait for less still has this long to learn who leads: else it would never learn it.
 LOOK_UP_MS_MIN: Final = 200
+# How long one wait of a flush lasts at most: then old batches are looked for.
+FLUSH_STEP_MS: Final = 1_000
 
 # The leader knows nothing, or something else, of this producer: its numbers mean nothing any more.
 _STOPPING: Final = frozenset(
@@ -108,11 +110,15 @@ class RawProducer:
         return self._take_results()
 
     def flush(self, timeout_ms: float | None = None) -> list[BatchResult]:
-        """Wait until every batch is settled, at most `timeout_ms`; gives the results that `poll` has not given."""
-        wait_ms = self._options.delivery_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = self._cluster.retrying.deadline(wait_ms)
-        while self.pending_count and not deadline.has_passed:
-            self._step(deadline)
+        """Wait until every batch is settled, at most `timeout_ms`; gives the results that `poll` has not given.
+
+        Without a time it ends by itself: each batch is given up after `delivery_timeout_ms`, and that is its result.
+        """
+        until = None if timeout_ms is None else self._cluster.retrying.deadline(timeout_ms)
+        while self.pending_count and not (until is not None and until.has_passed):
+            # In steps, since a batch may have to be given up in the middle of a wait.
+            step_ms = FLUSH_STEP_MS if until is None else min(until.remaining_ms, FLUSH_STEP_MS)
+            self._step(self._cluster.retrying.deadline(step_ms))
         return self._take_results()
 
     def _take_results(self) -> list[BatchResult]:

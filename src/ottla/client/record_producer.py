@@ -85,6 +85,11 @@ class RecordProducer:
         self.push()
         return self._raw.flush(timeout_ms)
 
+    @property
+    def pending_count(self) -> int:
+        """Batches on their way, whose fate is open."""
+        return self._raw.pending_count
+
     def _send(self, partition: TopicPartition) -> None:
         builder = self._builders.pop(partition)
         self._raw.send(partition, builder.build(codec=self._batching.codec, level=self._batching.level))

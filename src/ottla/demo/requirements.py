@@ -8,16 +8,19 @@ from typing import Final
 
 from ottla.model.errors import OttlaError
 
-# Module and package, as in the extra `demo`.
+# Module and package, as in the extra `demo`; kafka-python reads what others compressed only with the codecs' libraries.
 NEEDED: Final[Mapping[str, str]] = {
     "confluent_kafka": "confluent-kafka",
     "deltalake": "deltalake",
     "kafka": "kafka-python",
+    "lz4": "lz4",
     "numpy": "numpy",
     "pandas": "pandas",
     "pyarrow": "pyarrow",
     "pyspark": "pyspark",
     "rich": "rich",
+    "snappy": "python-snappy",
+    "zstandard": "zstandard",
 }
 
 

@@ -86,6 +86,21 @@ def test_producer_refuses_what_nobody_took_in_time_and_can_go_on() -> None:
     assert names_in(fake, partition) == ["b"]
 
 
+@pytest.mark.parametrize("code", [None, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_flush_without_a_time_tells_of_every_batch_that_nobody_took(code: ErrorCode | None) -> None:
+    fake = FakeCluster(2)
+    (partition,) = fake.add_topic("t", 2)
+    if code is None:
+        fake.brokers[2].stop()
+    fake.brokers[2].error_of = lambda api, _: code if api is ApiKey.PRODUCE else None
+    with fake.client() as cluster, RawProducer(cluster) as producer:
+        for name in "abc":
+            producer.send(partition, batch_of(name), name)
+        results = producer.flush()
+        assert producer.pending_count == 0
+    assert {result.tag: result.delivery for result in results} == dict.fromkeys("abc", Delivery.REFUSED)
+
+
 def test_producer_stops_when_the_fate_of_a_batch_stays_unknown() -> None:
     fake = FakeCluster(2)
     (partition,) = fake.add_topic("t", 1)
