@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from ottla.model import broker_settings, topic_settings
+from ottla.model import broker_settings, group_settings, topic_settings
 from ottla.model.setting import Setting
 from ottla.model.topic_settings import SYNONYMS
 from ottla.storage.log_config import LogConfig
@@ -31,7 +31,7 @@ def _names_read() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("table", [broker_settings, topic_settings], ids=lambda table: table.__name__)
+@pytest.mark.parametrize("table", [broker_settings, group_settings, topic_settings], ids=lambda table: table.__name__)
 def test_every_honoured_setting_is_read(table: ModuleType) -> None:
     stands_in = {synonym.setting.name for synonyms in SYNONYMS.values() for synonym in synonyms}
     read = _names_read()

@@ -125,3 +125,17 @@ async def test_settings_that_are_not_text_are_damage(home: TreeHome) -> None:
         await tree.set(ORDERS.path, b'{"version":1,"config":{"a":1}}', ANY_VERSION)
         with pytest.raises(NodeDamaged, match="/config/topics/orders"):
             await ConfigRegistry(tree).refresh()
+
+
+@pytest.mark.parametrize("group_id", ["g", "a/b c", "..", ".", "%2E", "\u00fc\n\x00", "x" * 1_024])
+async def test_a_group_of_any_name_has_settings_until_the_last_is_unset(home: TreeHome, group_id: str) -> None:
+    async with with_topic(home) as tree:
+        registry, entity = ConfigRegistry(tree), ConfigEntity.group(group_id)
+        assert await registry.get(entity) == {}
+        await registry.update(entity, lambda _: {"x": "1"})
+        assert (await registry.refresh()).of(entity) == {"x": "1"}
+        # As after a restart: from the tree, not from what changed.
+        assert (await ConfigRegistry(tree).refresh()).settings[entity] == {"x": "1"}
+        await registry.update(entity, lambda _: {})
+        assert entity not in (await registry.refresh()).settings
+        assert await tree.children("/config/groups") == []

@@ -19,7 +19,7 @@ from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.flusher import Flusher
 from ottla.broker.group_calls import GroupCalls
 from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.groups.settings import group_settings
+from ottla.broker.groups.settings import consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
@@ -191,6 +191,7 @@ class Broker:
         """What `__consumer_offsets` holds is loaded while requests are served."""
         groups = GroupCoordinator(
             group_settings(self.settings),
+            lambda group_id: consumer_times(self._configs.view, group_id, self.settings),
             self.settings[setting.OFFSETS_LOAD_BUFFER_SIZE],
             self.partitions,
             self.clock,

@@ -142,7 +142,7 @@ class BrokerContext(Protocol):
     async def alter_config(
         self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False
     ) -> None:
-        """Set (or with None, unset) some dynamic settings of a topic; they hold when this returns.
+        """Set (or with None, unset) some dynamic settings of a topic or a group; they hold when this returns.
 
         `replaces_all`: what is not in `changed` is unset.
 

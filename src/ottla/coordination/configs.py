@@ -1,4 +1,4 @@
-"""The config registry: dynamic settings of topics and brokers, as Kafka keeps them: names and values as text.
+"""The config registry: dynamic settings of topics, brokers and groups, as Kafka keeps them: names and values as text.
 
 What a name means, which values are allowed and what holds where nothing is set is `model`'s business.
 """
@@ -9,24 +9,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from ottla.coordination.changes import ChangeFollower, Changes
 from ottla.coordination.node_json import Fields, encode
-from ottla.coordination.tree import BadVersion, CreateNode, NodeExists, NoNode, Operation, SetNode, Tree
+from ottla.coordination.tree import BadVersion, CreateNode, DeleteNode, NodeExists, NoNode, Operation, SetNode, Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId
 from ottla.runtime.mutex import Mutex
 
 _SUBJECT: Final = "config/"
-_KINDS: Final = ("topics", "brokers")
+_GROUPS: Final = "groups"
+_KINDS: Final = ("topics", "brokers", _GROUPS)
 EVERY_BROKER: Final = "<default>"
 UPDATE_ATTEMPTS_MAX: Final = 100  # each lost attempt means that another writer's succeeded
 _NOTHING_SET: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ConfigEntity(NamedTuple):
-    """Whose settings: kind `topics` or `brokers`, and the name there."""
+    """Whose settings: kind `topics`, `brokers` or `groups`, and the name there."""
 
     kind: str
     name: str
@@ -40,13 +42,27 @@ class ConfigEntity(NamedTuple):
         """One broker, or what holds for every broker (None)."""
         return cls("brokers", EVERY_BROKER if node_id is None else str(node_id))
 
+    @classmethod
+    def group(cls, group_id: str) -> ConfigEntity:
+        return cls(_GROUPS, group_id)
+
+    @classmethod
+    def at_node(cls, kind: str, node_name: str) -> ConfigEntity:
+        """Whose settings the node `/config/<kind>/<node_name>` holds."""
+        return cls(kind, unquote(node_name) if kind == _GROUPS else node_name)
+
+    @property
+    def node_name(self) -> str:
+        # A group's id may be any text: slashes, and dots, which alone would be a place in a path, are written as %XX.
+        return quote(self.name, safe="").replace(".", "%2E") if self.kind == _GROUPS else self.name
+
     @property
     def path(self) -> str:
-        return f"/config/{self.kind}/{self.name}"
+        return f"/config/{self.kind}/{self.node_name}"
 
     @property
     def subject(self) -> str:
-        return f"{_SUBJECT}{self.kind}/{self.name}"
+        return f"{_SUBJECT}{self.kind}/{self.node_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +138,9 @@ class ConfigRegistry:
         return decode_config(entity.path, node.data), node.stat.version
 
     async def _all_entities(self) -> list[ConfigEntity]:
-        return [ConfigEntity(kind, name) for kind in _KINDS for name in await self._tree.children(f"/config/{kind}")]
+        return [
+            ConfigEntity.at_node(kind, name) for kind in _KINDS for name in await self._tree.children(f"/config/{kind}")
+        ]
 
     async def _read(self, entities: Sequence[ConfigEntity], *, keep_others: bool) -> None:
         settings = dict(self.view.settings) if keep_others else {}
@@ -144,6 +162,9 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 
 def _write(entity: ConfigEntity, settings: Mapping[str, str], version: int | None) -> Operation:
+    if entity.kind == _GROUPS and version is not None and not settings:
+        # Groups come and go without a word to the registry: what has no settings any more leaves nothing behind.
+        return DeleteNode(entity.path, version)
     data = encode_config(settings)
     return CreateNode(entity.path, data) if version is None else SetNode(entity.path, data, version)
 
@@ -152,4 +173,4 @@ def _entity_of(subject: str) -> ConfigEntity | None:
     if not subject.startswith(_SUBJECT):
         return None
     kind, _, name = subject.removeprefix(_SUBJECT).partition("/")
-    return ConfigEntity(kind, name) if kind in _KINDS and name else None
+    return ConfigEntity.at_node(kind, name) if kind in _KINDS and name else None

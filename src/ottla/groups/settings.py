@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class ConsumerTimes(NamedTuple):
+    """What a consumer group's members live by (KIP-848); a group may have its own."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +30,8 @@ class GroupSettings:
     consumer_heartbeat_interval_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
     consumer_max_size: int = 2_147_483_647  # group.consumer.max.size
     consumer_assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors
+
+    @property
+    def consumer_times(self) -> ConsumerTimes:
+        """Of groups that have none of their own."""
+        return ConsumerTimes(self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms)

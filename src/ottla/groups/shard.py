@@ -48,7 +48,7 @@ from ottla.groups.replies import (
     ListReply,
     SyncReply,
 )
-from ottla.groups.settings import GroupSettings
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage, topics_gone
 from ottla.model.error_code import ErrorCode
@@ -60,13 +60,19 @@ DEADLINES_PER_CALL: Final = 64
 
 
 class GroupShard:
-    """`new_member_id` makes a member id that nobody has, from a client's id.
+    """`new_member_id` makes a member id that nobody has, from a client's id; `times_of` tells what a consumer group's
+    members live by now, from the group's id.
 
     No reply is called while a command is being decided, so a reply may submit the next command.
     """
 
     def __init__(
-        self, log: GroupLog, settings: GroupSettings, new_member_id: Callable[[str], str], topics: TopicsImage
+        self,
+        log: GroupLog,
+        settings: GroupSettings,
+        new_member_id: Callable[[str], str],
+        topics: TopicsImage,
+        times_of: Callable[[str], ConsumerTimes],
     ) -> None:
         self.settings: Final = settings
         self.deadlines: Final = Deadlines()
@@ -74,6 +80,7 @@ class GroupShard:
         self.new_member_id: Final = new_member_id
         self._log: Final = log
         self._topics = topics
+        self._times_of: Final = times_of
         self._patterns: Final = SubscriptionPatterns()
         self._held: Final = HeldReplies()
         # The exclusive end of the newest batch of ours.
@@ -314,7 +321,13 @@ class GroupShard:
 
     def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(
-            group_id, self.settings, self.deadlines, lambda: self._topics, self._patterns, self.new_member_id
+            group_id,
+            self.settings,
+            self.deadlines,
+            lambda: self._topics,
+            self._patterns,
+            self.new_member_id,
+            lambda: self._times_of(group_id),
         )
 
     def _consumer_heartbeat(

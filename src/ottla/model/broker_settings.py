@@ -211,6 +211,24 @@ GROUP_CONSUMER_SESSION_TIMEOUT_MS: Final = int32(
 GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS: Final = int32(
     "group.consumer.heartbeat.interval.ms", 5 * SECOND_MS, "How often such a member shall send heartbeats.", minimum=1
 )
+GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS: Final = int32(
+    "group.consumer.min.session.timeout.ms",
+    45 * SECOND_MS,
+    "The shortest session that a consumer group may get for its own (`consumer.session.timeout.ms`).",
+    minimum=1,
+)
+GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS: Final = int32(
+    "group.consumer.max.session.timeout.ms", MINUTE_MS, "The longest one.", minimum=1
+)
+GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "group.consumer.min.heartbeat.interval.ms",
+    5 * SECOND_MS,
+    "The shortest interval that a consumer group may get for its own (`consumer.heartbeat.interval.ms`).",
+    minimum=1,
+)
+GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "group.consumer.max.heartbeat.interval.ms", 15 * SECOND_MS, "The longest one.", minimum=1
+)
 GROUP_CONSUMER_MAX_SIZE: Final = int32(
     "group.consumer.max.size", INT32_MAX, "The most members that a consumer group has.", minimum=1
 )
@@ -356,6 +374,10 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         GROUP_MAX_SIZE,
         GROUP_CONSUMER_SESSION_TIMEOUT_MS,
         GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
+        GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,
+        GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,
+        GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
+        GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
         GROUP_CONSUMER_MAX_SIZE,
         GROUP_CONSUMER_ASSIGNORS,
         OFFSET_METADATA_MAX_BYTES,

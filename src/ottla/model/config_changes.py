@@ -1,14 +1,17 @@
-"""Changes of a topic's settings: IncrementalAlterConfigs' operations (API key 44, KIP-339) as a pure function."""
+"""Changes of a topic's or a group's settings: IncrementalAlterConfigs' operations (API key 44, KIP-339), pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.model.errors import ConfigError
 from ottla.model.setting import AnySetting, ValueType
 from ottla.model.settings import BrokerSettings, inherited, topic_setting
+
+Find = Callable[[str], AnySetting]
+"""A setting by its name; raises `ConfigError` for what is none."""
 
 
 class ConfigOperation(IntEnum):
@@ -27,26 +30,28 @@ class ConfigChange(NamedTuple):
 
 
 def changed_overrides(
-    overrides: Mapping[str, str], changes: Iterable[ConfigChange], broker: BrokerSettings
+    overrides: Mapping[str, str],
+    changes: Iterable[ConfigChange],
+    broker: BrokerSettings,
+    find: Find = topic_setting,
 ) -> dict[str, str]:
-    """A topic's own values after `changes`: all of them or, by `ConfigError`, none."""
+    """A topic's (or with `find`, another's) own values after `changes`: all of them or, by `ConfigError`, none."""
     result = dict(overrides)
     seen: set[str] = set()
     for change in changes:
         if change.name in seen:
             raise ConfigError(f"{change.name} is changed twice in one request", hint="send one change for each setting")
         seen.add(change.name)
-        _apply(result, change, broker)
+        _apply(result, find(change.name), change, broker)
     return result
 
 
-def checked_overrides(overrides: Mapping[str, str | None]) -> dict[str, str]:
-    """The values of a topic to be created, in the form in which they are kept.  Raises `ConfigError`."""
-    return {name: _normal(topic_setting(name), text) for name, text in overrides.items()}
+def checked_overrides(overrides: Mapping[str, str | None], find: Find = topic_setting) -> dict[str, str]:
+    """All values of a topic (or with `find`, of another), in the form in which they are kept.  Raises `ConfigError`."""
+    return {name: _normal(find(name), text) for name, text in overrides.items()}
 
 
-def _apply(result: dict[str, str], change: ConfigChange, broker: BrokerSettings) -> None:
-    setting = topic_setting(change.name)
+def _apply(result: dict[str, str], setting: AnySetting, change: ConfigChange, broker: BrokerSettings) -> None:
     if change.operation is ConfigOperation.DELETE:
         result.pop(setting.name, None)
     elif change.operation is ConfigOperation.SET:

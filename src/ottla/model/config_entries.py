@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.model.broker_settings import BROKER_SETTINGS
+from ottla.model.group_settings import GROUP_SETTINGS, in_force
 from ottla.model.setting import AnySetting, SettingValue, Source, ValueType
 from ottla.model.settings import BrokerSettings, inherited, topic_setting
 from ottla.model.topic_settings import SYNONYMS, TOPIC_SETTINGS
@@ -40,6 +41,20 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerSettings) -> list
 def describe_broker(broker: BrokerSettings) -> list[ConfigEntry]:
     """All settings of the broker, by name.  They are read when it starts, so all are read-only."""
     return [_broker_entry(BROKER_SETTINGS[name], broker) for name in sorted(BROKER_SETTINGS)]
+
+
+def describe_group(own: Mapping[str, str], broker: BrokerSettings) -> list[ConfigEntry]:
+    """All settings of a group that has these values of its own, by name.
+
+    As in Apache Kafka each is its own only synonym, and what comes from the broker's settings is a default.
+    """
+    entries: list[ConfigEntry] = []
+    for name in sorted(GROUP_SETTINGS):
+        setting = GROUP_SETTINGS[name]
+        value, source = in_force(setting, own, broker), Source.GROUP if name in own else Source.DEFAULT
+        synonyms = [ConfigSynonym(name, setting.format(value), source)]
+        entries.append(_entry(setting, value, source, synonyms, is_read_only=False))
+    return entries
 
 
 def _topic_entry(setting: AnySetting, overrides: Mapping[str, str], broker: BrokerSettings) -> ConfigEntry:

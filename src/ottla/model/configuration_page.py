@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.model.broker_settings import BROKER_SETTING_GROUPS
+from ottla.model.group_settings import BOUNDS, GROUP_SETTINGS
 from ottla.model.setting import AnySetting
 from ottla.model.topic_settings import SYNONYMS, TOPIC_SETTINGS
 
@@ -55,6 +56,16 @@ def page() -> str:
         "clients set them as a matter of course.\n"
     )
     parts.append(_table(_COLUMNS, map(_broker_row, stored)))
+    parts.append(
+        "## Settings of single consumer groups\n\nA group's own value (`kafka-configs --entity-type groups`, or any "
+        "admin client) wins over the broker's, within the broker's bounds; a session must outlast the interval.\n"
+    )
+    parts.append(
+        _table(
+            ["setting", "type", "default", "accepted", "broker's setting", "bounds", "meaning"],
+            map(_group_row, GROUP_SETTINGS.values()),
+        )
+    )
     return "\n".join(parts)
 
 
@@ -67,6 +78,12 @@ def _topic_row(setting: AnySetting) -> list[str]:
     synonyms = ", ".join(f"`{synonym.setting.name}`" for synonym in SYNONYMS[setting.name])
     name, kind, default, accepted, about = _broker_row(setting)
     return [name, kind, default, accepted, synonyms, about]
+
+
+def _group_row(setting: AnySetting) -> list[str]:
+    inherited, lowest, highest = BOUNDS[setting.name]
+    name, kind, default, accepted, about = _broker_row(setting)
+    return [name, kind, default, accepted, f"`{inherited.name}`", f"`{lowest.name}`, `{highest.name}`", about]
 
 
 def _default(setting: AnySetting) -> str:

@@ -27,9 +27,7 @@ controller.quota.window.num controller.quota.window.size.seconds controller.sock
 create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
 delegation.token.max.lifetime.ms delegation.token.secret.key delete.records.purgatory.purge.interval.requests
 early.start.listeners fetch.purgatory.purge.interval.requests
-group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
-group.consumer.migration.policy group.consumer.min.heartbeat.interval.ms
-group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
+group.consumer.migration.policy group.consumer.regex.refresh.interval.ms
 group.coordinator.append.linger.ms group.coordinator.rebalance.protocols group.coordinator.threads
 group.share.assignors group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
 group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms

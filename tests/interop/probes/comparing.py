@@ -15,6 +15,7 @@ from tests.interop.probes.scripts import (
     configs,
     consumer_groups,
     framing,
+    group_configs,
     records,
     topics,
 )
@@ -29,7 +30,16 @@ SETTINGS: Final = {
     "group.consumer.heartbeat.interval.ms": "5000",
     "auto.create.topics.enable": "true",
 }
-_MODULES: Final = (framing, topics, records, configs, classic_groups, committed_offsets, consumer_groups)
+_MODULES: Final = (
+    framing,
+    topics,
+    records,
+    configs,
+    group_configs,
+    classic_groups,
+    committed_offsets,
+    consumer_groups,
+)
 SCRIPTS: Final[dict[str, Script]] = {
     name.removeprefix("probe_"): script
     for module in _MODULES

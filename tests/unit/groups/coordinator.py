@@ -31,7 +31,7 @@ from ottla.groups.replies import (
     LeaveReply,
     SyncReply,
 )
-from ottla.groups.settings import GroupSettings
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
@@ -96,6 +96,7 @@ class Coordinator:
         self.log = MemoryLog()
         self.settings = settings or GroupSettings()
         self.topics = topics or TopicsImage.of()
+        self.own_times: dict[str, ConsumerTimes] = {}
         self.wall_ms = START_WALL_MS
         self.monotonic_ms = START_MONOTONIC_MS
         self._ids_made = 0
@@ -107,7 +108,10 @@ class Coordinator:
         return Moment(self.wall_ms, self.monotonic_ms)
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.log, self.settings, self._new_member_id, self.topics)
+        return GroupShard(self.log, self.settings, self._new_member_id, self.topics, self._times_of)
+
+    def _times_of(self, group_id: str) -> ConsumerTimes:
+        return self.own_times.get(group_id, self.settings.consumer_times)
 
     def _new_member_id(self, prefix: str) -> str:
         self._ids_made += 1

@@ -25,7 +25,7 @@ from ottla.groups.commands import Command, ListGroups
 from ottla.groups.moment import Moment
 from ottla.groups.refusals import refusal
 from ottla.groups.replies import ListReply
-from ottla.groups.settings import GroupSettings
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -40,11 +40,15 @@ TIMER_TURN_S: Final = 0.002
 
 
 class GroupCoordinator:
-    """Every method runs on the event loop's thread and none waits."""
+    """Every method runs on the event loop's thread and none waits.
+
+    `times_of`: what a consumer group's members live by now, from the group's id.
+    """
 
     def __init__(
         self,
         settings: GroupSettings,
+        times_of: Callable[[str], ConsumerTimes],
         load_bytes_max: int,
         partitions: PartitionTable,
         clock: Clock,
@@ -53,6 +57,7 @@ class GroupCoordinator:
         is_flushing: Callable[[], bool],
     ) -> None:
         self._settings = settings
+        self._times_of = times_of
         self._load_bytes_max = load_bytes_max
         self._partitions = partitions
         self._clock = clock
@@ -146,7 +151,9 @@ class GroupCoordinator:
             self._shards.append(None if partition is None else self._new_shard(partition))
 
     def _new_shard(self, partition: Partition) -> ServedShard:
-        served = ServedShard(partition, self._settings, _new_member_id, self._image, on_moved=self._on_moved)
+        served = ServedShard(
+            partition, self._settings, _new_member_id, self._image, self._times_of, on_moved=self._on_moved
+        )
         if partition.log.log_end_offset == partition.log.log_start_offset:
             self._on_loaded(served, None)
         else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ottla.broker.groups.partition_log import PartitionLog
 from ottla.broker.partition import Partition
-from ottla.groups.settings import GroupSettings
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
@@ -25,13 +25,14 @@ class ServedShard:
         settings: GroupSettings,
         new_member_id: Callable[[str], str],
         topics: TopicsImage,
+        times_of: Callable[[str], ConsumerTimes],
         on_moved: Callable[[ServedShard], None],
     ) -> None:
         self.name = str(partition.topic_partition)
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._on_moved = on_moved
         self.shard = GroupShard(
-            PartitionLog(partition, self._on_stable, self._on_failed), settings, new_member_id, topics
+            PartitionLog(partition, self._on_stable, self._on_failed), settings, new_member_id, topics, times_of
         )
 
     def fail(self, error: ErrorCode) -> None:

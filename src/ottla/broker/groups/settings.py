@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ottla.groups.settings import GroupSettings
+from ottla.coordination.configs import ConfigEntity, ConfigsView
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.model import broker_settings as setting
+from ottla.model.group_settings import CONSUMER_HEARTBEAT_INTERVAL_MS, CONSUMER_SESSION_TIMEOUT_MS, in_force
 from ottla.model.limits import MINUTE_MS
 from ottla.model.settings import BrokerSettings
 
@@ -22,4 +24,12 @@ def group_settings(broker: BrokerSettings) -> GroupSettings:
         consumer_heartbeat_interval_ms=broker[setting.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
         consumer_max_size=broker[setting.GROUP_CONSUMER_MAX_SIZE],
         consumer_assignors=broker[setting.GROUP_CONSUMER_ASSIGNORS],
+    )
+
+
+def consumer_times(configs: ConfigsView, group_id: str, broker: BrokerSettings) -> ConsumerTimes:
+    """What holds for one consumer group: its own times over the broker's."""
+    own = configs.of(ConfigEntity.group(group_id))
+    return ConsumerTimes(
+        in_force(CONSUMER_SESSION_TIMEOUT_MS, own, broker), in_force(CONSUMER_HEARTBEAT_INTERVAL_MS, own, broker)
     )

@@ -1,9 +1,9 @@
 """AlterConfigs (key 33), v0-v2.
 
-A topic's own settings (type 2) become those of the request: what it does not name is unset.  They hold when the answer
-leaves.  `validate_only` checks and changes nothing.  Errors as in IncrementalAlterConfigs, which clients should prefer:
-INVALID_CONFIG for an unknown setting or a bad value, INVALID_REQUEST for a setting or a resource that is there twice, a
-missing value, an unknown type.
+A topic's or a group's own settings (types 2, 32) become those of the request: what it does not name is unset.  They
+hold when the answer leaves.  `validate_only` checks and changes nothing.  Errors as in IncrementalAlterConfigs, which
+clients should prefer: INVALID_CONFIG for an unknown setting or a bad value, INVALID_REQUEST for a setting or a resource
+that is there twice, a missing value, an unknown type.
 Not done: brokers (type 4): their settings are read at start, so any change is INVALID_REQUEST.
 """
 
@@ -15,6 +15,7 @@ from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.config_resources import (
     ResourceType,
     refuse_broker_changes,
+    require_group_name,
     require_topic,
     unknown_type,
 )
@@ -23,6 +24,7 @@ from ottla.coordination.configs import ConfigEntity
 from ottla.model.config_changes import checked_overrides
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
+from ottla.model.group_settings import check_group, group_setting
 from ottla.protocol.schemas.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -55,6 +57,13 @@ async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, valid
     given = _given(resource)
     if resource.resource_type == ResourceType.BROKER:
         refuse_broker_changes(broker, name, given)
+        return
+    if resource.resource_type == ResourceType.GROUP:
+        require_group_name(name)
+        of_group = checked_overrides(given, group_setting)
+        check_group(of_group, broker.settings)
+        if not validate_only:
+            await broker.alter_config(ConfigEntity.group(name), of_group, replaces_all=True)
         return
     if resource.resource_type != ResourceType.TOPIC:
         raise unknown_type(resource.resource_type)

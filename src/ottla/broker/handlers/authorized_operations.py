@@ -33,7 +33,9 @@ TOPIC_OPERATIONS: Final = _bits(
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
-GROUP_OPERATIONS: Final = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+GROUP_OPERATIONS: Final = _bits(
+    Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+)
 CLUSTER_OPERATIONS: Final = _bits(
     Operation.CREATE,
     Operation.ALTER,

@@ -1,4 +1,4 @@
-"""What a configuration request names: a topic, or a broker, checked."""
+"""What a configuration request names: a topic, a broker or a group, checked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from ottla.broker.context import BrokerContext
+from ottla.broker.limits import GROUP_ID_LENGTH_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import topic_name_problem
@@ -17,6 +18,7 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    GROUP = 32
 
 
 def require_topic(broker: BrokerContext, name: str) -> None:
@@ -26,6 +28,14 @@ def require_topic(broker: BrokerContext, name: str) -> None:
         raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name not in broker.topics.by_name:
         raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+
+
+def require_group_name(name: str) -> None:
+    """Raise `RequestError` unless a group could have this id; whether there is one does not matter."""
+    if name == "":
+        raise RequestError(ErrorCode.INVALID_REQUEST, "a group's id is needed: nothing is set for all groups at once")
+    if len(name) > GROUP_ID_LENGTH_MAX:
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"a group's id has {GROUP_ID_LENGTH_MAX} characters at most")
 
 
 def is_every_broker(broker: BrokerContext, name: str) -> bool:

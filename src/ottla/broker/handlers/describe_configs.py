@@ -4,17 +4,25 @@ Topics (type 2): every topic setting with its value in force, its source (the to
 and, when asked for, its synonyms and documentation.  This broker (type 4, its node id): every broker setting, all
 read-only.  All brokers (type 4, empty name): no entries, since nothing can be set for all of them at run time.  Keys
 that are asked for and unknown are left out; an empty list of keys asks for all, as null does.
-UNKNOWN_TOPIC_OR_PARTITION for an unknown topic, INVALID_TOPIC_EXCEPTION for an illegal name, INVALID_REQUEST for
-another broker's id and for other types.
-Not done: broker loggers (type 8), client metrics (16), groups (32).
+A group (type 32, there or not): the settings of consumer groups.  UNKNOWN_TOPIC_OR_PARTITION for an unknown topic,
+INVALID_TOPIC_EXCEPTION for an illegal name, INVALID_REQUEST for another broker's id, for a group without an id and for
+other types.
+Not done: broker loggers (type 8), client metrics (16).
 """
 
 from __future__ import annotations
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.handlers.config_resources import ResourceType, is_every_broker, require_topic, unknown_type
+from ottla.broker.handlers.config_resources import (
+    ResourceType,
+    is_every_broker,
+    require_group_name,
+    require_topic,
+    unknown_type,
+)
 from ottla.broker.handlers.error_text import error_text
-from ottla.model.config_entries import ConfigEntry, describe_broker, describe_topic
+from ottla.coordination.configs import ConfigEntity
+from ottla.model.config_entries import ConfigEntry, describe_broker, describe_group, describe_topic
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.protocol.schemas.describe_configs import (
@@ -55,6 +63,9 @@ def _entries(resource: DescribeConfigsResource, broker: BrokerContext) -> list[C
         return describe_topic(broker.configs.topic(name), broker.settings)
     if resource.resource_type == ResourceType.BROKER:
         return [] if is_every_broker(broker, name) else describe_broker(broker.settings)
+    if resource.resource_type == ResourceType.GROUP:
+        require_group_name(name)
+        return describe_group(broker.configs.of(ConfigEntity.group(name)), broker.settings)
     raise unknown_type(resource.resource_type)
 
 

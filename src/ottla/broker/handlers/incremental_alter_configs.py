@@ -1,21 +1,24 @@
 """IncrementalAlterConfigs (key 44), v0-v1.
 
 Topics (type 2): set, delete, append to and subtract from a list; all changes of a topic or none.  They hold when the
-answer leaves.  `validate_only` checks and changes nothing.  INVALID_CONFIG for an unknown setting, a bad value, or an
+answer leaves.  A group (type 32, there or not): the same, within the broker's bounds.
+`validate_only` checks and changes nothing.  INVALID_CONFIG for an unknown setting, a bad value, or an
 append or subtract on what is not a list; INVALID_REQUEST for a setting or a resource that is there twice, a missing
 value, an unknown operation or type.  Deleting what is not set succeeds, whatever its name.
-Not done: brokers (type 4): their settings are read at start, so any change is INVALID_REQUEST; loggers, client metrics,
-groups (8, 16, 32).
+Not done: brokers (type 4): their settings are read at start, so any change is INVALID_REQUEST; loggers, client metrics
+(8, 16).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.config_resources import (
     ResourceType,
     refuse_broker_changes,
+    require_group_name,
     require_topic,
     unknown_type,
 )
@@ -24,6 +27,7 @@ from ottla.coordination.configs import ConfigEntity
 from ottla.model.config_changes import ConfigChange, ConfigOperation, changed_overrides
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
+from ottla.model.group_settings import check_group, group_setting
 from ottla.protocol.schemas.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -60,16 +64,37 @@ async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, valid
     if resource.resource_type == ResourceType.BROKER:
         refuse_broker_changes(broker, name, [change.name for change in changes])
         return
+    if resource.resource_type == ResourceType.GROUP:
+        require_group_name(name)
+        await _alter_group(name, changes, broker, validate_only=validate_only)
+        return
     if resource.resource_type != ResourceType.TOPIC:
         raise unknown_type(resource.resource_type)
     require_topic(broker, name)
     before = broker.configs.topic(name)
-    # What is not set, known or not, can be deleted: scripts do so to be sure.
-    effective = [each for each in changes if each.operation is not ConfigOperation.DELETE or each.name in before]
-    after = changed_overrides(before, effective, broker.settings)
+    after = changed_overrides(before, _effective(changes, before), broker.settings)
     if not validate_only:
-        changed = {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-        await broker.alter_config(ConfigEntity.topic(name), changed)
+        await broker.alter_config(ConfigEntity.topic(name), _changed(before, after))
+
+
+async def _alter_group(
+    group_id: str, changes: list[ConfigChange], broker: BrokerContext, *, validate_only: bool
+) -> None:
+    entity = ConfigEntity.group(group_id)
+    before = broker.configs.of(entity)
+    after = changed_overrides(before, _effective(changes, before), broker.settings, group_setting)
+    check_group(after, broker.settings)
+    if not validate_only:
+        await broker.alter_config(entity, _changed(before, after))
+
+
+def _effective(changes: list[ConfigChange], before: Mapping[str, str]) -> list[ConfigChange]:
+    """What is not set, known or not, can be deleted: scripts do so to be sure."""
+    return [each for each in changes if each.operation is not ConfigOperation.DELETE or each.name in before]
+
+
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    return {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
 
 
 def _changes(configs: list[AlterableConfig]) -> list[ConfigChange]:

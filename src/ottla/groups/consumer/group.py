@@ -29,7 +29,7 @@ from ottla.groups.group import CONSUMER, GroupKind
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.moment import Moment
 from ottla.groups.replies import ConsumerGroupDescription, ConsumerGroupHeartbeatReply
-from ottla.groups.settings import GroupSettings
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
@@ -41,7 +41,10 @@ RETRY_MS: Final = 1_000
 
 
 class ConsumerGroup:
-    """`topics` gives the newest image; `new_member_id` makes an id from a client's id, for members of v0."""
+    """`topics` gives the newest image and `times` what holds now: both are asked at each heartbeat.
+
+    `new_member_id` makes an id from a client's id, for members of v0.
+    """
 
     kind: GroupKind = CONSUMER
     protocol_type = PROTOCOL_TYPE
@@ -54,6 +57,7 @@ class ConsumerGroup:
         topics: Callable[[], TopicsImage],
         patterns: SubscriptionPatterns,
         new_member_id: Callable[[str], str],
+        times: Callable[[], ConsumerTimes],
     ) -> None:
         self.group_id: Final = group_id
         self.story: Final = Story(group_id)
@@ -62,6 +66,7 @@ class ConsumerGroup:
         self._topics = topics
         self._patterns = patterns
         self._new_member_id = new_member_id
+        self._times = times
         self._deadlines = MemberDeadlines(self, deadlines)
         self._seen_topics: TopicsImage | None = None
 
@@ -161,7 +166,7 @@ class ConsumerGroup:
             None,
             sender.member_id,
             current.member_epoch,
-            self._settings.consumer_heartbeat_interval_ms,
+            self._times().heartbeat_interval_ms,
             to_partitions(current.assigned) if must_tell else None,
         )
 
@@ -170,7 +175,7 @@ class ConsumerGroup:
         return World(self._settings, topics, self._patterns, moment.wall_ms, topics is self._seen_topics)
 
     def _arm_session(self, member_id: str, moment: Moment) -> None:
-        self._deadlines.arm_session(member_id, moment.monotonic_ms + self._settings.consumer_session_timeout_ms)
+        self._deadlines.arm_session(member_id, moment.monotonic_ms + self._times().session_timeout_ms)
 
     def _arm_revocation(self, sender: Sender, decision: HeartbeatDecision, moment: Moment) -> None:
         # It is not disarmed: `on_deadline` looks whether the member still has something to give up.

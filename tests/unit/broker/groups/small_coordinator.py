@@ -54,6 +54,7 @@ class SmallCoordinator:
             self.partitions.add(Partition(log, 0))
         self.coordinator = GroupCoordinator(
             self._settings,
+            lambda _: self._settings.consumer_times,
             1 << 20,
             self.partitions,
             self.clock,

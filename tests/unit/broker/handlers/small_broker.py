@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
 from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.groups.settings import group_settings
+from ottla.broker.groups.settings import consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
@@ -65,6 +65,7 @@ class SmallBroker:
         self.loop = TurnedLoop()
         self.groups = GroupCoordinator(
             group_settings(self.settings),
+            lambda group_id: consumer_times(self.configs, group_id, self.settings),
             1 << 20,
             self.partitions,
             self.clock,

@@ -28,7 +28,7 @@ from ottla.protocol.schemas.incremental_alter_configs import (
 )
 from tests.unit.broker.handlers.small_broker import NODE_ID, SmallBroker
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 VERSIONS = range(1, 5)
 
@@ -117,6 +117,8 @@ async def test_nothing_is_set_for_all_brokers() -> None:
         (BROKER, "6", ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
         (LOGGER, str(NODE_ID), ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g" * 1_025, ErrorCode.INVALID_REQUEST),
         (99, "t", ErrorCode.INVALID_REQUEST),
     ],
 )

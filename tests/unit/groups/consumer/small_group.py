@@ -14,7 +14,7 @@ from ottla.groups.decision import Decision
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.moment import Moment
 from ottla.groups.replies import ConsumerGroupHeartbeatReply
-from ottla.groups.settings import GroupSettings
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
@@ -52,6 +52,7 @@ class SmallGroup:
     def __init__(self, topics: TopicsImage, settings: GroupSettings | None = None, group_id: str = "g") -> None:
         self.topics = topics
         self.settings = settings or GroupSettings()
+        self.times: ConsumerTimes | None = None
         self.group_id = group_id
         self.log: list[GroupRecord] = []
         self.now_ms = 0
@@ -68,6 +69,7 @@ class SmallGroup:
             lambda: self.topics,
             SubscriptionPatterns(),
             self._new_member_id,
+            lambda: self.times or self.settings.consumer_times,
         )
 
     def _new_member_id(self, client_id: str) -> str:

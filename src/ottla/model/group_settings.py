@@ -1,0 +1,87 @@
+"""The settings of single consumer groups (KIP-848), and what a change of them must keep.
+
+A group's own value wins over the broker's.  Apache Kafka 4.1 has settings of share and streams groups beside, which
+Ottla has not: they are unknown here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ottla.model import broker_settings as broker
+from ottla.model.errors import ConfigError
+from ottla.model.limits import SECOND_MS
+from ottla.model.nearest import nearest_name
+from ottla.model.setting import AnySetting, Setting
+from ottla.model.setting_kinds import int32
+from ottla.model.settings import BrokerSettings
+
+CONSUMER_SESSION_TIMEOUT_MS: Final = int32(
+    "consumer.session.timeout.ms",
+    45 * SECOND_MS,
+    "A member that sent no heartbeat for so long is none any more; longer than the interval of heartbeats.",
+    minimum=1,
+)
+CONSUMER_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "consumer.heartbeat.interval.ms", 5 * SECOND_MS, "How often members shall send heartbeats.", minimum=1
+)
+
+
+class Bounds(NamedTuple):
+    """The broker's settings about a group's: what holds where the group has no own, and its bounds."""
+
+    inherited: Setting[int]
+    lowest: Setting[int]
+    highest: Setting[int]
+
+
+BOUNDS: Final[Mapping[str, Bounds]] = {
+    CONSUMER_SESSION_TIMEOUT_MS.name: Bounds(
+        broker.GROUP_CONSUMER_SESSION_TIMEOUT_MS,
+        broker.GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,
+        broker.GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,
+    ),
+    CONSUMER_HEARTBEAT_INTERVAL_MS.name: Bounds(
+        broker.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
+        broker.GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
+        broker.GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
+    ),
+}
+GROUP_SETTINGS: Final[Mapping[str, Setting[int]]] = {
+    setting.name: setting for setting in (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS)
+}
+
+
+def group_setting(name: str) -> AnySetting:
+    """The setting of groups of this name.  Raises `ConfigError` that names the nearest."""
+    setting = GROUP_SETTINGS.get(name)
+    if setting is None:
+        nearest = nearest_name(name, GROUP_SETTINGS)
+        hint = "docs/configuration.md lists them" if nearest is None else f"did you mean {nearest}?"
+        raise ConfigError(f"{name} is not a setting of groups", hint=hint)
+    return setting
+
+
+def in_force(setting: Setting[int], own: Mapping[str, str], settings: BrokerSettings) -> int:
+    """What holds for a group that has these values of its own."""
+    text = own.get(setting.name)
+    return settings[BOUNDS[setting.name].inherited] if text is None else setting.parse(text)
+
+
+def check_group(own: Mapping[str, str], settings: BrokerSettings) -> None:
+    """Raise `ConfigError` unless every value is within the broker's bounds, and a session is longer than the interval.
+
+    What the group inherits is the operator's own choice: no bound is asked of it.
+    """
+    for name in own:
+        value, bounds = in_force(GROUP_SETTINGS[name], own, settings), BOUNDS[name]
+        for bound, is_broken in ((bounds.lowest, int.__lt__), (bounds.highest, int.__gt__)):
+            if is_broken(value, settings[bound]):
+                word = "at least" if bound is bounds.lowest else "at most"
+                raise ConfigError(f"{name}: {value} is not {word} {settings[bound]} ({bound.name})")
+    session_ms = in_force(CONSUMER_SESSION_TIMEOUT_MS, own, settings)
+    interval_ms = in_force(CONSUMER_HEARTBEAT_INTERVAL_MS, own, settings)
+    if own and session_ms <= interval_ms:
+        problem = f"a session of {session_ms} ms does not outlast a heartbeat's interval of {interval_ms} ms"
+        raise ConfigError(problem, hint="make consumer.session.timeout.ms greater than consumer.heartbeat.interval.ms")
