@@ -19,7 +19,7 @@ from ottla.storage.compaction import swap as swap_module
 from ottla.storage.compaction import swap_file
 from ottla.storage.compaction.cleaner import clean
 from ottla.storage.compaction.compactor import run_inline
-from ottla.storage.compaction.job import CleanedGroup, CleanJob, CleanResult
+from ottla.storage.compaction.job import CleanJob, CleanResult
 from ottla.storage.log import Log
 from ottla.testing.memory_disk import MemoryDisk, MemoryFile, Operation
 
@@ -111,8 +111,18 @@ class CompactedWorkload:
         if job is None:
             return
         self.cleans_count += 1
-        run_inline(compactor, job, lambda job: self.cleaning(self.disk, job))
+        run_inline(compactor, job, lambda job: self.cleaning(self.disk, job), self._between)
         self.model.was_cleaned_up_to(compactor.cleaned_end(partition(0)), self.now_ms)
+
+    def _between(self) -> None:
+        """The log goes on while a swap waits for the disk."""
+        getattr(self, self.rng.choice(["_append", "_flush", "_roll", "_housekeep", "_nothing"]))()
+
+    def _housekeep(self) -> None:
+        self.place.directory.housekeep(self.now_ms)
+
+    def _nothing(self) -> None:
+        pass
 
 
 def check_survivor(disk: MemoryDisk, workload: CompactedWorkload, label: str) -> None:
@@ -246,13 +256,6 @@ def test_control_without_a_sync_of_the_cleaner_the_check_finds_a_loss(skipped: s
 
 
 def test_control_without_a_swap_file_the_check_finds_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups: list[CleanedGroup] = []
-    monkeypatch.setattr(swap_module, "commit_swap", lambda _disk, _path, group: groups.append(group))
-
-    def rename_only(disk: Disk, directory: str) -> list[str]:
-        retired = swap_file._rename(disk, directory, groups.pop())
-        disk.sync_directory(directory)
-        return retired
-
-    monkeypatch.setattr(swap_module, "complete_swap", rename_only)
+    monkeypatch.setattr(swap_module, "commit_swap", lambda _disk, _path, _group: None)
+    monkeypatch.setattr(swap_module, "settle_swap", lambda disk, path: disk.sync_directory(path))
     assert _finds_a_loss(CompactedWorkload)

@@ -141,8 +141,9 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         map_bytes=st.sampled_from([192, 10_000]),
         stops_after=st.sampled_from([None, None, None, 0, 1]),
         closes=st.sampled_from([True, True, False]),
+        data=st.data(),
     )
-    def clean_once(self, map_bytes: int, stops_after: int | None, closes: bool) -> None:
+    def clean_once(self, map_bytes: int, stops_after: int | None, closes: bool, data: st.DataObject) -> None:
         if closes:
             self.roll_and_flush()
         compactor = self.place.directory.compactor
@@ -152,7 +153,21 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         if job is None:
             return
         assert job.limit_offset <= min(self.log.flushed_end, self.log.active_base_offset)
-        run_inline(compactor, job, lambda job: islice(results_on(self.place.disk, job), stops_after))
+
+        def between() -> None:
+            # Nothing of it waits for the swap; a cut, which does, is another test's.
+            what = data.draw(st.sampled_from(["nothing", "append", "roll", "delete", "read"]))
+            if what == "append":
+                self.append([(b"a", b"meanwhile")], Codec.NONE, 0)
+            elif what == "roll":
+                self.roll_and_flush()
+            elif what == "delete":
+                self.log.delete_records_before(data.draw(st.integers(0, self.log.stable_end)))
+                self.place.directory.housekeep(self.now_ms)
+            elif what == "read":
+                self.shows_the_newest_values()
+
+        run_inline(compactor, job, lambda job: islice(results_on(self.place.disk, job), stops_after), between)
         cleaned_end = compactor.cleaned_end(partition(0))
         if compactor.is_cleaning:
             compactor.give_up("the test wants it")

@@ -79,7 +79,7 @@ class Compaction:
             assert process.stdin is not None
             process.stdin.write(job.to_json().encode() + b"\n")
             await process.stdin.drain()
-            while self._compactor.take(await self._next_result(process)):
+            while await self._take(await self._next_result(process)):
                 pass
         except (OSError, ValueError, asyncio.IncompleteReadError) as error:
             await self._fail(f"the process that cleans is gone: {error}")
@@ -87,6 +87,17 @@ class Compaction:
             # It may still be at work on what nobody wants any more.
             await self._end_process()
         self._idle_since_ms = self._clock.monotonic_ms()
+
+    async def _take(self, result: CleanResult) -> bool:
+        """Whether more results are to come.  The swap's syncs hold up nobody but the next result."""
+        loop = asyncio.get_running_loop()
+        steps = self._compactor.take_in_steps(result)
+        try:
+            while True:
+                await loop.run_in_executor(None, next(steps))
+        except StopIteration as done:
+            goes_on: bool = done.value
+            return goes_on
 
     async def _fail(self, reason: str) -> None:
         # First the process: it may be about to write one more file.

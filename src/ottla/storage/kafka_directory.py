@@ -48,6 +48,7 @@ class KafkaDirectory:
         self.node_id = ""
         self._lock_fd = -1
         self._log_starts: dict[TopicPartition, int] = {}
+        self._recovery_points: dict[TopicPartition, int] = {}
 
     def __enter__(self) -> KafkaDirectory:
         if not os.path.isdir(self.path):
@@ -55,9 +56,8 @@ class KafkaDirectory:
         self._identify()
         self._lock()
         self.was_clean = self.disk.exists(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN_FILE}")
-        starts_path = f"{self.path}/{checkpoints.LOG_START_FILE}"
-        if self.disk.exists(starts_path):
-            self._log_starts = checkpoints.parse_offsets(read_file(self.disk, starts_path), starts_path, is_ours=False)
+        self._log_starts = self._read_offsets(checkpoints.LOG_START_FILE)
+        self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINT_FILE)
         return self
 
     def __exit__(
@@ -83,6 +83,17 @@ class KafkaDirectory:
                 hint="migrate it to KRaft with Apache Kafka 3.9 first",
             )
         self.cluster_id, self.node_id = found.get("cluster.id", ""), found.get("node.id", "")
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        path = f"{self.path}/{name}"
+        if not self.disk.exists(path):
+            return {}
+        try:
+            return checkpoints.parse_offsets(read_file(self.disk, path), path, is_ours=False)
+        except checkpoints.DamagedCheckpoint as error:
+            raise NotImportable(
+                str(error), hint="let Apache Kafka start and stop on the directory once: it writes the file anew"
+            ) from error
 
     def _lock(self) -> None:
         """Java locks files by record (`fcntl`); a shared lock keeps its broker out and writes nothing."""
@@ -125,3 +136,7 @@ class KafkaDirectory:
     def log_start_of(self, partition: TopicPartition) -> int:
         """Its first readable offset as far as the checkpoint tells: 0 is where its first segment begins."""
         return self._log_starts.get(partition, 0)
+
+    def recovery_point_of(self, partition: TopicPartition) -> int:
+        """Its broker knew everything below to be on the disk; all of the log after a clean stop."""
+        return self._recovery_points.get(partition, 0)

@@ -52,6 +52,7 @@ class Log:
         "is_deleted",
         "is_dirty",
         "is_os_policy",
+        "is_swapping",
         "leader_epoch",
         "log_end_offset",
         "log_start_offset",
@@ -100,6 +101,8 @@ class Log:
         self.is_dirty = False
         self.dirty_since_ms = 0
         self.is_deleted = False
+        # Cleaned segments are being put in place of others: none may go until that is done.
+        self.is_swapping = False
         self.truncations_count = 0
         self.failure: StorageError | None = None
         self.on_stable: Callable[[Log], None] | None = None

@@ -213,6 +213,9 @@ class LogDirectory:
         if self.on_log_start_moved is not None:
             self.on_log_start_moved(log)
 
+    def finish_swap(self) -> None:
+        self.compactor.finish_swap()
+
     def before_truncation(self, log: Log, end_offset: int) -> None:
         if end_offset < log.log_start_offset:
             # Else a restart would hide the batches that follow the cut below the recorded start.
@@ -313,6 +316,7 @@ class LogDirectory:
     def delete(self, *partitions: TopicPartition) -> None:
         """Take logs out of service at once, durably; their files are removed after the delay of their readers."""
         now_ms = self._clock.now_ms()
+        self.finish_swap()
         present = [name for name in partitions if name in self.logs or name in self.failed]
         keys = [(log.topic_id, log.topic_partition.partition) for name in present if (log := self.logs.get(name))]
         self._flushed_ends.forget(keys)
@@ -379,6 +383,7 @@ class LogDirectory:
         self._lock.release()
 
     def _close_cleanly(self) -> None:
+        self.finish_swap()
         logs = [log for log in self.logs.values() if log.failure is None]
         for log in logs:
             log.write_caches()

@@ -26,6 +26,10 @@ class LogHost(Protocol):
         """`log_start_offset` moved and is to be checkpointed; then the removed segments' files may go."""
         ...
 
+    def finish_swap(self) -> None:
+        """Cleaned segments that are being put in place of a log's own are there when this returns."""
+        ...
+
     def before_truncation(self, log: Log, end_offset: int) -> None:
         """The log will end at `end_offset`: the recorded flushed end must be no higher, durably, before it does."""
         ...

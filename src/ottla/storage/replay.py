@@ -74,17 +74,17 @@ def producers_at(
 
 def ensure_snapshot(
     disk: Disk, path: str, segments: Sequence[Segment], offset: int, now_ms: int, expiration_ms: int
-) -> None:
-    """Make sure that the producers at `offset` are on the device, before the batches below it go.
+) -> ProducerStates | None:
+    """Make sure that the producers at `offset` are on the device, before the batches below it go; None: they are lost.
 
     `segments` are all that there are, those that go included.  A roll has mostly written the snapshot already.
     """
     snapshot_path = f"{path}/{snapshot_file_name(offset)}"
     try:
         if disk.exists(snapshot_path):
-            decode_snapshot(read_file(disk, snapshot_path))
+            states = decode_snapshot(read_file(disk, snapshot_path), expiration_ms)
             sync_snapshot(disk, path, offset)
-            return
+            return states
     except DamagedSnapshot as error:
         _log.warning("snapshot.damaged", extra=fields(path=snapshot_path, reason=str(error)))
         disk.remove(snapshot_path)
@@ -93,9 +93,10 @@ def ensure_snapshot(
     except CorruptLog as error:
         # These batches go in any case; what else is known of their producers is in later snapshots and batches.
         _log.warning("snapshot.not_rebuilt", extra=fields(path=snapshot_path, reason=str(error)))
-        return
+        return None
     write_snapshot(disk, path, offset, states, sync=True)
     disk.sync_directory(path)
+    return states
 
 
 def epoch_starts(batch_heads: Iterable[BatchTuple], above_epoch: int) -> list[EpochStart]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def delete_old_segments(log: Log, now_ms: int, limit_offset: int) -> int:
     """Take out the oldest segments that are due; see `Log.delete_old_segments`."""
-    if log.failure is not None:
+    if log.failure is not None or log.is_swapping:
         return 0
     count = _due_count(log, now_ms, limit_offset)
     if count == len(log.segments):

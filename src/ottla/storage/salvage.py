@@ -89,6 +89,15 @@ def heaviest_rising(ranges: Sequence[tuple[int, int]], weights: Sequence[int] | 
     return chosen[::-1]
 
 
+def whole_batch_behind(file: File, position: int, bounds: Bounds) -> int | None:
+    """Where the first whole batch behind the damage at `position` is.  It may lie inside of a value: this is for
+    those who would rather refuse a file than cut it.
+    """
+    size_bytes = file.size_bytes()
+    plausible = _plausible_positions(file, position + 1, size_bytes, bounds)
+    return next((found for found in plausible if _is_whole(file, found, size_bytes, bounds)), None)
+
+
 def _candidates(file: File, bounds: Bounds, indexed_positions: Set[int]) -> Iterator[Whole]:
     size_bytes = file.size_bytes()
     position = 0

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def truncate(log: Log, offset: int) -> None:
     """See `Log.truncate_to`.  Raises `OSError`, after which the log must not be used."""
+    if log.is_swapping:
+        log.host.finish_swap()
     segment = log.segments[log.segments.slot_for(offset)]
     find(segment, max(offset, segment.base_offset))
     # Behind the last batch that stays, so that a gap left by compaction is not counted as part of the log.

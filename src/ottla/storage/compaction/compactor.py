@@ -7,7 +7,7 @@ they were made.  Everything here is called from the event loop's thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.model.identifiers import TopicPartition
@@ -19,10 +19,11 @@ from ottla.storage.compaction.cleaner import remove_cleaned_files
 from ottla.storage.compaction.compacted_mark import lower_compacted_end
 from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanResult, CleanSummary
 from ottla.storage.compaction.plan import Cleanable, clean_job, cleanable, is_due
-from ottla.storage.compaction.swap import SwapRefused, swap
+from ottla.storage.compaction.swap import DiskWork, Swap, Swapped, SwapRefused
 from ottla.storage.errors import StorageError
 from ottla.storage.housekeeping import Removals
 from ottla.storage.log import Log
+from ottla.storage.producer_state import ProducerStates
 from ottla.storage.replay import ensure_snapshot
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Compactor:
         self._removals = removals
         self._ends = CleanedEnds(disk, path)
         self._current: _Clean | None = None
+        self._swap: Swap | None = None
         self._given_up: dict[TopicPartition, int] = {}
         # Logs that cannot be cleaned in this process, and why.
         self.uncleanable: dict[TopicPartition, str] = {}
@@ -83,19 +85,19 @@ class Compactor:
             return None
         _, log, part = max(found, key=lambda each: each[0])
         try:
-            self._keep_producers(log, part.limit_offset, now_ms)
+            producers = self._keep_producers(log, part.limit_offset, now_ms)
         except OSError as error:
             _log.warning("log.clean_failed", extra=fields(partition=log.topic_partition, reason=str(error)))
             return None
-        job = clean_job(log, part, self.map_bytes, now_ms)
+        job = clean_job(log, part, self.map_bytes, now_ms, producers)
         self._current = _Clean(log, job, log.truncations_count, self._clock.monotonic_ms())
         self.has_failed_last = False
         return job
 
-    def _keep_producers(self, log: Log, limit_offset: int, now_ms: int) -> None:
+    def _keep_producers(self, log: Log, limit_offset: int, now_ms: int) -> ProducerStates | None:
         """Batches that tell of a producer's last ones may go, once these are in a snapshot that is durable."""
         expiration_ms = log.producers.expiration_ms
-        ensure_snapshot(self._disk, log.path, list(log.segments), limit_offset, now_ms, expiration_ms)
+        return ensure_snapshot(self._disk, log.path, list(log.segments), limit_offset, now_ms, expiration_ms)
 
     def _due_part(self, log: Log, now_ms: int) -> Cleanable | None:
         if "compact" not in log.config.cleanup_policy or log.failure is not None:
@@ -112,8 +114,13 @@ class Compactor:
     # --- what became of it ---------------------------------------------------------------------------------------
 
     def take(self, result: CleanResult) -> bool:
+        """`take_in_steps`, all of them right here."""
+        return _run_here(self.take_in_steps(result))
+
+    def take_in_steps(self, result: CleanResult) -> Generator[DiskWork, None, bool]:
         """One result of the clean under way; whether more are to come.
 
+        What it yields takes long and is called, in another thread if that is better, before it goes on.
         A clean that cannot go on is over: its files are removed and the next job is another try.
         """
         clean = self._current
@@ -127,24 +134,25 @@ class Compactor:
             return False
         try:
             if isinstance(result, CleanedGroup):
-                self._swap(log, result)
-                return True
+                swap = self._swap = Swap(log, result, lambda swapped: self._retire(log, swapped))
+                while (work := swap.next_work()) is not None:
+                    yield work
+                return self._current is clean
             self._ends.set(log.topic_partition, result.cleaned_end)
         except SwapRefused as error:
-            self.give_up(str(error))
+            if self._current is clean:
+                self.give_up(str(error))
             return False
         except (OSError, StorageError) as error:
-            self._fail(clean, str(error), is_damage=False)
+            if self._current is clean:
+                self._fail(clean, str(error), is_damage=False)
             return False
         self._current = None
         self._given_up.pop(log.topic_partition, None)
         self._tell(clean, result)
         return False
 
-    def _swap(self, log: Log, group: CleanedGroup) -> None:
-        swapped = swap(log, group)
-        if swapped is None:
-            return
+    def _retire(self, log: Log, swapped: Swapped) -> None:
         paths = tuple(swapped.paths)
         due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
         for segment in swapped.segments:
@@ -199,7 +207,20 @@ class Compactor:
         else:
             _log.warning("log.clean_failed", extra=fields(partition=log.topic_partition, reason=reason))
 
+    def finish_swap(self) -> None:
+        """Have the swap under way done with when this returns, if there is one."""
+        swap, self._swap = self._swap, None
+        if swap is None or swap.is_over:
+            return
+        try:
+            swap.finish()
+        except (OSError, StorageError) as error:
+            # Whoever takes the clean's results meets what it left.
+            _log.warning("log.clean_failed", extra=fields(partition=swap.log.topic_partition, reason=str(error)))
+
     def _end(self, clean: _Clean) -> None:
+        # One that is committed counts on the cleaned files.
+        self.finish_swap()
         self._current = None
         self.has_failed_last = True
         # After a failure in the middle of a swap the files belong to it.
@@ -231,8 +252,25 @@ class Compactor:
         self._ends.forget(gone)
 
 
-def run_inline(compactor: Compactor, job: CleanJob, results: Callable[[CleanJob], Iterable[CleanResult]]) -> None:
-    """Run a clean to its end right here: for tests and tools."""
+def run_inline(
+    compactor: Compactor,
+    job: CleanJob,
+    results: Callable[[CleanJob], Iterable[CleanResult]],
+    between: Callable[[], None] = lambda: None,
+) -> None:
+    """Run a clean to its end right here: for tests and tools.  `between` stands for what happens while a swap waits."""
     for result in results(job):
-        if not compactor.take(result):
+        if not _run_here(compactor.take_in_steps(result), between):
             return
+
+
+def _run_here(steps: Generator[DiskWork, None, bool], between: Callable[[], None] = lambda: None) -> bool:
+    try:
+        while True:
+            work = next(steps)
+            between()
+            work()
+            between()
+    except StopIteration as done:
+        goes_on: bool = done.value
+        return goes_on

@@ -14,6 +14,7 @@ from ottla.storage.compaction.job import CleanJob, SourceSegment
 
 if TYPE_CHECKING:
     from ottla.storage.log import Log
+    from ottla.storage.producer_state import ProducerStates
     from ottla.storage.segment import Segment
 
 
@@ -74,17 +75,23 @@ def clean_limit(log: Log) -> int:
     return min(log.stable_end, log.flushed_end, log.active_base_offset, *open_transactions)
 
 
-def clean_job(log: Log, part: Cleanable, map_bytes: int, now_ms: int) -> CleanJob:
+def clean_job(
+    log: Log, part: Cleanable, map_bytes: int, now_ms: int, producers_at_limit: ProducerStates | None
+) -> CleanJob:
     """The clean of this part, as the cleaner takes it."""
     config = log.config
     # Not only each producer's last batch: all by which a repeated one is told, in case a snapshot gets lost.
-    kept = [batch[2] + batch[3] for _, entry in log.producers.entries() for batch in entry.batches]
+    # And those that were the last ones at the limit: a power loss may take what was appended since.
+    known = list(log.producers.entries())
+    if producers_at_limit is not None:
+        known += [each for each in producers_at_limit.entries() if log.producers.entry(each[0]) is not None]
+    kept = {batch[2] + batch[3] for _, entry in known for batch in entry.batches}
     return CleanJob(
         path=log.path,
         segments=part.segments,
         first_dirty_offset=part.first_dirty_offset,
         limit_offset=part.limit_offset,
-        kept_last_offsets=tuple(last_offset for last_offset in kept if last_offset < part.limit_offset),
+        kept_last_offsets=tuple(last_offset for last_offset in sorted(kept) if last_offset < part.limit_offset),
         now_ms=now_ms,
         delete_retention_ms=config.delete_retention_ms,
         segment_bytes=config.segment_bytes,

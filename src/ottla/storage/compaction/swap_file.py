@@ -35,16 +35,26 @@ def is_swap_begun(disk: Disk, directory: str) -> bool:
 
 def complete_swap(disk: Disk, directory: str) -> list[str]:
     """Do what is left of the swap that was committed; the paths of the old files, under their new names."""
-    group = _read(disk, f"{directory}/{SWAP_FILE}")
+    retired = move_files(disk, directory, _read(disk, f"{directory}/{SWAP_FILE}"))
+    settle_swap(disk, directory)
+    return retired
+
+
+def move_files(disk: Disk, directory: str, group: CleanedGroup) -> list[str]:
+    """Step 3 without its sync: no file of the log has a name of its own again before `settle_swap` has returned."""
     retired = _rename(disk, directory, group)
     for files in group.cleaned:
         path = f"{directory}/{segment_file_name(files.base_offset)}"
         if not disk.exists(path) or disk.file_size_bytes(path) != files.size_bytes:
             raise CorruptLog(path, -1, files.base_offset, "a cleaned segment is not what was put in its place")
+    return retired
+
+
+def settle_swap(disk: Disk, directory: str) -> None:
+    """The swap is over: its names are durable, and no restart will do it again."""
     disk.sync_directory(directory)
     disk.remove(f"{directory}/{SWAP_FILE}")
     disk.sync_directory(directory)
-    return retired
 
 
 def _rename(disk: Disk, directory: str, group: CleanedGroup) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import logging
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -15,12 +17,14 @@ from ottla.records.record import Record
 from ottla.storage.compaction.cleaner import clean
 from ottla.storage.compaction.compactor import GIVEN_UP_MAX, Compactor, run_inline
 from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanSummary, result_from_json
+from ottla.storage.compaction.swap import DiskWork
+from ottla.storage.compaction.swap_file import SWAP_FILE
 from ottla.storage.compaction.worker import BrokerGone, Pace, serve
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from tests.unit.storage.failing_disk import FailingDisk
-from tests.unit.storage.logs import CLICKS, NOW_MS, Place, bytes_of, read_all, records_in
+from tests.unit.storage.logs import CLICKS, NOW_MS, Place, bytes_of, read_all, records_in, topic_id
 
 COMPACTED = LogConfig(cleanup_policy="compact", segment_bytes=1_000, min_cleanable_dirty_ratio=0, retention_ms=-1)
 
@@ -406,3 +410,137 @@ def test_result_that_is_none_is_refused() -> None:
             result_from_json(text)
     summary = CleanSummary(1, 2, 3, 4, 5, 6, 7, 8, True)
     assert isinstance(summary, CleanSummary)
+
+
+def begun_swap(place: Place) -> Generator[DiskWork, None, bool]:
+    """The first swap of a clean, before its first step."""
+    job = compactor_of(place).next_job(NOW_MS)
+    assert job is not None
+    result = next(clean(place.disk, job, lambda _: None))
+    assert isinstance(result, CleanedGroup)
+    return compactor_of(place).take_in_steps(result)
+
+
+@pytest.mark.parametrize("steps_count", [0, 1, 2, 3])
+def test_log_that_is_cut_while_a_swap_waits_has_it_finished_first(place: Place, steps_count: int) -> None:
+    log = fill(place)
+    steps = begun_swap(place)
+    work = next(steps)
+    for number in range(steps_count):
+        if number % 2 == 0:
+            work()
+        else:
+            work = next(steps)
+    cut_at = log.active_base_offset - 1
+    log.truncate_to(cut_at)
+    assert not log.is_swapping
+    assert log.log_end_offset <= cut_at
+    assert not place.disk.exists(f"{log.path}/{SWAP_FILE}")
+    before = all_records(log)
+    work()
+    with pytest.raises(StopIteration) as over:
+        next(steps)
+    assert over.value.value in (True, False)
+    assert all_records(log) == before
+    place.flush()
+    place.crash()
+    log = place.reopen_log()
+    assert log.log_end_offset <= cut_at
+    assert all_records(log) == before
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_topic_made_anew_while_a_swap_of_the_old_one_waits_has_nothing_of_it(place: Place, is_committed: bool) -> None:
+    fill(place)
+    steps = begun_swap(place)
+    work = next(steps)
+    if is_committed:
+        work()
+        work = next(steps)
+    place.open_directory.delete(CLICKS)
+    log = place.open_directory.create([(CLICKS, topic_id(1))])[0]
+    names = list(place.disk.list_directory(log.path))
+    work()
+    with pytest.raises(StopIteration):
+        next(steps)
+    assert list(place.disk.list_directory(log.path)) == names
+    assert not log.is_swapping
+
+
+def test_clean_that_is_given_up_while_its_swap_waits_has_the_swap_finished_first(place: Place) -> None:
+    log = fill(place)
+    steps = begun_swap(place)
+    next(steps)()
+    compactor_of(place).give_up("the broker stops")
+    assert not place.disk.exists(f"{log.path}/{SWAP_FILE}")
+    before = [record.offset for record in all_records(log)]
+    assert before != list(range(20))
+    place.close()
+    assert [record.offset for record in all_records(place.reopen_log())] == before
+
+
+def test_retention_waits_for_a_swap(place: Place) -> None:
+    log = fill(place)
+    steps = begun_swap(place)
+    work = next(steps)
+    log.delete_records_before(log.stable_end)
+    assert log.delete_old_segments(NOW_MS) == 0
+    work()
+    next(steps)()
+    with pytest.raises(StopIteration):
+        next(steps)
+    assert log.delete_old_segments(NOW_MS) > 0
+
+
+def test_work_is_done_once_and_awaited_by_whoever_comes_second() -> None:
+    begun, may_end = Event(), Event()
+    done: list[int] = []
+
+    def slow() -> None:
+        begun.set()
+        assert may_end.wait(10)
+        done.append(1)
+
+    work = DiskWork(slow)
+    first = Thread(target=work)
+    first.start()
+    assert begun.wait(10)
+    second = Thread(target=work)
+    second.start()
+    was_done = work.is_done
+    may_end.set()
+    first.join(10)
+    second.join(10)
+    assert not was_done
+    assert work.is_done
+    assert done == [1]
+
+
+def test_swap_that_cannot_be_committed_is_no_success_for_who_asks_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    place = Place(tmp_path, disk=disk, config=COMPACTED)
+    log = fill(place)
+    steps = begun_swap(place)
+    work = next(steps)
+    disk.fail("write", "compaction-swap.tmp", 28)
+    compactor_of(place).finish_swap()
+    disk.heal()
+    work()
+    with pytest.raises(StopIteration) as over:
+        next(steps)
+    assert over.value.value is False
+    assert compactor_of(place).has_failed_last
+    assert read_all(log) == list(range(20))
+
+
+def test_batches_that_were_a_producers_last_ones_at_the_limit_stay(place: Place) -> None:
+    log = place.log()
+    for number in range(10):
+        put(log, b"a", b"%d" % number, producer_id=7, producer_epoch=0, base_sequence=number)
+        if number == 6:
+            roll(place)
+    # What came since fills the producer's window but for two, and may be lost with the power.
+    job = compactor_of(place).next_job(NOW_MS)
+    assert job is not None
+    assert job.limit_offset == 7
+    assert job.kept_last_offsets == (2, 3, 4, 5, 6)
