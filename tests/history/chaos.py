@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tests.history.workload import CONSUMER, COOPERATIVE, RANGE, MemberKind, run_faults
+from tests.history.workload import CONSUMER, COOPERATIVE, RANGE, MemberKind, mixed_faults, run_faults
 
 PROTOCOLS: Final[Mapping[str, Sequence[MemberKind]]] = {
     "range": RANGE,
@@ -31,7 +31,7 @@ def main() -> int:
     failed = 0
     for seed in range(chosen.seed, chosen.seed + chosen.rounds):
         for protocol in chosen.protocol or sorted(PROTOCOLS):
-            result = run_faults(PROTOCOLS[protocol], chosen.faults, seed=seed)
+            result = run_faults(PROTOCOLS[protocol], mixed_faults(chosen.faults, seed), seed=seed)
             failed += not result.is_clean
             print(f"protocol={protocol} seed={seed} {'ok' if result.is_clean else 'FAILED'} {result}", flush=True)
     print(f"{failed} of the runs failed" if failed else "all runs kept every promise")

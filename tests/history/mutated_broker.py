@@ -16,7 +16,7 @@ from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
 from tests.history.report import Anomaly
-from tests.history.workload import CONSUMER, RANGE, MemberKind
+from tests.history.workload import CONSUMER, RANGE, Fault, MemberKind
 from tests.kill.mutated_broker import forget_producers
 
 _KEY_VERSION: Final = struct.Struct(">h")
@@ -45,21 +45,30 @@ def give_what_others_hold() -> None:
 
 
 class Planted(NamedTuple):
-    """A fault, the group that shows it, and what the checker must say, one of these at least."""
+    """A fault, the group and the accidents that show it, and what the checker must say, one of these at least."""
 
     plant: Callable[[], None]
     kinds: Sequence[MemberKind]
+    faults: Sequence[Fault]
     expected: frozenset[Anomaly]
 
 
 MUTATIONS: Final[Mapping[str, Planted]] = {
     "accept-every-commit": Planted(
-        accept_every_commit, RANGE, frozenset({Anomaly.STALE_COMMIT, Anomaly.COMMIT_WENT_BACK})
+        accept_every_commit,
+        RANGE,
+        (Fault.PAUSE_MEMBER,) * 4,
+        frozenset({Anomaly.STALE_COMMIT, Anomaly.COMMIT_WENT_BACK}),
     ),
-    "forget-commits": Planted(forget_commits, RANGE, frozenset({Anomaly.COMMIT_LOST})),
-    "forget-producers": Planted(forget_producers, RANGE, frozenset({Anomaly.DUPLICATE})),
+    "forget-commits": Planted(
+        forget_commits, RANGE, (Fault.KILL_BROKER, Fault.REPLACE_MEMBER) * 3, frozenset({Anomaly.COMMIT_LOST})
+    ),
+    "forget-producers": Planted(forget_producers, RANGE, (Fault.KILL_BROKER,) * 6, frozenset({Anomaly.DUPLICATE})),
     "give-what-others-hold": Planted(
-        give_what_others_hold, CONSUMER, frozenset({Anomaly.STALE_COMMIT, Anomaly.COMMIT_WENT_BACK})
+        give_what_others_hold,
+        CONSUMER,
+        (Fault.REPLACE_MEMBER, Fault.KILL_MEMBER) * 3,
+        frozenset({Anomaly.STALE_COMMIT, Anomaly.COMMIT_WENT_BACK}),
     ),
 }
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from tests.history.mutated_broker import MUTATIONS
-from tests.history.workload import CONSUMER, COOPERATIVE, RANGE, MemberKind, run_faults
+from tests.history.workload import CONSUMER, COOPERATIVE, RANGE, MemberKind, mixed_faults, run_faults
 
 FAULTS = 12
-FAULTS_OF_A_CONTROL = 6
 SEED = 2011
 
 
@@ -25,7 +24,7 @@ SEED = 2011
     ],
 )
 def test_kills_of_broker_and_members_break_no_promise(kinds: Sequence[MemberKind]) -> None:
-    result = run_faults(kinds, FAULTS, seed=SEED)
+    result = run_faults(kinds, mixed_faults(FAULTS, SEED), seed=SEED)
     print(result)  # noqa: T201  the counts are the result
     assert result.is_clean, str(result)
     assert result.faults.broker_kills == FAULTS // 2
@@ -41,5 +40,5 @@ def test_kills_of_broker_and_members_break_no_promise(kinds: Sequence[MemberKind
 @pytest.mark.parametrize("mutation", sorted(MUTATIONS))
 def test_checker_notices_a_broker_with_a_planted_fault(mutation: str) -> None:
     planted = MUTATIONS[mutation]
-    result = run_faults(planted.kinds, FAULTS_OF_A_CONTROL, seed=SEED, mutation=mutation)
+    result = run_faults(planted.kinds, planted.faults, seed=SEED, mutation=mutation)
     assert result.report.found & planted.expected, f"{mutation} was not noticed: {result}"

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -63,6 +64,23 @@ COOPERATIVE: Final = (MemberKind("consuming_librdkafka", "cooperative-sticky"),)
 CONSUMER: Final = (MemberKind("consuming_librdkafka", "consumer"),)
 
 
+class Fault(Enum):
+    """What is done to the system under test."""
+
+    KILL_BROKER = auto()
+    KILL_MEMBER = auto()
+    PAUSE_MEMBER = auto()
+    REPLACE_MEMBER = auto()
+
+
+def mixed_faults(count: int, seed: int) -> list[Fault]:
+    """Half of them are kills of the broker; the others kills, pauses and orderly replacements of members."""
+    of_members = (Fault.KILL_MEMBER, Fault.PAUSE_MEMBER, Fault.REPLACE_MEMBER)
+    plan = [of_members[number // 2 % 3] if number % 2 else Fault.KILL_BROKER for number in range(count)]
+    random.Random(seed).shuffle(plan)
+    return plan
+
+
 @dataclass
 class Faults:
     """What was done to the system; a run in which nothing was done says nothing."""
@@ -106,8 +124,7 @@ class HistoryRun:
         self._member_names: list[str] = []
         self.faults = Faults()
 
-    def run(self, faults_count: int) -> Result:
-        """Half of the faults are kills of the broker; the others kills, pauses and orderly replacements of members."""
+    def run(self, plan: Sequence[Fault]) -> Result:
         with Cluster(self._broker.bootstrap) as cluster:
             Admin(cluster).create_topic(TOPIC, PARTITIONS_COUNT, 1, {"segment.bytes": SEGMENT_BYTES})
         problems: list[str] = []
@@ -117,13 +134,14 @@ class HistoryRun:
             for _ in range(MEMBERS_COUNT):
                 self._start_member()
             time.sleep(3)
-            faults = (self._kill_member, self._pause_member, self._replace_member)
-            plan = [
-                faults[number // 2 % len(faults)] if number % 2 else self._kill_broker for number in range(faults_count)
-            ]
-            self._random.shuffle(plan)
+            do = {
+                Fault.KILL_BROKER: self._kill_broker,
+                Fault.KILL_MEMBER: self._kill_member,
+                Fault.PAUSE_MEMBER: self._pause_member,
+                Fault.REPLACE_MEMBER: self._replace_member,
+            }
             for fault in plan:
-                fault()
+                do[fault]()
                 time.sleep(self._random.uniform(*PAUSE_S))
             problems += self._stop(self._producers, "producer")
             if not self._wait_until_delivered():
@@ -233,7 +251,7 @@ def read_finally(bootstrap: str) -> list[Operation]:
     return operations
 
 
-def run_faults(kinds: Sequence[MemberKind], faults_count: int, *, seed: int, mutation: str | None = None) -> Result:
+def run_faults(kinds: Sequence[MemberKind], plan: Sequence[Fault], *, seed: int, mutation: str | None = None) -> Result:
     """A fresh broker, clients, faults, and what the checker says of it all."""
     command = [sys.executable, "-m", "ottla"]
     if mutation is not None:
@@ -242,4 +260,4 @@ def run_faults(kinds: Sequence[MemberKind], faults_count: int, *, seed: int, mut
         tempfile.TemporaryDirectory(prefix="ottla-history-") as directory,
         RunningBroker(settings=SETTINGS, command=command) as broker,
     ):
-        return HistoryRun(broker, kinds, seed, Path(directory)).run(faults_count)
+        return HistoryRun(broker, kinds, seed, Path(directory)).run(plan)
