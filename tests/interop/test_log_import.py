@@ -289,9 +289,14 @@ def test_import_of_a_crashed_directory_leaves_out_what_is_not_whole(source: Sour
     whole = active.read_bytes()
     active.write_bytes(whole[:-7])
     data_dir = tmp_path / "ottla"
-    done = ottla("log", "import", crashed, "--data-dir", data_dir, "--topic", "plain")
+    arguments = ("log", "import", crashed, "--data-dir", data_dir, "--topic", "plain")
+    # The stop was clean in truth, and all was flushed: what is missing was acknowledged.
+    assert "this was whole on the disk once" in ottla(*arguments, status=1).stderr
+    # A broker that is killed has flushed what is before its last segment.
+    (crashed / "recovery-point-offset-checkpoint").write_text(f"0\n1\nplain 1 {int(active.stem)}\n")
+    done = ottla(*arguments)
     assert "not stopped cleanly" in done.stderr
-    assert "are no batch" in done.stderr
+    assert "are a write that the crash cut short" in done.stderr
     with RunningBroker(data_dir) as broker:
         read = consume(broker.bootstrap, "plain", 1)
     expected = source.values["plain"][1]

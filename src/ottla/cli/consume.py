@@ -34,6 +34,10 @@ _PARTS: Final = {
     "print.key": "key",
     "print.value": "value",
 }
+_DAMAGED: Final = (
+    "`ottla log verify --deep DIR` finds what is damaged in the broker's data directory, `ottla log repair DIR` makes "
+    "the rest readable; --partition with --offset reads on behind the batch"
+)
 _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separator", "null.literal")
 
 
@@ -111,6 +115,7 @@ class _Writer:
 
     def write(self, fetched: FetchedPartition, end: int | None) -> None:
         """The records from the offset that was asked for up to `end`."""
+        from ottla.records.errors import CorruptBatch
         from ottla.records.header import read_header
         from ottla.records.record import decode_batch
 
@@ -118,7 +123,11 @@ class _Writer:
             header = read_header(batch)
             if header.is_control:
                 continue
-            for record in decode_batch(batch):
+            try:
+                records = decode_batch(batch)
+            except CorruptBatch as error:
+                raise CorruptBatch(f"{fetched.partition}: {error}", hint=_DAMAGED) from error
+            for record in records:
                 if record.offset < fetched.fetch_offset or (end is not None and record.offset >= end):
                     continue
                 if self.is_full:
@@ -178,9 +187,12 @@ def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float) -> lis
     """Where retention has overtaken the reader, it goes on with what there is."""
     from ottla.client.errors import OffsetOutOfRange
     from ottla.client.offsets import EARLIEST, LATEST, list_offsets
+    from ottla.records.errors import CorruptBatch
 
     try:
         return fetcher.poll(wait_ms)
+    except CorruptBatch as error:
+        raise CorruptBatch(str(error), hint=_DAMAGED) from error
     except OffsetOutOfRange as error:
         if begin >= 0 and error.offset == begin:
             raise

@@ -153,7 +153,11 @@ def _directory(data_dir: str, node_id: int) -> Iterator[Finding]:
 
 def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iterator[Finding]:
     if disk.exists(f"{data_dir}/{checkpoints.CLEAN_SHUTDOWN_FILE}") or not partitions:
-        yield ok("directory", f"{len(partitions)} partitions, stopped cleanly")
+        yield ok(
+            "directory",
+            f"{len(partitions)} partitions, stopped cleanly: the next start believes that they are whole, "
+            f"and `ottla log verify --deep {data_dir}` looks",
+        )
     else:
         yield ok("directory", f"{len(partitions)} partitions, not stopped cleanly: the next start checks their ends")
     bad = [name for name in partitions if not _has_topic_id(disk, f"{data_dir}/{name}")]

@@ -129,7 +129,10 @@ def _read_all(source: KafkaDirectory, by_topic: Mapping[str, Sequence[TopicParti
             )
         for log in logs[name]:
             if log.torn_tail_bytes:
-                _note(f"{log.partition}: {log.torn_tail_bytes} bytes behind offset {log.log_end_offset} are no batch")
+                _note(
+                    f"{log.partition}: {log.torn_tail_bytes} bytes behind offset {log.log_end_offset} are a write that "
+                    "the crash cut short"
+                )
     return logs
 
 

@@ -15,6 +15,7 @@ from ottla.runtime.disk import Disk, File
 from ottla.storage.batch_scan import BatchScan, BatchTuple
 from ottla.storage.kafka_directory import KafkaDirectory, NotImportable
 from ottla.storage.log_files import base_offsets_in, segment_file_name
+from ottla.storage.salvage import Bounds, whole_batch_behind
 from ottla.storage.segment import RELATIVE_OFFSET_MAX
 
 _MARKER: Final = struct.Struct(">hh")  # version, type
@@ -41,7 +42,7 @@ class SourceLog:
     records_count: int = 0
     batches_count: int = 0
     transactional_batches_count: int = 0
-    # Behind the last whole batch, in the last segment.
+    # Behind the last whole batch, in the last segment: a write that a crash cut short.
     torn_tail_bytes: int = 0
     has_gaps: bool = False
     segments: list[SourceSegment] = field(default_factory=list)
@@ -60,6 +61,8 @@ class _Reading:
     def __init__(self, source: KafkaDirectory, partition: TopicPartition) -> None:
         self._disk: Disk = source.disk
         path = source.partition_path(partition)
+        self._was_clean = source.was_clean
+        self._recovery_point = source.recovery_point_of(partition)
         self._found = SourceLog(partition, source.topic_id_of(partition), path, source.log_start_of(partition))
         # First offsets of transactions that no marker has ended yet, by producer id.
         self._open: dict[int, int] = {}
@@ -80,6 +83,12 @@ class _Reading:
             found.has_gaps = found.has_gaps or base_offset > found.log_end_offset
             found.log_end_offset = base_offset
             self._read_segment(base_offset, is_last=base_offset == base_offsets[-1])
+        if found.log_end_offset < self._recovery_point:
+            raise NotImportable(
+                f"{found.partition} ends with offset {found.log_end_offset}, and its broker had flushed it up to "
+                f"offset {self._recovery_point}",
+                hint=_lost(found.partition),
+            )
         found.log_start_offset = min(max(found.log_start_offset, base_offsets[0]), found.log_end_offset)
         if self._open:
             raise NotImportable(
@@ -99,13 +108,30 @@ class _Reading:
             for head in scan.checked_heads():
                 self._read_batch(file, position, base_offset, head)
                 position += LOG_OVERHEAD_BYTES + head[1]
+            if scan.problem is not None:
+                self._refuse_damage(file, position, scan.problem, is_last=is_last)
         finally:
             file.close()
         if scan.problem is not None:
-            if not is_last or scan.problem.startswith("magic"):
-                raise NotImportable(f"{path} at position {position}: {scan.problem}", hint=_DAMAGED)
             self._found.torn_tail_bytes = size_bytes - position
         self._found.segments.append(SourceSegment(base_offset, position))
+
+    def _refuse_damage(self, file: File, position: int, problem: str, *, is_last: bool) -> None:
+        """A torn tail is what a crash leaves at the end of the last segment: behind everything that was flushed, and
+        nothing whole behind it.  All else was whole once, and acknowledged.
+        """
+        found = self._found
+        where = f"{file.path} at position {position} (offset {found.log_end_offset})"
+        if problem.startswith("magic"):
+            raise NotImportable(f"{where}: {problem}", hint=_DAMAGED)
+        if not is_last or self._was_clean or found.log_end_offset < self._recovery_point:
+            raise NotImportable(f"{where}: {problem}, and this was whole on the disk once", hint=_lost(found.partition))
+        following = whole_batch_behind(file, position, Bounds(found.log_end_offset, None))
+        if following is not None:
+            raise NotImportable(
+                f"{where}: {problem}, and a whole batch stands behind it at position {following}",
+                hint=_lost(found.partition),
+            )
 
     def _read_batch(self, file: File, position: int, base_offset: int, head: BatchTuple) -> None:
         found = self._found
@@ -158,3 +184,10 @@ class _Reading:
 _DAMAGED: Final = (
     "nothing was imported; let Apache Kafka start and stop on the directory once, or leave the topic out with --exclude"
 )
+
+
+def _lost(partition: TopicPartition) -> str:
+    return (
+        "nothing was imported, for acknowledged records would be missing: take the directory from another replica or a "
+        f"backup, or leave the topic out: --exclude {partition.topic}"
+    )

@@ -163,6 +163,14 @@ def test_doctor_finds_what_is_wrong_with_a_stopped_directory(
     assert [each for each in found if "not stopped cleanly" in each["text"]]
 
 
+def test_doctor_names_what_looks_for_damage_in_a_directory_that_was_stopped_cleanly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_data_directory(str(tmp_path / "data"), 0)
+    assert run(["doctor", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]) == 0
+    assert f"`ottla log verify --deep {tmp_path / 'data'}` looks" in capsys.readouterr().out
+
+
 def test_doctor_of_apache_kafkas_directory_names_the_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\n")
     assert run(["doctor", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == FAILED

@@ -42,7 +42,7 @@ def source(tmp_path: Path) -> Path:
     """What Apache Kafka would leave: two partitions of several segments, in files that it would read too."""
     path = tmp_path / "kafka"
     logs = LogDirectory.open(
-        PosixDisk(), str(path), clock=SystemClock(), config_of=lambda _: LogConfig(segment_bytes=600)
+        PosixDisk(), str(path), clock=SystemClock(), config_of=lambda _: LogConfig(segment_bytes=1_000)
     )
     for log in logs.create([(TopicPartition("orders", index), TOPIC_ID) for index in range(2)]):
         log.start_epoch(7)
@@ -144,18 +144,85 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(content)
 
 
+CLEAN = ".kafka_cleanshutdown"
+
+
+def write_recovery_points(source: Path, offset: int) -> None:
+    text = f"0\n2\norders 0 {offset}\norders 1 {BATCHES}\n"
+    (source / "recovery-point-offset-checkpoint").write_text(text)
+
+
 def test_import_refuses_damage_in_the_middle_and_cuts_a_torn_tail(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]
+    (source / CLEAN).unlink()
     active = segments(source / "orders-0")[-1]
     active.write_bytes(active.read_bytes() + b"torn")
     assert run([*arguments, "--dry-run"]) == 0
-    assert "orders-0: 4 bytes behind offset 30 are no batch" in capsys.readouterr().err
+    assert "orders-0: 4 bytes behind offset 30 are a write that the crash cut short" in capsys.readouterr().err
     flip(segments(source / "orders-0")[1], 70)
     assert run(arguments) == FAILED
     assert "the batch's checksum is wrong" in capsys.readouterr().err
     assert not (tmp_path / "ottla").exists()
+
+
+@pytest.mark.parametrize(
+    ("was_clean", "recovery_point", "cut_bytes", "told"),
+    [
+        (True, BATCHES, 0, "this was whole on the disk once"),
+        (True, 0, 0, "this was whole on the disk once"),
+        (False, BATCHES, 0, "this was whole on the disk once"),
+        # Apache Kafka flushes when a segment rolls: what is behind was acknowledged all the same.
+        (False, 0, 0, "a whole batch stands behind it"),
+        (False, 0, 20, "a whole batch stands behind it"),
+    ],
+)
+def test_import_refuses_a_damaged_batch_in_the_last_segment(
+    source: Path,
+    tmp_path: Path,
+    was_clean: bool,
+    recovery_point: int,
+    cut_bytes: int,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    active = segments(source / "orders-0")[-1]
+    size_bytes = active.stat().st_size
+    batches_count = BATCHES - int(active.stem)
+    assert batches_count >= 3
+    # The second batch's length and records are wrong: heads do not lead on from there.
+    flip(active, size_bytes // batches_count + 11)
+    flip(active, size_bytes // batches_count + 70)
+    active.write_bytes(active.read_bytes()[: size_bytes - cut_bytes])
+    write_recovery_points(source, recovery_point)
+    if not was_clean:
+        (source / CLEAN).unlink()
+    for more in (["--dry-run"], []):
+        assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla"), *more]) == FAILED
+        err = capsys.readouterr().err
+        assert told in err
+        assert "--exclude orders" in err
+    assert not (tmp_path / "ottla").exists()
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_import_refuses_a_log_that_ends_below_its_recovery_point(
+    source: Path, tmp_path: Path, was_clean: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_recovery_points(source, BATCHES + 1)
+    if not was_clean:
+        (source / CLEAN).unlink()
+    assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]) == FAILED
+    assert "orders-0 ends with offset 30, and its broker had flushed it up to offset 31" in capsys.readouterr().err
+
+
+def test_import_with_an_unreadable_recovery_checkpoint_says_what_to_do(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source / "recovery-point-offset-checkpoint").write_text("0\n2\n")
+    assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]) == FAILED
+    assert "let Apache Kafka start and stop on the directory once" in capsys.readouterr().err
 
 
 def test_import_refuses_the_old_message_format(

@@ -155,7 +155,16 @@ def test_consume_tells_a_damaged_batch(fake: FakeCluster) -> None:
     fake.partitions[P0].batches = [bytes(damaged)]
     done = run_consume("t", "--partition", "0", "--offset", "0")
     assert isinstance(done.exception, OttlaError)
-    assert "checksum" in str(done.exception)
+    assert str(done.exception) == "t-0: the checksum of the batch at offset 0 is wrong"
+    assert done.exception.hint is not None
+    assert "ottla log verify --deep" in done.exception.hint
+    assert "ottla log repair" in done.exception.hint
+    # A head that cannot be is found before the records are looked at.
+    damaged[11] = 0
+    fake.partitions[P0].batches = [bytes(damaged)]
+    done = run_consume("t", "--partition", "0", "--offset", "0")
+    assert isinstance(done.exception, OttlaError)
+    assert "ottla log repair" in (done.exception.hint or "")
 
 
 @pytest.mark.parametrize(
