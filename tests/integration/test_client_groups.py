@@ -48,12 +48,12 @@ def ottla(bootstrap: str, *arguments: str, status: int = 0) -> Done:
     return Done(out.getvalue().encode(), err.getvalue().encode())
 
 
-def fill(cluster: Cluster, topic: str, base_ms: int) -> None:
+def fill(cluster: Cluster, topic: str, base_ms: int, padding: bytes = b"") -> None:
     """Ten batches of one record in each partition, a second between them."""
     with RawProducer(cluster) as producer:
         for partition in range(PARTITIONS):
             for number in range(RECORDS):
-                batch = build_batch([Record(0, base_ms + number * 1_000, None, b"%d" % number)])
+                batch = build_batch([Record(0, base_ms + number * 1_000, None, b"%d" % number + padding)])
                 producer.send(TopicPartition(topic, partition), batch)
         producer.flush()
 
@@ -197,7 +197,7 @@ def test_lag_is_told_in_records_and_in_the_age_of_the_next_record(cluster: Clust
     gone = TopicPartition(topic, PARTITIONS), TopicPartition("no-such-topic", 0)
     found = lags(cluster, {behind: 4, at_end: 10, at_start: 0, gone[0]: 5, gone[1]: 5})
     assert found[gone[0]] == found[gone[1]] == NO_PARTITION
-    assert found[at_end] == (10, 0, 0.0)
+    assert found[at_end] == (10, 0, 0.0, None)
     assert found[behind][:2] == (10, 6)
     assert found[at_start][:2] == (10, 10)
     since_s = (cluster.clock.now_ms() - now_ms) / 1000
@@ -205,6 +205,17 @@ def test_lag_is_told_in_records_and_in_the_age_of_the_next_record(cluster: Clust
         age_s = found[partition].lag_seconds
         assert age_s is not None
         assert AGE_MS / 1000 - number <= age_s <= AGE_MS / 1000 - number + since_s
+
+
+@pytest.mark.parametrize("padding_bytes", [2_000, 100_000, 900_000])
+def test_lag_in_seconds_is_told_for_every_partition_when_batches_are_large(
+    cluster: Cluster, new_topic: NewTopicName, padding_bytes: int
+) -> None:
+    topic = new_topic(PARTITIONS)
+    fill(cluster, topic, cluster.clock.now_ms() - AGE_MS, bytes(padding_bytes))
+    found = lags(cluster, {TopicPartition(topic, index): 1 for index in range(PARTITIONS)})
+    ages_s = [each.lag_seconds for each in found.values()]
+    assert [age_s is not None and abs(age_s - AGE_MS / 1000) < 60 for age_s in ages_s] == [True] * PARTITIONS
 
 
 def test_lag_of_a_reader_that_retention_has_overtaken_is_the_age_of_the_oldest_record(

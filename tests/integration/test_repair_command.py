@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.fetch import fetch_raw
+from ottla.client.group_types import CommittedOffset
+from ottla.client.groups import GroupAdmin
 from ottla.client.producer import RawProducer
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
@@ -36,6 +39,8 @@ def fill(broker: RunningBroker) -> None:
                     batch = build_batch([Record(0, 1_000 + number, None, b"%d" % number)])
                     producer.send(TopicPartition("orders", partition), batch)
             producer.flush()
+        read = {TopicPartition("orders", 0): CommittedOffset(5), TopicPartition("orders", 1): CommittedOffset(BATCHES)}
+        GroupAdmin(cluster).commit("readers", read)
 
 
 def values(broker: RunningBroker, partition: int) -> list[bytes | None]:
@@ -51,6 +56,20 @@ def damage(data_dir: Path) -> None:
     path.write_bytes(content)
 
 
+def check_group_is_described(broker: RunningBroker) -> None:
+    """The partition that is refused has no lag, and does not hide the lag of the other."""
+    begin_s = time.monotonic()
+    shown = ottla("group", "describe", "readers", "-b", broker.bootstrap)
+    assert time.monotonic() - begin_s < 10, "it was waited for"
+    assert [line.split()[2:7] for line in shown.stdout.splitlines()[1:]] == [
+        ["0", "5", "-", "-", "-"],
+        ["1", "30", "30", "0", "0"],
+    ]
+    assert "note: no lag of orders-0: no broker leads it now" in shown.stderr
+    [told] = ottla("group", "describe", "--all-groups", "--json", "-b", broker.bootstrap).stdout.splitlines()
+    assert [each["problem"] for each in json.loads(told)["offsets"]] == ["orders-0: no broker leads it now", None]
+
+
 def test_refused_partition_is_told_repaired_and_served_again() -> None:
     expected = [b"%d" % number for number in range(BATCHES)]
     with RunningBroker() as broker:
@@ -64,6 +83,7 @@ def test_refused_partition_is_told_repaired_and_served_again() -> None:
         [problem] = [found for line in told.splitlines() if (found := json.loads(line))["level"] == "problem"]
         assert problem["text"] == "partitions that are not served: orders-0"
         assert "ottla log repair" in problem["advice"]
+        check_group_is_described(broker)
         assert "is in use by process" in ottla("log", "repair", broker.data_dir, status=1).stderr
         broker.stop()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -15,6 +15,7 @@ from ottla.cli.group_flags import one_group, partitions_named, some_groups
 from ottla.cli.table import table
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.observe.text import safe_line
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -102,6 +103,8 @@ def describe(
         click.echo(_states_table(groups))
     else:
         click.echo(_offsets_table(standings))
+        for problem in dict.fromkeys(each.lag.problem for each in standings if each.lag.problem is not None):
+            click.echo(f"note: no lag of {safe_line(problem)}", err=True)
         for group in groups:
             if not group.members:
                 click.echo(f"note: group {group.group_id} has no active members", err=True)
@@ -207,18 +210,15 @@ class _Standing(NamedTuple):
 
 
 def _standings(cluster: Cluster, admin: GroupAdmin, groups: Sequence[GroupDescription]) -> list[_Standing]:
-    from ottla.client.lag import NO_PARTITION, lags
-    from ottla.client.offsets import LATEST, list_offsets
+    from ottla.client.lag import lags
 
     found: list[_Standing] = []
     for group in groups:
         committed = admin.committed(group.group_id)
         owners = group.owners()
-        known: Mapping[TopicPartition, Lag] = lags(cluster, {each: at.offset for each, at in committed.items()})
-        fresh = [each for each in owners if each not in committed]
-        ends = list_offsets(cluster, dict.fromkeys(fresh, LATEST))
-        for partition in sorted({*committed, *owners}):
-            lag = known.get(partition) or NO_PARTITION._replace(end_offset=ends[partition].offset)
+        positions: dict[TopicPartition, int | None] = dict.fromkeys(owners)
+        positions |= {partition: at.offset for partition, at in committed.items()}
+        for partition, lag in sorted(lags(cluster, positions).items(), key=lambda item: item[0]):
             found.append(_Standing(group, partition, committed.get(partition), lag, owners.get(partition)))
     return found
 
@@ -303,6 +303,7 @@ def _object(group: GroupDescription, standings: Sequence[_Standing]) -> dict[str
                 "end_offset": each.lag.end_offset,
                 "lag_records": each.lag.lag_records,
                 "lag_seconds": each.lag.lag_seconds,
+                "problem": each.lag.problem,
                 "member_id": None if each.owner is None else each.owner.member_id,
             }
             for each in standings

@@ -1,157 +1,184 @@
 """How far behind a reader is, in records and in time.
 
 In time it is the age of the next record to read.  That needs one batch's head for each partition that lags, so all of
-a broker's partitions are asked in one Fetch with room for little more than heads, and all brokers at once.  The head
-has the time of its batch's first record: for a reader in the middle of a batch the age is that of the batch.
+a broker's partitions are asked in one Fetch with room for little more than heads, and all brokers at once.  Ottla cuts
+the first batch there; Apache Kafka answers nothing where a whole batch has no room (but for the first partition of an
+answer), so those that are left are asked again with more room.  The head has the time of its batch's first record: for
+a reader in the middle of a batch the age is that of the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import groupby
+from collections.abc import Mapping
+from itertools import chain, groupby, repeat
 from typing import Final, NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
+from ottla.client.connection_pool import ConnectionPool
 from ottla.client.deadline import Deadline
-from ottla.client.errors import ClientError
-from ottla.client.leader_calls import group_by_leader
-from ottla.client.offsets import EARLIEST, LATEST, list_offsets
+from ottla.client.errors import ClientError, UnknownTopic
+from ottla.client.leader_calls import leaders_now
+from ottla.client.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import KIB, MIB
 from ottla.protocol.api import ApiKey
 from ottla.protocol.messages import encode_request
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.records.header import BATCH_OVERHEAD_BYTES, read_header
 
-# The first partition of an answer comes with its whole first batch, the others cut at this.
-_HEAD_ROOM_BYTES: Final = 256
-_MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+# Room for a partition, round by round: a head; the batch size of most producers; the largest batch by default.
+# The last is repeated: each answer has at least its first partition's batch, however large.
+_ROOMS_BYTES: Final = (256, 20 * KIB, 2 * MIB)
+_ANSWER_BYTES_MAX: Final = 16 * MIB
+# With the largest batches everywhere that is about 16 * 8 partitions of one broker, and 256 MiB read.
+_ROUNDS_MAX: Final = 16
 
 
 class Lag(NamedTuple):
-    """`end_offset` None: there is no such partition (any more).  `lag_seconds` None: the next record bears no time, or
-    it is not known; 0 when nothing is left to read.
+    """`end_offset` None: there is no such partition (any more), or `problem` says why nobody tells.
+    `lag_records` None: that, or the reader has no position.
+    `lag_seconds` None: the next record bears no time, or it is not known; 0 when nothing is left to read.
     """
 
     end_offset: int | None
     lag_records: int | None
     lag_seconds: float | None
+    problem: str | None = None
 
 
 NO_PARTITION: Final = Lag(None, None, None)
 
 
-def lags(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Lag]:
-    """The lag of a reader whose next offset in each partition is the given one."""
-    present = _present(cluster, positions)
-    ends = list_offsets(cluster, dict.fromkeys(present, LATEST))
-    behind = {each: positions[each] for each in present if positions[each] < ends[each].offset}
+def lags(cluster: Cluster, positions: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, Lag]:
+    """The lag of a reader whose next offset in each partition is the given one; None: it has none yet.
+
+    A partition whose leader is missing or refuses has its `problem`, at once, and does not hide the others.
+    """
+    answers = try_list_offsets(cluster, dict.fromkeys(positions, LATEST))
+    ends = {partition: end.offset for partition, end in answers.items() if isinstance(end, OffsetAnswer)}
+    behind = {
+        partition: offset
+        for partition, offset in positions.items()
+        if offset is not None and partition in ends and offset < ends[partition]
+    }
     times_ms = next_record_times(cluster, behind)
     now_ms = cluster.clock.now_ms()
     found: dict[TopicPartition, Lag] = {}
     for partition, offset in positions.items():
-        if partition not in ends:
+        answer = answers[partition]
+        if isinstance(answer, UnknownTopic):
             found[partition] = NO_PARTITION
-            continue
-        end_offset = ends[partition].offset
-        time_ms = times_ms.get(partition)
-        age_s = None if time_ms is None else max(0.0, (now_ms - time_ms) / 1000)
-        found[partition] = Lag(end_offset, max(0, end_offset - offset), age_s if partition in behind else 0.0)
+        elif isinstance(answer, ClientError):
+            found[partition] = NO_PARTITION._replace(problem=str(answer))
+        elif offset is None:
+            found[partition] = NO_PARTITION._replace(end_offset=answer.offset)
+        else:
+            time_ms = times_ms.get(partition)
+            age_s = None if time_ms is None else max(0.0, (now_ms - time_ms) / 1000)
+            age_s = age_s if partition in behind else 0.0
+            found[partition] = Lag(answer.offset, max(0, answer.offset - offset), age_s)
     return found
-
-
-def _present(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    wanted = list(partitions)
-    topics = {topic.name: topic for topic in cluster.refresh(sorted({each.topic for each in wanted}))}
-    return [
-        each
-        for each in wanted
-        if (topic := topics.get(each.topic)) is not None
-        and topic.error_code not in _MISSING
-        and each.partition in topic.partitions
-    ]
 
 
 def next_record_times(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The time in ms of the first record at or behind each offset, where one can be had.  Brokers that do not answer
     and partitions that refuse are left out: a lag in time is worth no error.
     """
-    found: dict[TopicPartition, int] = {}
-    overtaken = _ask_leaders(cluster, positions, found)
-    if overtaken:
+    heads = _Heads()
+    _ask_leaders(cluster, positions, heads)
+    if heads.overtaken:
         # Retention was faster than these readers: the next record is where the log begins.
-        starts = list_offsets(cluster, dict.fromkeys(overtaken, EARLIEST))
-        _ask_leaders(cluster, {partition: start.offset for partition, start in starts.items()}, found)
-    return found
+        starts = try_list_offsets(cluster, dict.fromkeys(heads.overtaken, EARLIEST))
+        begins = {partition: at.offset for partition, at in starts.items() if isinstance(at, OffsetAnswer)}
+        _ask_leaders(cluster, begins, heads)
+    return {partition: time_ms for partition, time_ms in heads.times_ms.items() if time_ms >= 0}
 
 
-def _ask_leaders(
-    cluster: Cluster, positions: Mapping[TopicPartition, int], found: dict[TopicPartition, int]
-) -> list[TopicPartition]:
-    """Adds to `found`; gives the partitions whose offset is not in the log any more."""
+class _Heads:
+    """What the answers told: the next batch's time (-1: it bears none), or that the offset is in the log no more."""
+
+    def __init__(self) -> None:
+        self.times_ms: dict[TopicPartition, int] = {}
+        self.overtaken: set[TopicPartition] = set()
+
+    def take(self, response: FetchResponse) -> set[TopicPartition]:
+        """Gives the partitions that answered without a whole head: there was no room, or no record."""
+        empty: set[TopicPartition] = set()
+        for topic in response.responses:
+            for data in topic.partitions:
+                partition = TopicPartition(topic.topic, data.partition_index)
+                records = memoryview(data.records or b"")
+                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self.overtaken.add(partition)
+                elif not data.error_code and len(records) < BATCH_OVERHEAD_BYTES:
+                    empty.add(partition)
+                elif not data.error_code:
+                    header = read_header(records)
+                    is_append_time = header.is_log_append_time
+                    self.times_ms[partition] = header.max_timestamp_ms if is_append_time else header.base_timestamp_ms
+        return empty
+
+
+def _ask_leaders(cluster: Cluster, positions: Mapping[TopicPartition, int], heads: _Heads) -> None:
     deadline = cluster.retrying.deadline()
+    groups, _ = leaders_now(cluster, positions, deadline)
     pool = cluster.new_pool()
-    overtaken: list[TopicPartition] = []
-    asked: list[Connection] = []
     try:
-        for node_id, partitions in group_by_leader(cluster, positions, deadline).items():
-            try:
-                connection = cluster.connect_broker(node_id, deadline, pool)
-                _send(connection, {each: positions[each] for each in partitions}, deadline)
-            except ClientError:
-                continue
-            asked.append(connection)
-        for connection in asked:
-            try:
-                _receive(connection, found, overtaken, deadline)
-            except ClientError:
-                continue
+        rooms = chain(_ROOMS_BYTES, repeat(_ROOMS_BYTES[-1]))
+        for _, room_bytes in zip(range(_ROUNDS_MAX), rooms, strict=False):
+            if not groups or deadline.has_passed:
+                break
+            asked_count = sum(map(len, groups.values()))
+            groups = _ask_round(cluster, pool, groups, positions, room_bytes, heads, deadline)
+            if room_bytes == _ROOMS_BYTES[-1] and sum(map(len, groups.values())) == asked_count:
+                break
     finally:
         pool.close()
-    return overtaken
 
 
-def _send(connection: Connection, positions: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+def _ask_round(
+    cluster: Cluster,
+    pool: ConnectionPool,
+    groups: Mapping[int, list[TopicPartition]],
+    positions: Mapping[TopicPartition, int],
+    room_bytes: int,
+    heads: _Heads,
+    deadline: Deadline,
+) -> dict[int, list[TopicPartition]]:
+    """One Fetch to each leader; gives those that are to be asked again."""
+    asked: dict[int, Connection] = {}
+    left: dict[int, list[TopicPartition]] = {}
+    for node_id, partitions in groups.items():
+        try:
+            connection = cluster.connect_broker(node_id, deadline, pool)
+            _send(connection, {each: positions[each] for each in partitions}, room_bytes, deadline)
+        except ClientError:
+            continue
+        asked[node_id] = connection
+    for node_id, connection in asked.items():
+        try:
+            sent, body = connection.receive(deadline)
+            empty = heads.take(connection.decode(sent.api, sent.version, body, FetchResponse))
+        except ClientError:
+            continue
+        if empty:
+            left[node_id] = [each for each in groups[node_id] if each in empty]
+    return left
+
+
+def _send(connection: Connection, positions: Mapping[TopicPartition, int], room_bytes: int, deadline: Deadline) -> None:
     topics = [
         FetchTopic(
             topic=topic,
             partitions=[
-                FetchPartition(
-                    partition=each.partition, fetch_offset=positions[each], partition_max_bytes=_HEAD_ROOM_BYTES
-                )
+                FetchPartition(partition=each.partition, fetch_offset=positions[each], partition_max_bytes=room_bytes)
                 for each in partitions
             ],
         )
         for topic, partitions in groupby(sorted(positions), key=lambda partition: partition.topic)
     ]
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, isolation_level=0, topics=topics)
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=_ANSWER_BYTES_MAX, isolation_level=0, topics=topics)
     version = connection.version_of(ApiKey.FETCH)
     connection.send(ApiKey.FETCH, version, [encode_request(ApiKey.FETCH, version, request)], deadline)
-
-
-def _receive(
-    connection: Connection,
-    found: dict[TopicPartition, int],
-    overtaken: list[TopicPartition],
-    deadline: Deadline,
-) -> None:
-    sent, body = connection.receive(deadline)
-    response = connection.decode(sent.api, sent.version, body, FetchResponse)
-    for topic in response.responses:
-        for data in topic.partitions:
-            partition = TopicPartition(topic.topic, data.partition_index)
-            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                overtaken.append(partition)
-            elif not data.error_code:
-                time_ms = _first_time_ms(memoryview(data.records or b""))
-                if time_ms is not None:
-                    found[partition] = time_ms
-
-
-def _first_time_ms(records: memoryview) -> int | None:
-    if len(records) < BATCH_OVERHEAD_BYTES:
-        return None
-    header = read_header(records)
-    time_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms
-    return time_ms if time_ms >= 0 else None

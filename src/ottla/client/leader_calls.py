@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
 from ottla.client.deadline import Deadline
-from ottla.client.errors import BrokerRefused, CallTimedOut, ClientError
+from ottla.client.errors import BrokerRefused, CallTimedOut, ClientError, UnknownTopic
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
 Q = TypeVar("Q")
 A = TypeVar("A", bound=object)
+
+_MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_NO_LEADER_HINT: Final = (
+    "its broker is down or refused to open its log; `ottla topic describe` and the broker's log say more"
+)
 
 Exchange = Callable[[Connection, Mapping[TopicPartition, Q], Deadline], Mapping[TopicPartition, A | BrokerRefused]]
 
@@ -62,6 +68,55 @@ def group_by_leader(
         )
         groups.setdefault(leader.leader_id, []).append(partition)
     return groups
+
+
+def try_leaders(
+    cluster: Cluster, questions: Mapping[TopicPartition, Q], exchange: Exchange[Q, A]
+) -> dict[TopicPartition, A | ClientError]:
+    """As `call_leaders`, but each partition has its answer or the reason why there is none: one that nobody leads does
+    not hide the others.  What fails for now is tried once more, and not waited for.
+    """
+    deadline = cluster.retrying.deadline()
+    backoff = cluster.retrying.backoff()
+    outcomes: dict[TopicPartition, A | ClientError] = {}
+    left = list(questions)
+    for is_last in (False, True):
+        groups, failures = leaders_now(cluster, left, deadline)
+        outcomes.update(failures)
+        for leader_id, group in groups.items():
+            found = _ask(cluster, leader_id, {each: questions[each] for each in group}, exchange, deadline)
+            for partition in group:
+                outcomes[partition] = found.get(partition) or CallTimedOut(f"the broker left {partition} out")
+        left = [each for each in left if isinstance(why := outcomes[each], ClientError) and why.is_retriable]
+        if is_last or not left:
+            break
+        cluster.retrying.sleep_ms(backoff.next_ms())
+    return outcomes
+
+
+def leaders_now(
+    cluster: Cluster, partitions: Iterable[TopicPartition], deadline: Deadline
+) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, ClientError]]:
+    """Node ids with the partitions that they lead, and why the others have no leader.  Asks one time for all."""
+    wanted = list(partitions)
+    names = sorted({each.topic for each in wanted})
+    topics = {topic.name: topic for topic in cluster.refresh(names, deadline=deadline)} if names else {}
+    groups: dict[int, list[TopicPartition]] = {}
+    failures: dict[TopicPartition, ClientError] = {}
+    for partition in wanted:
+        topic = topics.get(partition.topic)
+        found = None if topic is None else topic.partitions.get(partition.partition)
+        if topic is not None and topic.error_code and topic.error_code not in _MISSING:
+            failures[partition] = BrokerRefused(topic.error_code, str(partition))
+        elif found is None:
+            failures[partition] = UnknownTopic(f"there is no partition {partition}")
+        elif found.leader_id < 0:
+            failures[partition] = BrokerRefused(
+                ErrorCode.LEADER_NOT_AVAILABLE, str(partition), "no broker leads it now", hint=_NO_LEADER_HINT
+            )
+        else:
+            groups.setdefault(found.leader_id, []).append(partition)
+    return groups, failures
 
 
 def _ask(

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
 from ottla.client.deadline import Deadline
-from ottla.client.errors import BrokerRefused, error_code_of
-from ottla.client.leader_calls import call_leaders
+from ottla.client.errors import BrokerRefused, ClientError, error_code_of
+from ottla.client.leader_calls import Exchange, call_leaders, try_leaders
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.list_offsets import (
@@ -56,6 +56,17 @@ def list_offsets(
     MAX_TIMESTAMP (the record with the largest timestamp) or a time in ms (the first record at or after it).
     """
 
+    return call_leaders(cluster, "LIST_OFFSETS", questions, _exchange_at(isolation), timeout_ms)
+
+
+def try_list_offsets(
+    cluster: Cluster, questions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetAnswer | ClientError]:
+    """As `list_offsets`, but a partition that cannot be asked has its reason instead, at once."""
+    return try_leaders(cluster, questions, _exchange_at(IsolationLevel.READ_UNCOMMITTED))
+
+
+def _exchange_at(isolation: IsolationLevel) -> Exchange[int, OffsetAnswer]:
     def exchange(
         connection: Connection, asked: Mapping[TopicPartition, int], deadline: Deadline
     ) -> Mapping[TopicPartition, OffsetAnswer | BrokerRefused]:
@@ -66,7 +77,7 @@ def list_offsets(
         answer = connection.call(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse, deadline, at_least=at_least)
         return _answers(answer)
 
-    return call_leaders(cluster, "LIST_OFFSETS", questions, exchange, timeout_ms)
+    return exchange
 
 
 def log_ranges(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, range]:

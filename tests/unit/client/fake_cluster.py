@@ -28,6 +28,12 @@ from ottla.protocol.messages import decode_request, encode_response
 from ottla.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.schemas.init_producer_id import InitProducerIdResponse
+from ottla.protocol.schemas.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from ottla.protocol.schemas.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -136,6 +142,8 @@ class FakeBroker:
         self.node_id = node_id
         self.address = Address(f"broker-{node_id}", PORT)
         self.is_down = False
+        # As Apache Kafka: a batch that has no room is left out, but for the answer's first.
+        self.leaves_cut_batches_out = False
         self.versions = dict(API_VERSIONS)
         self.connections: list[FakeTransport] = []
         self.seen: list[tuple[ApiKey, int]] = []
@@ -178,6 +186,8 @@ class FakeBroker:
             return (version, response) if request.acks else None
         if isinstance(request, FetchRequest):
             return version, self._fetch(request)
+        if isinstance(request, ListOffsetsRequest):
+            return version, self._list_offsets(request)
         assert api is ApiKey.INIT_PRODUCER_ID
         return version, InitProducerIdResponse(producer_id=next(self.cluster.producer_ids))
 
@@ -210,8 +220,22 @@ class FakeBroker:
             response.responses.append(TopicProduceResponse(topic.name, rows))
         return response
 
+    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        """The end, whatever is asked for."""
+        response = ListOffsetsResponse()
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = TopicPartition(topic.name, asked.partition_index)
+                code = self._problem(ApiKey.LIST_OFFSETS, partition)
+                end = -1 if code else self.cluster.partitions[partition].end
+                rows.append(ListOffsetsPartitionResponse(asked.partition_index, code or ErrorCode.NONE, offset=end))
+            response.topics.append(ListOffsetsTopicResponse(topic.name, rows))
+        return response
+
     def _fetch(self, request: FetchRequest) -> FetchResponse:
         response = FetchResponse()
+        is_first = True
         for topic in request.topics:
             rows = []
             for asked in topic.partitions:
@@ -227,6 +251,9 @@ class FakeBroker:
                 wanted = [batch for batch in log.batches if read_header(batch).last_offset >= asked.fetch_offset]
                 # Apache Kafka cuts at the limit; before Fetch v3, and for later partitions, in the first batch too.
                 records = b"".join(wanted)[: asked.partition_max_bytes]
+                if self.leaves_cut_batches_out and wanted and len(records) < len(wanted[0]):
+                    records = wanted[0] if is_first else b""
+                is_first = False if records else is_first
                 rows.append(PartitionData(asked.partition, 0, log.end, log.end, 0, records=records))
             response.responses.append(FetchableTopicResponse(topic.topic, rows))
         if not any(row.records or row.error_code for topic in response.responses for row in topic.partitions):
