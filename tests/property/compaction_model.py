@@ -142,6 +142,24 @@ def newest_values(records: Iterable[Record], start_offset: int) -> dict[bytes, t
     return state
 
 
+def check_cut(log: Log, model: CompactedModel, cut_at: int) -> None:
+    """What holds of a log that was cut at `cut_at`, into what a clean had gone through.
+
+    A key whose newest values were cut may be gone, since older ones were cleaned for their sake: but no older value
+    comes back, and what was appended behind the cut is all there.
+    """
+    log.check_invariants()
+    appended = model.records(log.log_end_offset)
+    by_offset = {record.offset: record for record in appended}
+    present = [record for batch in shown(log) for record in batch.records]
+    assert all(by_offset[record.offset] == record for record in present), "a record is not what was appended"
+    values = newest_values(present, log.log_start_offset)
+    expected = newest_values(appended, log.log_start_offset)
+    assert values.items() <= expected.items(), "an old value came back"
+    since = {key: found for key, found in expected.items() if found[0] >= cut_at}
+    assert since.items() <= values.items(), "a value that was appended behind the cut is gone"
+
+
 def check_compacted(log: Log, model: CompactedModel, now_ms: int, delete_retention_ms: int) -> list[Shown]:
     """Everything that must hold of a log that may have been cleaned."""
     log.check_invariants()

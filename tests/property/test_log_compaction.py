@@ -21,7 +21,7 @@ from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 
-from .compaction_model import CompactedModel, KeyedBatch, check_cleaned, check_compacted, shown
+from .compaction_model import CompactedModel, KeyedBatch, check_cleaned, check_compacted, check_cut, shown
 from .log_model import START_MS
 from .log_place import LogPlace, partition
 from .property_settings import example_settings, timeout_s
@@ -57,7 +57,8 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         self.place = LogPlace(MemoryDisk(), self.config)
         self.place.create(1)
         self.model = CompactedModel()
-        self.is_cut_into_cleaned = False
+        # Where the log was cut below a clean's end.
+        self.cut_at: int | None = None
 
     @property
     def log(self) -> Log:
@@ -126,7 +127,9 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         if offset < cleaned_end:
             # Values and sequences that the cut brings back to the front were cleaned away: a follower is never
             # cut below its high watermark, and no clean reaches above it.
-            self.is_cut_into_cleaned = True
+            self.cut_at = self.log.log_end_offset
+        elif self.cut_at is not None:
+            self.cut_at = min(self.cut_at, self.log.log_end_offset)
         self.model.truncate_to(self.log.log_end_offset)
         # A cut that is not flushed may be undone; that is another test's.
         self.place.flush()
@@ -179,7 +182,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         assert not compactor.uncleanable
         assert cleaned_end > job.first_dirty_offset
         self.model.was_cleaned_up_to(cleaned_end, self.now_ms)
-        if not self.is_cut_into_cleaned:
+        if self.cut_at is None:
             check_cleaned(self.log, cleaned_end, shown(self.log))
         assert not [name for name in self.place.disk.list_directory(self.log.path) if name.endswith(".cleaned")]
 
@@ -218,8 +221,10 @@ class CompactionAgainstModel(RuleBasedStateMachine):
     @invariant()
     def shows_the_newest_values(self) -> None:
         self.model.log_start_offset = self.log.log_start_offset
-        if not self.is_cut_into_cleaned:
+        if self.cut_at is None:
             check_compacted(self.log, self.model, self.now_ms, DELETE_RETENTION_MS)
+        else:
+            check_cut(self.log, self.model, self.cut_at)
 
     @rule(data=st.data())
     def finds_any_offset(self, data: st.DataObject) -> None:
