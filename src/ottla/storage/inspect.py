@@ -128,6 +128,7 @@ class _SegmentCheck:
                 self.last_epoch = max(self.last_epoch, header.leader_epoch)
             if scan.problem is not None:
                 yield self._damage(scan.position, scan.problem)
+                yield from self._leave_out_index_entries(scan.position)
         finally:
             file.close()
         for position, offset in self._index_entries.items():
@@ -183,6 +184,16 @@ class _SegmentCheck:
             else:
                 offsets = (self._base_offset + relative_offset for relative_offset in time_index.relative_offsets)
                 self._time_entries = dict(zip(offsets, time_index.timestamps_ms, strict=True))
+
+    def _leave_out_index_entries(self, position: int) -> Iterator[Finding]:
+        """Batches behind a damage are not seen, so the entries that point there can be neither right nor wrong."""
+        entries = {at: offset for at, offset in self._index_entries.items() if at < position}
+        time_entries = {offset: at for offset, at in self._time_entries.items() if offset < self.next_offset}
+        left_count = len(self._index_entries) - len(entries) + len(self._time_entries) - len(time_entries)
+        self._index_entries, self._time_entries = entries, time_entries
+        if left_count:
+            problem = f"the indexes are not checked behind the damage ({left_count} entries)"
+            yield Finding(Severity.NOTE, self._path, position, self.next_offset, problem)
 
     def _stem(self) -> str:
         return self._path.removesuffix(LOG_SUFFIX)

@@ -109,6 +109,18 @@ def test_an_index_that_does_not_fit_the_log_is_noted(place: Place, name: str, co
     assert problem in found[0].problem
 
 
+def test_index_entries_behind_a_damage_are_one_note(place: Place) -> None:
+    path = directory_of(place) / f"{FIRST}.log"
+    change(path, 2 * BATCH_BYTES + 16, 0)  # the magic byte: what comes behind is not seen
+    [index] = [each for each in findings(place) if each.severity is Severity.NOTE]
+    assert (index.path, index.position, index.offset) == (str(path), 2 * BATCH_BYTES, 2)
+    assert "the indexes are not checked behind the damage (" in index.problem
+    # An entry before the damage that is wrong is told as ever.
+    (directory_of(place) / f"{FIRST}.index").write_bytes(bytes([0, 0, 0, 1, 0, 0, 0, 7]))
+    notes = [each.problem for each in findings(place) if each.severity is Severity.NOTE]
+    assert "no batch begins at the entry's position" in notes
+
+
 def test_a_directory_without_segments_is_damage(tmp_path: Path, place: Place) -> None:
     (tmp_path / "empty-0").mkdir()
     found = list(verify_log(place.disk, str(tmp_path / "empty-0"), deep=True))
