@@ -77,7 +77,8 @@ def test_refused_partition_is_told_repaired_and_served_again() -> None:
         broker.kill()
         damage(broker.data_dir)
         broker.start()
-        assert [line for line in broker.log_lines if "log.refused" in line and "partition=orders-0" in line]
+        [refused] = [line for line in broker.log_lines if "log.refused" in line and "partition=orders-0" in line]
+        assert "`ottla log repair DIR`" in refused
         assert values(broker, 1) == expected, "the other partition is served"
         told = ottla("doctor", "--data-dir", broker.data_dir, "--listen", broker.bootstrap, "--json", status=1).stdout
         [problem] = [found for line in told.splitlines() if (found := json.loads(line))["level"] == "problem"]

@@ -14,8 +14,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 import pytest
+
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.log_directory import LogDirectory
 
 READY_WITHIN_S: Final = 30.0
 _EVENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w.-]+( .*)?")
@@ -182,6 +188,22 @@ def test_taken_port_is_one_clear_line(tmp_path: Path, started: list[Served]) -> 
         assert served.end() == 1
     assert any(line.startswith("error: cannot listen on 127.0.0.1:") for line in served.lines)
     assert served.lines[-1].startswith("hint: ")
+
+
+@pytest.mark.parametrize("partitions", [200, 35])
+def test_start_is_refused_when_too_few_files_may_be_open(tmp_path: Path, partitions: int) -> None:
+    """With 200 logs the opening itself fails; with 35 all open, and hardly a client could connect."""
+    logs = LogDirectory.open(PosixDisk(), str(tmp_path), clock=SystemClock())
+    logs.create([(TopicPartition("orders", number), UUID(int=9)) for number in range(partitions)])
+    logs.close()
+    command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
+    limited = ["sh", "-c", 'ulimit -n 64; exec "$0" "$@"', *command]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=READY_WITHIN_S, check=False)
+    assert done.returncode == 1
+    *events, error, hint = done.stderr.splitlines()
+    assert not [line for line in events if "log.refused" in line or "broker.ready" in line]
+    assert f"64 files may be open; {partitions} segments of {partitions} partitions are there" in error
+    assert hint.startswith("hint: raise the hard limit (ulimit -Hn")
 
 
 def test_hostile_client_id_stays_inside_its_line(tmp_path: Path, started: list[Served]) -> None:

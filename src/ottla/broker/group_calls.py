@@ -5,19 +5,16 @@ The reply comes during the call, or later from the groups: by a flush, a deadlin
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.context import BrokerContext, Call
+from ottla.broker.failed_request import close_failed
 from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.ready_connections import ReadyConnections
-from ottla.observe.events import fields
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import RequestHeader, response_frame
 from ottla.protocol.messages import decode_request, encode_response
-
-log = logging.getLogger(__name__)
 
 
 class GroupCall:
@@ -39,10 +36,9 @@ class GroupCall:
         header = self._header
         try:
             body = encode_response(self._api, header.api_version, response)
-        except Exception:
+        except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
             # Whoever calls is about to release others: a bug in this answer must not keep them waiting.
-            log.exception("request.failed", extra=fields(peer=self._connection.peer_name, api_key=int(self._api)))
-            self._connection.close("the request failed inside the broker")
+            close_failed(self._connection, error, api_key=int(self._api))
             return
         frame = response_frame(self._api, header.api_version, header.correlation_id, body)
         if self._answer is None:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from ottla.broker.connection import Answer, Connection
+from ottla.broker.failed_request import close_failed
 from ottla.broker.limits import STOP_REQUESTS_MS
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.errors import WireError
@@ -88,10 +89,9 @@ class Router:
                 self._start_other(connection, header, bytes(view[header.body_position : end]))
         except WireError as error:
             self.refuse(connection, error)
-        except Exception:
+        except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
             # A bug of ours must leave nobody waiting: the connection could not go on behind an unanswered request.
-            log.exception("request.failed", extra=fields(peer=connection.peer_name, client_id=connection.client_id))
-            connection.close("the request failed inside the broker")
+            close_failed(connection, error, client_id=connection.client_id)
 
     def refuse(self, connection: Connection, error: WireError) -> None:
         """Close a connection whose request cannot be read or answered."""
@@ -130,10 +130,9 @@ class Router:
         except WireError as error:
             self.refuse(connection, error)
             return
-        except Exception:
+        except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
             # A bug of ours must not leave a client waiting for ever: it closes the connection and tells its story.
-            log.exception("request.failed", extra=fields(peer=connection.peer_name, api_key=header.api_key))
-            connection.close("the request failed inside the broker")
+            close_failed(connection, error, api_key=header.api_key)
             return
         if not connection.is_closed:
             answer.complete((frame,))

@@ -13,12 +13,17 @@ from ottla.model.serve_options import ServeOptions
 from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.limits_of_process import raise_open_files_limit
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.open_files import are_exhausted, too_many_open_files
 
 log = logging.getLogger(__name__)
 
 # The broker makes almost no garbage with cycles, and a young collection walks what one turn allocated: rarely is
 # enough, and the parts that live for ever are taken out of its sight.
 _COLLECT_AFTER_ALLOCATIONS = 50_000
+
+# Some connections, a new segment or two, and modules that are read when they are first called.
+_FILES_LEFT_MIN = 24
 
 
 async def serve(options: ServeOptions) -> None:
@@ -35,6 +40,8 @@ async def serve(options: ServeOptions) -> None:
         loop.add_signal_handler(number, stop.set)
     broker = await Broker.start(options, clock=clock, open_files_max=None if open_files is None else open_files.now)
     try:
+        if open_files is not None:
+            _require_files_left(options.data_dir, open_files.now)
         gc.collect()
         gc.freeze()
         gc.set_threshold(_COLLECT_AFTER_ALLOCATIONS, 20, 20)
@@ -56,3 +63,17 @@ async def serve(options: ServeOptions) -> None:
     finally:
         await broker.stop()
     log.info("broker.stopped")
+
+
+def _require_files_left(data_dir: str, limit: int) -> None:
+    """Raises `TooManyOpenFiles` when the logs took nearly all: clients could not connect, and modules not be read."""
+    try:
+        # The lowest free number: as many are open at least, and about as many in all.
+        fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.close(fd)
+    except OSError as error:
+        if not are_exhausted(error):
+            raise
+        fd = limit
+    if limit - fd < _FILES_LEFT_MIN:
+        raise too_many_open_files(PosixDisk(), data_dir)

@@ -18,15 +18,13 @@ from ottla.records.compression import Codec, compress, decompress
 from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import volume_size
-from ottla.storage.log_files import base_offsets_in, topic_partition_of
+from ottla.storage.open_files import advice, open_files_need
 
 FREE_BYTES_WARNING: Final = 5 * GIB
 FREE_BYTES_PROBLEM: Final = 256 * MIB
 SYNCS_COUNT: Final = 15
 SYNC_MS_WARNING: Final = 20.0
 SYNC_MS_SUSPICIOUS: Final = 0.02
-# A segment and its successor, and as many connections as a broker without a limit of its own should take.
-DESCRIPTORS_LEFT: Final = 1_000
 
 _PROBE_FILE: Final = ".ottla-doctor"
 _PROBE_BYTES: Final = 4096
@@ -131,29 +129,14 @@ def limit_findings(data_dir: str, connections_max: int) -> Iterator[Finding]:
     limit = raise_open_files_limit()
     if limit is None:
         return
-    partitions, segments = _counts(data_dir)
-    needed = segments + partitions + min(connections_max, DESCRIPTORS_LEFT)
-    text = f"{limit.now} files may be open; {segments} segments of {partitions} partitions are there"
+    need = open_files_need(PosixDisk(), data_dir)
+    needed, text = need.descriptors(connections_max), need.text(limit.now)
     if limit.now < needed:
-        yield problem("limits", text, f"raise the hard limit (ulimit -Hn) to {max(65_536, 2 * needed)}")
+        yield problem("limits", text, advice(needed))
     elif limit.now < 2 * needed:
-        yield warning("limits", text, f"raise the hard limit (ulimit -Hn) to {max(65_536, 2 * needed)} before it grows")
+        yield warning("limits", text, f"{advice(needed)} before it grows")
     else:
         yield ok("limits", text)
-
-
-def _counts(data_dir: str) -> tuple[int, int]:
-    """(partitions, segments)"""
-    if not os.path.isdir(data_dir):
-        return 0, 0
-    names = [name for name in os.listdir(data_dir) if topic_partition_of(name) is not None]
-    segments = 0
-    for name in names:
-        try:
-            segments += len(base_offsets_in(os.listdir(f"{data_dir}/{name}")))
-        except OSError:
-            continue
-    return len(names), segments
 
 
 def version_findings() -> Iterator[Finding]:

@@ -7,6 +7,7 @@ StorageError            the disk, or what lies on it
   DirectoryOffline      the whole log directory is out of use in this process (a sync failed)
   DirectoryLocked       another broker uses the directory
   ForeignDirectory      somebody else's directory, or another node's
+  TooManyOpenFiles      the operating system gives this process too few descriptors
   LogExists             a log of that name stands already
 OffsetOutOfRange        a read or a cut outside of what the log holds
 AppendRefused           the batch itself is refused; the log is as it was
@@ -33,8 +34,8 @@ class CorruptLog(StorageError):
     """
 
     hint = (
-        "the file was left untouched; look at it with `ottla log verify --deep`, restore it from a replica or backup, "
-        "or move the partition's directory away to go on without it"
+        "the file was left untouched: restore it from a replica or backup, or stop the broker and see what "
+        "`ottla log repair DIR` would keep (`ottla log verify --deep DIR` shows what is damaged)"
     )
 
     def __init__(self, path: str, position: int, offset: int, reason: str) -> None:
@@ -73,6 +74,10 @@ class ForeignDirectory(StorageError):
     """The log directory was not made by this broker."""
 
     hint = "give this broker its own empty --data-dir"
+
+
+class TooManyOpenFiles(StorageError):
+    """The limit of open files leaves too few for the logs of the directory: nothing is wrong with them."""
 
 
 class LogExists(StorageError):

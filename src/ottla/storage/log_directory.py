@@ -27,6 +27,7 @@ from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, LOG_SUFFIX, segmen
 from ottla.storage.log_parts import LogParts
 from ottla.storage.log_start_moves import LogStartMoves
 from ottla.storage.log_starts import LogStarts
+from ottla.storage.open_files import are_exhausted, too_many_open_files
 from ottla.storage.recovery import LogRecovery, Recorded
 
 _log = logging.getLogger(__name__)
@@ -90,8 +91,8 @@ class LogDirectory:
     ) -> LogDirectory:
         """Lock the directory and open every log in it, recovering those that were not closed cleanly.
 
-        Raises `DirectoryLocked`, `ForeignDirectory`, `DirectoryOffline`; a log that is damaged is in `failed` instead.
-        `lock` is the file lock on the real disk and none on any other unless given.
+        Raises `DirectoryLocked`, `ForeignDirectory`, `DirectoryOffline`, `TooManyOpenFiles`; a log that is damaged is
+        in `failed` instead.  `lock` is the file lock on the real disk and none on any other unless given.
         """
         if lock is None:
             lock = FileLock() if isinstance(disk, PosixDisk) else NoLock()
@@ -103,6 +104,8 @@ class LogDirectory:
             directory._open_logs()
         except OSError as error:
             directory.abandon()
+            if are_exhausted(error):
+                raise too_many_open_files(disk, path) from error
             raise StorageError(f"the log directory {path} cannot be used: {error}") from error
         except BaseException:
             directory.abandon()
@@ -132,7 +135,11 @@ class LogDirectory:
             except StorageError as error:
                 self._refuse(topic_partition, error)
             except OSError as error:
-                self._refuse(topic_partition, StorageError(f"{path} cannot be opened: {error}"))
+                if are_exhausted(error):  # not the log's fault, and the next ones would fare no better
+                    _close_all(parts for _, _, parts in found)
+                    raise
+                hint = "see to the directory's owner and the disk, then start again; `ottla log verify DIR` looks at it"
+                self._refuse(topic_partition, StorageError(f"{path} cannot be opened: {error}", hint=hint))
         if needs_sync:
             self._sync_file_system()
         for topic_partition, topic_id, parts in found:
@@ -406,6 +413,12 @@ class LogDirectory:
         self._removals.close_all()
         if hasattr(self, "_flushed_ends"):
             self._flushed_ends.close()
+
+
+def _close_all(opened: Iterable[LogParts]) -> None:
+    for parts in opened:
+        for segment in parts.segments:
+            segment.close()
 
 
 def _make_directories(disk: Disk, path: str) -> None:

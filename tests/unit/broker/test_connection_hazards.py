@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import struct
@@ -95,7 +96,7 @@ def peer() -> Iterator[Peer]:
     made.client.close()
 
 
-@pytest.mark.parametrize("bug", [KeyError("bug"), OSError(24, "Too many open files"), AssertionError("bug")])
+@pytest.mark.parametrize("bug", [KeyError("bug"), OSError(5, "Input/output error"), AssertionError("bug")])
 def test_connection_is_closed_with_its_story_when_a_handler_fails(
     peer: Peer, bug: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,6 +109,20 @@ def test_connection_is_closed_with_its_story_when_a_handler_fails(
     assert peer.handler.requests_count == 1
     assert [record.message for record in caplog.records] == ["request.failed"]
     assert caplog.records[0].exc_info is not None
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_connection_is_closed_with_one_line_when_a_handler_finds_no_more_files(
+    peer: Peer, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(connection: Connection) -> None:
+        raise OSError(number, "Too many open files", "handlers/find_coordinator.py")
+
+    peer.handler.script = fail
+    peer.send(frame(PRODUCE_HEAD))
+    assert peer.connection.closed_reason == "no more files may be open"
+    assert [record.message for record in caplog.records] == ["request.without_files"]
+    assert caplog.records[0].exc_info is None
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from ottla.model.identifiers import TopicPartition
+from ottla.runtime.limits_of_process import OpenFilesLimit
+from ottla.storage import open_files
 from ottla.storage.directory_lock import NoLock
-from ottla.storage.errors import DirectoryLocked, ForeignDirectory, LogExists
+from ottla.storage.errors import DirectoryLocked, ForeignDirectory, LogExists, TooManyOpenFiles
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
 from tests.unit.storage.logs import CLICKS, Place, append, append_many, batch_of, read_all, topic_id
-from tests.unit.storage.quick_disk import QuickDisk
+from tests.unit.storage.quick_disk import QuickDisk, QuickFile
 
 BATCH_BYTES = len(batch_of())
 
@@ -55,6 +59,32 @@ def test_another_nodes_or_clusters_directory_is_refused(place: Place, node_id: i
     place.close()
     with pytest.raises(ForeignDirectory):
         LogDirectory.open(place.disk, place.path, clock=place.clock, node_id=node_id, cluster_id=cluster_id)
+
+
+def test_directory_is_not_opened_when_files_run_out_and_no_log_is_called_damaged(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Exhausted(QuickDisk):
+        opened: ClassVar[list[QuickFile]] = []
+
+        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> QuickFile:
+            if path.endswith(".log") and len(self.opened) == 2:
+                raise OSError(errno.EMFILE, "Too many open files", path)
+            file = super().open(path, create=create, read_only=read_only)
+            if path.endswith(".log"):
+                self.opened.append(file)
+            return file
+
+    place.open().create([(TopicPartition("clicks", number), topic_id(0)) for number in range(3)])
+    place.close()
+    monkeypatch.setattr(open_files, "raise_open_files_limit", lambda: OpenFilesLimit(64, 64))
+    place.disk = Exhausted()
+    with pytest.raises(TooManyOpenFiles, match="64 files may be open; 3 segments of 3 partitions") as refused:
+        place.open()
+    assert "ulimit" in (refused.value.hint or "")
+    for file in Exhausted.opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            file.size_bytes()
 
 
 def test_created_logs_are_there_after_a_crash_with_their_topic_ids(place: Place) -> None:
