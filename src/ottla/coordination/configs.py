@@ -78,6 +78,10 @@ class ConfigsView:
     def topic(self, name: str) -> Mapping[str, str]:
         return self.of(ConfigEntity.topic(name))
 
+    def groups(self) -> list[str]:
+        """The ids of groups that have settings of their own."""
+        return [entity.name for entity in self.settings if entity.kind == _GROUPS]
+
 
 class ConfigRegistry:
     """Dynamic settings in the tree.  `view` is what the last `refresh` saw, `on_stale` says that there is more."""

@@ -80,6 +80,12 @@ MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS: Final = int32(
     "Fetch sessions that are kept; a client that gets none names all its partitions in each fetch.",
     minimum=0,
 )
+MAX_REQUEST_PARTITION_SIZE_LIMIT: Final = int32(
+    "max.request.partition.size.limit",
+    2_000,
+    "The most partitions in one answer of DescribeTopicPartitions.",
+    minimum=1,
+)
 FETCH_MAX_BYTES: Final = int32("fetch.max.bytes", 55 * MIB, "The most that one fetch is answered with.", minimum=1024)
 
 NUM_PARTITIONS: Final = int32("num.partitions", 1, "Partitions of a topic that does not say.", minimum=1)
@@ -315,6 +321,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         MAX_CONNECTIONS,
         QUEUED_MAX_REQUEST_BYTES,
         FETCH_MAX_BYTES,
+        MAX_REQUEST_PARTITION_SIZE_LIMIT,
         MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
     ),
     "Topics": (

@@ -44,7 +44,7 @@ log.cleaner.io.buffer.size log.cleaner.threads log.dir.failure.timeout.ms
 log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
 log.local.retention.bytes log.local.retention.ms log.message.downconversion.enable log.message.format.version
 log.message.timestamp.difference.max.ms log.preallocate max.connection.creation.rate max.connections.per.ip
-max.connections.per.ip.overrides max.request.partition.size.limit
+max.connections.per.ip.overrides
 metadata.log.dir metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
 metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes
 metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms

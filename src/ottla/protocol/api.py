@@ -42,6 +42,8 @@ class ApiKey(IntEnum):
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 class VersionRange(NamedTuple):
@@ -88,6 +90,8 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 1),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: VersionRange(0, 1),
         ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
+        ApiKey.LIST_CONFIG_RESOURCES: VersionRange(0, 1),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: VersionRange(0, 0),
     }
 )
 
@@ -131,6 +135,8 @@ FLEXIBLE_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
         ApiKey.DESCRIBE_CLUSTER: 0,
         ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
         ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
+        ApiKey.LIST_CONFIG_RESOURCES: 0,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
     }
 )
 

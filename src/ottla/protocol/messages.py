@@ -51,6 +51,8 @@ _SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
         ApiKey.OFFSET_DELETE: ("offset_delete", "OffsetDelete"),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: ("list_partition_reassignments", "ListPartitionReassignments"),
         ApiKey.DESCRIBE_CLUSTER: ("describe_cluster", "DescribeCluster"),
+        ApiKey.LIST_CONFIG_RESOURCES: ("list_config_resources", "ListConfigResources"),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("describe_topic_partitions", "DescribeTopicPartitions"),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: ("consumer_group_heartbeat", "ConsumerGroupHeartbeat"),
         ApiKey.CONSUMER_GROUP_DESCRIBE: ("consumer_group_describe", "ConsumerGroupDescribe"),
     }

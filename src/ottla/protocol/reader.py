@@ -240,8 +240,8 @@ def _tagged_step(tagged: list[Field[object]], version: int, flexible: bool) -> _
 def _field_reader(name: str, wire: WireField, version: int, flexible: bool) -> Reader:
     nullable = version in wire.nullable
     if wire.is_array:
-        if wire.kind is Kind.INT32:
-            return _int32_array_reader(name, flexible)
+        if wire.kind in FIXED_SIZE_BYTES:
+            return _number_array_reader(name, wire.kind.value, flexible, nullable)
         return _array_reader(name, wire, version, flexible, nullable)
     if wire.kind is Kind.STRING:
         return _string_reader(name, flexible, nullable)
@@ -321,17 +321,20 @@ def _nullable_reader(name: str, read_struct: Reader) -> Reader:
     return read
 
 
-def _int32_array_reader(name: str, flexible: bool) -> Reader:
+def _number_array_reader(name: str, format_: str, flexible: bool, nullable: bool) -> Reader:
     read_length = read_compact_length if flexible else read_length32
+    element_bytes = struct.calcsize(">" + format_)
 
     def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
         count, position = read_length(data, position)
         if count < 0:
+            if nullable:
+                return None, position
             raise WireError(f"{name} must not be null")
-        if count * 4 > len(data) - position:
+        if count * element_bytes > len(data) - position:
             raise WireError(f"{name} cannot have {count} elements in {len(data) - position} bytes")
         budget.take(count)
-        return list(struct.unpack_from(f">{count}i", data, position)), position + 4 * count
+        return list(struct.unpack_from(f">{count}{format_}", data, position)), position + element_bytes * count
 
     return read
 

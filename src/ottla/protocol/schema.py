@@ -139,6 +139,14 @@ def records(versions: str = "0+") -> memoryview | bytes | bytearray | None:
     return _declare(None, Kind.RECORDS, versions, nullable="0+")
 
 
+def int8_array(versions: str = "0+") -> list[int]:
+    return _declare([], Kind.INT8, versions, is_array=True, factory=list)
+
+
+def nullable_int32_array(versions: str = "0+") -> list[int] | None:
+    return _declare(None, Kind.INT32, versions, nullable="0+", is_array=True)
+
+
 def int32_array(versions: str = "0+") -> list[int]:
     return _declare([], Kind.INT32, versions, is_array=True, factory=list)
 

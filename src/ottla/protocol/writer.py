@@ -142,8 +142,8 @@ def _field_writer(name: str, wire: WireField, version: int, flexible: bool, stri
 def _value_writer(name: str, wire: WireField, version: int, flexible: bool, strict: bool) -> Writer:
     nullable = version in wire.nullable
     if wire.is_array:
-        if wire.kind is Kind.INT32:
-            return _int32_array_writer(flexible)
+        if wire.kind in FIXED_SIZE_BYTES:
+            return _number_array_writer(name, wire.kind.value, flexible, nullable)
         return _array_writer(name, wire, version, flexible, strict)
     if wire.kind is Kind.STRING:
         return _string_writer(name, flexible, nullable)
@@ -218,15 +218,20 @@ def _nullable_writer(write_struct: Writer) -> Writer:
     return write
 
 
-def _int32_array_writer(flexible: bool) -> Writer:
+def _number_array_writer(name: str, format_: str, flexible: bool, nullable: bool) -> Writer:
     def write(out: bytearray, value: object) -> None:
+        if value is None:
+            if not nullable:
+                raise _null_refused(name)
+            out += b"\x00" if flexible else b"\xff\xff\xff\xff"
+            return
         assert isinstance(value, (list, tuple))
         count = len(value)
         if flexible:
             write_uvarint(out, count + 1)
-            out += struct.pack(f">{count}i", *value)
+            out += struct.pack(f">{count}{format_}", *value)
         else:
-            out += struct.pack(f">{count + 1}i", count, *value)
+            out += struct.pack(f">i{count}{format_}", count, *value)
 
     return write
 

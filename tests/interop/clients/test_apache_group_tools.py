@@ -135,3 +135,14 @@ def test_console_consumer_reads_every_codec_in_a_group(bootstrap: str, topic: st
         confluent_client.produce(bootstrap, topic, [Sent(None, codec.encode() * 60, (), now_ms + number)], codec)
     read = read_in_group(bootstrap, topic, f"codecs-{topic}", "classic", count=len(CODECS))
     assert read == [codec * 60 for codec in CODECS]
+
+
+def test_configs_command_alters_and_describes_a_consumer_group(bootstrap: str, topic: str) -> None:
+    group = f"configs-{topic}"
+    named = ("--bootstrap-server", bootstrap, "--entity-type", "groups", "--entity-name", group)
+    run(CONFIGS_COMMAND, *named, "--alter", "--add-config", "consumer.session.timeout.ms=50000")
+    assert "consumer.session.timeout.ms=50000" in run(CONFIGS_COMMAND, *named, "--describe")
+    every = run(CONFIGS_COMMAND, "--bootstrap-server", bootstrap, "--entity-type", "groups", "--describe")
+    assert group in every
+    run(CONFIGS_COMMAND, *named, "--alter", "--delete-config", "consumer.session.timeout.ms")
+    assert "consumer.session.timeout.ms=50000" not in run(CONFIGS_COMMAND, *named, "--describe")

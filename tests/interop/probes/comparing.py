@@ -17,6 +17,7 @@ from tests.interop.probes.scripts import (
     framing,
     group_configs,
     records,
+    topic_partitions,
     topics,
 )
 from tests.interop.probes.talk import Talk
@@ -33,6 +34,7 @@ SETTINGS: Final = {
 _MODULES: Final = (
     framing,
     topics,
+    topic_partitions,
     records,
     configs,
     group_configs,

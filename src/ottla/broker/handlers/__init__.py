@@ -68,6 +68,8 @@ HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _lazy("incremental_alter_configs"),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _lazy("list_partition_reassignments"),
         ApiKey.DESCRIBE_CLUSTER: _lazy("describe_cluster"),
+        ApiKey.LIST_CONFIG_RESOURCES: _lazy("list_config_resources"),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: _lazy("describe_topic_partitions"),
     }
 )
 

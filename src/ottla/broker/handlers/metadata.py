@@ -118,14 +118,15 @@ def _topic_entry(broker: BrokerContext, topic: Topic, operations: int) -> Metada
         topic.name,
         topic.topic_id,
         topic.name in INTERNAL_TOPICS,
-        [_partition_entry(broker, topic.name, i, partition) for i, partition in enumerate(topic.partitions)],
+        [partition_entry(broker, topic.name, i, partition) for i, partition in enumerate(topic.partitions)],
         operations,
     )
 
 
-def _partition_entry(
+def partition_entry(
     broker: BrokerContext, topic_name: str, index: int, partition: Partition
 ) -> MetadataResponsePartition:
+    """A partition as this broker knows it."""
     state = partition.state
     replicas: list[int] = list(partition.replicas)
     code, leader, offline = ErrorCode.NONE, state.leader, list[int]()

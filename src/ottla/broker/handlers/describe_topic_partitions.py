@@ -1,0 +1,95 @@
+"""DescribeTopicPartitions (key 75; KIP-966), v0.
+
+Topics by name in the order of their names, all of them when none is named, until so many partitions are told as the
+request and max.request.partition.size.limit allow; then `next_cursor` says where the next request goes on.  A cursor
+leaves out the topics before its own, and its topic's partitions before its own.  A topic that is named and unknown is
+UNKNOWN_TOPIC_OR_PARTITION, an illegal name INVALID_TOPIC_EXCEPTION.  A cursor with a negative partition, or of a topic
+that is not among those named, is INVALID_REQUEST for each that was named.  Partitions are told as Metadata tells them;
+who could lead beside the in-sync replicas is nobody, since one broker holds each.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers.authorized_operations import TOPIC_OPERATIONS
+from ottla.broker.handlers.metadata import partition_entry
+from ottla.coordination.topics_view import Topic
+from ottla.model.broker_settings import MAX_REQUEST_PARTITION_SIZE_LIMIT
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import INTERNAL_TOPICS, topic_name_problem
+from ottla.protocol.schemas.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+async def handle(
+    request: DescribeTopicPartitionsRequest, broker: BrokerContext, call: Call
+) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor
+    if cursor is not None and not _is_sound(cursor, request):
+        refused = [_error_entry(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
+        return DescribeTopicPartitionsResponse(topics=refused)
+    response = DescribeTopicPartitionsResponse()
+    room = max(min(request.response_partition_limit, broker.settings[MAX_REQUEST_PARTITION_SIZE_LIMIT]), 1)
+    for name in _names(request, broker):
+        if room == 0:
+            response.next_cursor = Cursor(name, 0)
+            break
+        topic = broker.topics.by_name.get(name)
+        if topic is None:
+            problem = topic_name_problem(name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(_error_entry(name, code, TOPIC_OPERATIONS))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        told = _topic_entry(topic, first, room, broker)
+        response.topics.append(told)
+        room -= len(told.partitions)
+        if first + len(told.partitions) < len(topic.partitions):
+            response.next_cursor = Cursor(name, first + len(told.partitions))
+            break
+    return response
+
+
+def _names(request: DescribeTopicPartitionsRequest, broker: BrokerContext) -> list[str]:
+    """The topics that are asked for, from the cursor's on."""
+    names = {topic.name for topic in request.topics} or set(broker.topics.by_name)
+    begin = request.cursor.topic_name if request.cursor is not None else ""
+    return sorted(name for name in names if name >= begin)
+
+
+def _is_sound(cursor: Cursor, request: DescribeTopicPartitionsRequest) -> bool:
+    is_named = not request.topics or any(topic.name == cursor.topic_name for topic in request.topics)
+    return is_named and cursor.partition_index >= 0
+
+
+def _topic_entry(topic: Topic, first: int, count: int, broker: BrokerContext) -> DescribeTopicPartitionsResponseTopic:
+    told = DescribeTopicPartitionsResponseTopic(ErrorCode.NONE, topic.name, topic.topic_id)
+    told.is_internal, told.topic_authorized_operations = topic.name in INTERNAL_TOPICS, TOPIC_OPERATIONS
+    for index in range(first, min(first + count, len(topic.partitions))):
+        known = partition_entry(broker, topic.name, index, topic.partitions[index])
+        told.partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                known.error_code,
+                index,
+                known.leader_id,
+                known.leader_epoch,
+                known.replica_nodes,
+                known.isr_nodes,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=known.offline_replicas,
+            )
+        )
+    return told
+
+
+def _error_entry(name: str, code: ErrorCode, operations: int | None = None) -> DescribeTopicPartitionsResponseTopic:
+    entry = DescribeTopicPartitionsResponseTopic(code, name, is_internal=name in INTERNAL_TOPICS)
+    if operations is not None:
+        entry.topic_authorized_operations = operations
+    return entry

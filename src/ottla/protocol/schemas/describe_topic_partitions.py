@@ -1,0 +1,72 @@
+"""DescribeTopicPartitions (API key 75; KIP-966)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from ottla.protocol.schema import (
+    array,
+    boolean,
+    int16,
+    int32,
+    int32_array,
+    nullable_int32_array,
+    nullable_string,
+    nullable_struct,
+    string,
+    uuid,
+)
+from ottla.protocol.schemas.metadata import NO_AUTHORIZED_OPERATIONS
+
+
+@dataclass(slots=True)
+class TopicRequest:
+    name: str = string()
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Where an answer begins, or where the next one goes on."""
+
+    topic_name: str = string()
+    partition_index: int = int32()
+
+
+@dataclass(slots=True)
+class DescribeTopicPartitionsRequest:
+    """`topics`: none is all of them."""
+
+    topics: list[TopicRequest] = array(TopicRequest)
+    response_partition_limit: int = int32(default=2000)
+    cursor: Cursor | None = nullable_struct(Cursor)
+
+
+@dataclass(slots=True)
+class DescribeTopicPartitionsResponsePartition:
+    error_code: int = int16()
+    partition_index: int = int32()
+    leader_id: int = int32()
+    leader_epoch: int = int32(default=-1)
+    replica_nodes: list[int] = int32_array()
+    isr_nodes: list[int] = int32_array()
+    eligible_leader_replicas: list[int] | None = nullable_int32_array()
+    last_known_elr: list[int] | None = nullable_int32_array()
+    offline_replicas: list[int] = int32_array()
+
+
+@dataclass(slots=True)
+class DescribeTopicPartitionsResponseTopic:
+    error_code: int = int16()
+    name: str | None = nullable_string(default="")
+    topic_id: UUID = uuid()
+    is_internal: bool = boolean()
+    partitions: list[DescribeTopicPartitionsResponsePartition] = array(DescribeTopicPartitionsResponsePartition)
+    topic_authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS)
+
+
+@dataclass(slots=True)
+class DescribeTopicPartitionsResponse:
+    throttle_time_ms: int = int32()
+    topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
+    next_cursor: Cursor | None = nullable_struct(Cursor)

@@ -1,0 +1,27 @@
+"""ListConfigResources (API key 74; KIP-714, KIP-1142)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.protocol.schema import array, int8, int8_array, int16, int32, string
+
+
+@dataclass(slots=True)
+class ListConfigResourcesRequest:
+    """`resource_types`: none is all of them; v0 asks for client metrics only."""
+
+    resource_types: list[int] = int8_array("1+")
+
+
+@dataclass(slots=True)
+class ConfigResource:
+    resource_name: str = string()
+    resource_type: int = int8("1+", default=16, ignorable=True)
+
+
+@dataclass(slots=True)
+class ListConfigResourcesResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    config_resources: list[ConfigResource] = array(ConfigResource)
