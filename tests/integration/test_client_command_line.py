@@ -13,10 +13,12 @@ from collections.abc import Sequence
 import pytest
 
 from ottla.client.cluster import Cluster
+from ottla.client.groups import GroupAdmin
 from ottla.client.producer import RawProducer
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
+from ottla.testing.broker import RunningBroker
 from tests.integration.conftest import NewTopicName, eventually
 
 TIMEOUT_S = 30
@@ -72,6 +74,7 @@ def test_topic_verbs_tell_what_is_wrong_in_two_lines(bootstrap: str, new_topic: 
         (["topic", "describe", "no-such-topic"], "no-such-topic does not exist"),
         (["topic", "delete", "no-such-topic"], "no-such-topic"),
         (["topic", "alter", topic, "--config", "retention.ms=often"], "often"),
+        (["topic", "alter", topic, "--delete-config", "retention.sm"], "topics have no setting 'retention.sm'"),
         (["consume", "no-such-topic"], "no-such-topic does not exist"),
         (["consume", topic, "--partition", "9"], "no partition 9"),
         (["consume", topic, "--offset", "77"], "offset 77"),
@@ -83,6 +86,30 @@ def test_topic_verbs_tell_what_is_wrong_in_two_lines(bootstrap: str, new_topic: 
         assert len(lines) <= 2
     ottla(bootstrap, "topic", "create", topic, "--if-not-exists")
     ottla(bootstrap, "topic", "delete", "no-such-topic", "--if-exists")
+
+
+def test_topic_verbs_warn_when_no_produce_could_be_acknowledged(bootstrap: str, new_topic: NewTopicName) -> None:
+    created, altered = f"cli-{uuid.uuid4().hex[:8]}", new_topic()
+    told = "has 1 replica(s) and min.insync.replicas=2: Ottla refuses produces with acks=all then"
+    for verb, topic in (("create", created), ("alter", altered)):
+        done = ottla(bootstrap, "topic", verb, topic, "--config", "min.insync.replicas=2")
+        assert done.stderr.decode() == f"warning: topic {topic} {told} (Apache Kafka 4.1 takes them)\n"
+    assert ottla(bootstrap, "topic", "alter", altered, "--config", "min.insync.replicas=1").stderr == b""
+
+
+def test_hints_of_topic_verbs_fit_what_was_asked(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic(3)
+    for count in ("2", "3"):
+        lines = ottla(bootstrap, "topic", "alter", topic, "--partitions", count, status=1).stderr.decode().splitlines()
+        assert lines[1].startswith("hint: name more than it has")
+
+
+def test_internal_topic_that_cannot_be_deleted_has_a_hint_that_fits(ottla_broker: RunningBroker) -> None:
+    with Cluster(ottla_broker.bootstrap) as cluster:
+        GroupAdmin(cluster).committed("anybody")  # its first group makes the topic
+        eventually(lambda: not cluster.refresh([OFFSETS_TOPIC])[0].error_code)
+    done = ottla(ottla_broker.bootstrap, "topic", "delete", OFFSETS_TOPIC, status=1)
+    assert b"hint: `ottla group delete GROUP` deletes a group with its offsets" in done.stderr
 
 
 def test_verbs_tell_at_once_that_nobody_listens() -> None:

@@ -159,6 +159,9 @@ def test_live_group_shows_its_members_and_refuses_to_be_moved(
         with pytest.raises(BrokerRefused) as told:
             admin.delete(group_id)
         assert told.value.code is ErrorCode.NON_EMPTY_GROUP
+        done = ottla(bootstrap, "group", "delete-offsets", group_id, "--topic", topic, status=1)
+        told = f"error: group {group_id}, topic {topic} (partitions 0, 1, 2): members of the group read the topic\n"
+        assert done.stderr.decode().startswith(told)
         refusal = admin.delete_offsets(group_id, [partitions[0]])[partitions[0]]
         assert refusal is not None
         assert refusal.code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -294,7 +297,7 @@ def test_group_verbs_show_lines_and_objects(bootstrap: str, cluster: Cluster, gr
     assert group in ottla(bootstrap, "group", "list").stdout.decode().split()
     objects = [json.loads(line) for line in ottla(bootstrap, "group", "list", "--json").stdout.splitlines()]
     assert {"group": group, "type": "classic", "protocol_type": "", "state": "Empty"} in objects
-    lines = ottla(bootstrap, "group", "list", "--long", "--state", "Empty").stdout.decode().splitlines()
+    lines = ottla(bootstrap, "group", "list", "--long", "--state", "empty").stdout.decode().splitlines()
     assert [group, "classic", "-", "Empty"] in [line.split() for line in lines]
     shown = ottla(bootstrap, "group", "describe", group)
     assert f"group {group} has no active members".encode() in shown.stderr
@@ -341,6 +344,7 @@ def test_group_verbs_show_lines_and_objects(bootstrap: str, cluster: Cluster, gr
         (("reset-offsets", "g", "--topic", "t", "--by-duration", "soon"), 2, "is a duration like PT1H30M"),
         (("reset-offsets", "g", "--from-file", "/no/such/file"), 1, "cannot read /no/such/file"),
         (("list", "--type", "other"), 2, "is not one of"),
+        (("list", "--state", "Bogus"), 2, "--state is one of Stable, Empty, "),
     ],
 )
 def test_group_verbs_called_wrongly_say_what(

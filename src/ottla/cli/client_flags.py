@@ -75,6 +75,8 @@ def assignments(texts: Iterable[str], flag: str) -> dict[str, str]:
         name, equal_sign, value = text.partition("=")
         if not equal_sign or not name:
             raise click.UsageError(f"{flag} wants KEY=VALUE, not {text!r}.")
+        if found.get(name, value) != value:
+            raise click.UsageError(f"{flag} names {name} twice, as {found[name]!r} and as {value!r}.")
         found[name] = value
     return found
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from ottla.cli import group_reset
 from ottla.cli.client_flags import bootstrap_flag, open_cluster
-from ottla.cli.group_flags import one_group, partitions_named, some_groups
+from ottla.cli.group_flags import one_group, partitions_named, some_groups, states_named
 from ottla.cli.table import table
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -19,7 +19,7 @@ from ottla.observe.text import safe_line
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
-    from ottla.client.errors import ClientError
+    from ottla.client.errors import BrokerRefused, ClientError
     from ottla.client.group_types import CommittedOffset, GroupDescription, GroupMember
     from ottla.client.groups import GroupAdmin
     from ottla.client.lag import Lag
@@ -38,12 +38,14 @@ command.add_command(group_reset.command)
 
 @command.command(name="list")
 @bootstrap_flag
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state: Stable, Empty, ...")
+@click.option("--state", "texts", multiple=True, metavar="STATE,...", help="Only groups in these states: Stable, ...")
 @click.option("--type", "kinds", multiple=True, type=click.Choice(["classic", "consumer"]), help="Only of this kind.")
 @click.option("--long", "is_long", is_flag=True, help="Also kind and state.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each group.")
-def list_groups(bootstrap: str, states: tuple[str, ...], kinds: tuple[str, ...], is_long: bool, as_json: bool) -> None:
+def list_groups(bootstrap: str, texts: tuple[str, ...], kinds: tuple[str, ...], is_long: bool, as_json: bool) -> None:
     """Show the ids of all groups."""
+    states = states_named(texts)
+
     from ottla.client.groups import GroupAdmin
 
     with open_cluster(bootstrap, "ottla-group") as cluster:
@@ -161,7 +163,24 @@ def delete_offsets(
     for partition, refusal in sorted(outcomes.items(), key=lambda item: item[0]):
         if refusal is None:
             click.echo(f"deleted offset of {partition}")
-    _raise_together([refusal for refusal in outcomes.values() if refusal is not None])
+    _raise_together(_by_topic(group_id, outcomes))
+
+
+def _by_topic(group_id: str, outcomes: Mapping[TopicPartition, BrokerRefused | None]) -> list[ClientError]:
+    """The refusals, those of one topic for one reason as one."""
+    from ottla.client.errors import BrokerRefused
+
+    alike: dict[tuple[str, str], list[tuple[TopicPartition, BrokerRefused]]] = {}
+    for partition, refusal in sorted(outcomes.items(), key=lambda item: item[0]):
+        if refusal is not None:
+            alike.setdefault((partition.topic, refusal.reason), []).append((partition, refusal))
+    refused: list[ClientError] = []
+    for (topic, reason), rows in alike.items():
+        one = rows[0][1]
+        numbers = ", ".join(str(partition.partition) for partition, _ in rows)
+        subject = one.subject if len(rows) == 1 else f"group {group_id}, topic {topic} (partitions {numbers})"
+        refused.append(BrokerRefused(one.code, subject, reason, hint=one.hint))
+    return refused
 
 
 def _raise_together(refused: Sequence[ClientError]) -> None:

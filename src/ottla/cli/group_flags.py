@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -11,6 +11,14 @@ from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
+
+# Those of both kinds of groups; a dead one is listed by Apache Kafka only.
+_STATES: Final = {
+    state.lower(): state
+    for state in (
+        "Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Dead",
+    )
+}  # fmt: skip
 
 
 def one_group(argument: str | None, option: str | None) -> str:
@@ -25,6 +33,17 @@ def one_group(argument: str | None, option: str | None) -> str:
 
 def some_groups(arguments: Sequence[str], options: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*arguments, *options]))
+
+
+def states_named(texts: Iterable[str]) -> list[str]:
+    """States of groups as the protocol writes them, from `stable` or `Empty,Stable`.  Raises UsageError."""
+    found: list[str] = []
+    for word in (word.strip() for text in texts for word in text.split(",")):
+        state = _STATES.get(word.lower())
+        if state is None:
+            raise click.UsageError(f"--state is one of {', '.join(_STATES.values())}, not {word!r}.")
+        found.append(state)
+    return found
 
 
 def partitions_named(cluster: Cluster, texts: Iterable[str]) -> list[TopicPartition]:

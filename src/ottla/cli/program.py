@@ -7,6 +7,7 @@ data only, so that verbs work in pipes.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -23,6 +24,9 @@ FAILED: Final = 1
 CALLED_WRONGLY: Final = 2
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
+
+# How click says it, by the name of its type.
+_NO_INTEGER: Final = re.compile(r"is not a valid integer( range)?(?=\.$)")
 
 program: Final = LazyGroup(
     "ottla",
@@ -83,7 +87,10 @@ def _fail(message: str, *, hint: str | None) -> int:
 
 def _fail_usage(error: click.UsageError) -> int:
     path = "ottla" if error.ctx is None else error.ctx.command_path
-    _fail(error.format_message(), hint=f"{path} --help shows how it is called")
+    message = error.format_message()
+    if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, type(click.INT)):
+        message = _NO_INTEGER.sub("is not a whole number", message)
+    _fail(message, hint=f"{path} --help shows how it is called")
     return CALLED_WRONGLY
 
 

@@ -11,7 +11,7 @@ import click
 
 from ottla.cli.config_file import read_config_file
 from ottla.model.errors import ConfigError
-from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_address
+from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_flag
 from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options
 from ottla.model.setting_sources import Notice, RawSetting, from_command_line, from_environment, resolve
 from ottla.model.settings import BrokerSettings
@@ -95,6 +95,6 @@ def named_listeners(addresses: Iterable[str]) -> Iterable[Listener]:
     for number, address in enumerate(addresses, start=1):
         name = DEFAULT_LISTENER_NAME if number == 1 else f"{DEFAULT_LISTENER_NAME}_{number}"
         try:
-            yield parse_address(address, name=name)
+            yield parse_flag(address, name=name)
         except ConfigError as error:
             raise ConfigError(f"--listen {error}", hint=error.hint) from None

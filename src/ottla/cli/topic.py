@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +22,7 @@ _TOPIC_FLAG = click.option("--topic", "more_names", multiple=True, metavar="TOPI
 _CONFIG_FLAG = click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
 )
+MIN_IN_SYNC = "min.insync.replicas"
 _JSON_FLAG = click.option("--json", "as_json", is_flag=True, help="One JSON object for each topic.")
 
 
@@ -66,6 +67,7 @@ def create(
     for name, outcome in outcomes.items():
         if isinstance(outcome, CreatedTopic):
             click.echo(f"created topic {name}{_shape(outcome.partitions_count, outcome.replication_factor)}")
+            _warn_of_replicas(name, settings, outcome.replication_factor)
         elif if_not_exists and outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             click.echo(f"topic {name} exists already")
         else:
@@ -147,11 +149,41 @@ def alter(
     changes += [ConfigChange(name, ConfigOperation.DELETE) for name in deleted]
     with open_cluster(bootstrap, "ottla-topic") as cluster:
         admin = Admin(cluster)
+        for name in wanted if deleted else ():
+            _check_known(admin, name, deleted)
         for name in wanted if changes else ():
             admin.alter_configs(ConfigResource(ResourceType.TOPIC, name), changes)
             click.echo(f"altered topic {name}")
+        if MIN_IN_SYNC in settings:
+            for topic in admin.describe_topics(wanted):
+                for info in list(topic.partitions.values())[:1]:
+                    _warn_of_replicas(topic.name, settings, len(info.replicas))
         if partitions is not None:
             _add_partitions(admin, wanted, partitions)
+
+
+def _check_known(admin: Admin, topic: str, names: Sequence[str]) -> None:
+    """Brokers take the deletion of a setting that does not exist for done."""
+    from ottla.client.configs import ConfigResource, ResourceType
+    from ottla.model.nearest import nearest_name
+
+    known = admin.describe_configs(ConfigResource(ResourceType.TOPIC, topic))
+    for name in names:
+        if name not in known:
+            nearest = nearest_name(name, known)
+            hint = f"did you mean {nearest}?" if nearest else "`ottla topic describe` shows which are set"
+            raise OttlaError(f"topic {topic}: topics have no setting {name!r}", hint=hint)
+
+
+def _warn_of_replicas(topic: str, settings: Mapping[str, str], replicas_count: int) -> None:
+    """A factor of -1: the broker is too old to tell it."""
+    text = settings.get(MIN_IN_SYNC, "")
+    if text.isascii() and text.isdecimal() and 0 < replicas_count < int(text[:9]):
+        click.echo(
+            f"warning: topic {topic} has {replicas_count} replica(s) and {MIN_IN_SYNC}={text}: "
+            "Ottla refuses produces with acks=all then (Apache Kafka 4.1 takes them)",
+            err=True,
+        )
 
 
 def _add_partitions(admin: Admin, names: Sequence[str], count: int) -> None:

@@ -15,6 +15,7 @@ from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerRefused, error_code_of
 from ottla.client.leader_calls import call_leaders
 from ottla.client.metadata import ClusterInfo, TopicInfo
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.create_partitions import (
@@ -44,6 +45,14 @@ BROKER_DEFAULT: Final = -1
 HIGH_WATERMARK: Final = -1
 # The first version of DeleteTopics that names topics in structures (KIP-516).
 _TOPIC_STATES_FROM: Final = 6
+
+_COUNT_HINTS: Final = {
+    ErrorCode.INVALID_PARTITIONS: "name more than it has (`ottla topic describe` shows it); for fewer, make another",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "what the broker keeps for itself stays as it is",
+}
+_DELETION_HINTS: Final = {
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "`ottla group delete GROUP` deletes a group with its offsets",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,10 @@ class Admin:
             ApiKey.CREATE_PARTITIONS, lambda _: request, CreatePartitionsResponse, timeout_ms
         )
         self._cluster.forget(counts)
-        return {row.name: _refusal(row.error_code, f"topic {row.name}", row.error_message) for row in response.results}
+        return {
+            row.name: _refusal(row.error_code, f"topic {row.name}", row.error_message, _COUNT_HINTS)
+            for row in response.results
+        }
 
     def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> dict[str, BrokerRefused | None]:
         """Delete topics; None is success."""
@@ -125,7 +137,7 @@ class Admin:
         response = self._ask_controller(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse, timeout_ms)
         self._cluster.forget(wanted)
         return {
-            row.name: _refusal(row.error_code, f"topic {row.name}", row.error_message)
+            row.name: _refusal(row.error_code, f"topic {row.name}", row.error_message, _DELETION_HINTS)
             for row in response.responses
             if row.name is not None
         }
@@ -205,8 +217,12 @@ def _created(row: CreatableTopicResult) -> CreatedTopic | BrokerRefused:
     return refusal or CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
 
 
-def _refusal(code: int, subject: str, detail: str | None) -> BrokerRefused | None:
-    return BrokerRefused(error_code_of(code), subject, detail) if code else None
+def _refusal(code: int, subject: str, detail: str | None, hints: Mapping[ErrorCode, str] = {}) -> BrokerRefused | None:
+    """`hints`: where the call knows better than the code alone what to do."""
+    if not code:
+        return None
+    error_code = error_code_of(code)
+    return BrokerRefused(error_code, subject, detail, hint=hints.get(error_code))
 
 
 def _record_topics(before_offsets: Mapping[TopicPartition, int]) -> list[DeleteRecordsTopic]:

@@ -79,6 +79,7 @@ class BrokerRefused(ClientError):
         super().__init__(f"{subject}: {reason}", hint=hint or _HINTS.get(code))
         self.code = code
         self.subject = subject
+        self.reason = reason
 
     @property
     def is_retriable(self) -> bool:  # type: ignore[override]
@@ -109,7 +110,7 @@ _HINTS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic.hint,
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or pass --if-not-exists",
     ErrorCode.INVALID_REPLICATION_FACTOR: "the factor is at least 1 and at most the number of brokers",
-    ErrorCode.INVALID_PARTITIONS: "ask for at least one partition",
+    ErrorCode.INVALID_PARTITIONS: "ask for at least one partition, and for no more than the broker allows",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "topic names have 1 to 249 ASCII letters, digits, '.', '_' and '-'",
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not do this in the version that both sides speak",
     ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync (min.insync.replicas); start the missing brokers",

@@ -51,6 +51,19 @@ def parse_address(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
     return Listener(name, host, int(port))
 
 
+def parse_flag(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
+    """What follows --listen: `HOST:PORT`, or `PLAINTEXT://HOST:PORT` as Kafka writes it.  Raises `ConfigError`."""
+    protocol, separator, address = text.strip().partition("://")
+    if not separator:
+        return parse_address(text, name=name)
+    if protocol.upper() != DEFAULT_LISTENER_NAME:
+        raise ConfigError(
+            f"{text!r} asks for {protocol or 'no protocol'}, and only {DEFAULT_LISTENER_NAME} is offered",
+            hint="write PLAINTEXT://HOST:PORT, or only HOST:PORT; names are for --set listeners=NAME://HOST:PORT",
+        )
+    return parse_address(address, name=name)
+
+
 def parse_listeners(text: str, *, setting: str) -> tuple[Listener, ...]:
     """Kafka's comma-separated `NAME://host:port` list.  Raises `ConfigError` that names `setting`."""
     found: list[Listener] = []

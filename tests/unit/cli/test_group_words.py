@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
+from ottla.cli.group_flags import states_named
 from ottla.cli.moments import duration_ms, moment_ms
 from ottla.cli.offset_csv import read_offsets, write_offsets
 from ottla.cli.offset_targets import Target
@@ -103,6 +104,13 @@ def test_target_is_one_of_the_ways() -> None:
     for wrong in (Target(), Target(to_earliest=True, to_latest=True), Target(to_offset=0, from_file=Path("x"))):
         with pytest.raises(click.UsageError, match="Say where to"):
             wrong.check()
+
+
+def test_states_are_named_in_any_case_and_with_commas() -> None:
+    assert states_named(["stable, EMPTY", "Reconciling"]) == ["Stable", "Empty", "Reconciling"]
+    for wrong in ("", "Bogus", "Stable,"):
+        with pytest.raises(click.UsageError, match="--state is one of"):
+            states_named([wrong])
 
 
 def test_table_pads_all_columns_but_the_last() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from ottla import __version__
 from ottla.cli import program as program_module
+from ottla.cli.client_flags import assignments
 from ottla.cli.lazy_group import LazyGroup
 from ottla.cli.program import CALLED_WRONGLY, FAILED, INTERRUPTED, program, run
 from ottla.cli.verbs import VERBS, Verb
@@ -110,6 +111,27 @@ def test_unknown_verb_is_called_wrongly_and_the_nearest_named(capsys: pytest.Cap
 def test_unknown_option_is_called_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--bogus"]) == CALLED_WRONGLY
     assert capsys.readouterr().err.endswith("hint: ottla serve --help shows how it is called\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["topic", "create", "t", "--partitions", "zero"], "'--partitions': 'zero' is not a whole number."),
+        (["produce", "t", "--timestamp", "1.5"], "'--timestamp': '1.5' is not a whole number."),
+        (["topic", "create", "t", "--partitions", "0"], "'--partitions': 0 is not in the range x>=1."),
+        (["topic", "create", "t", "--config", "a=1", "--config", "a=2"], "--config names a twice, as '1' and as '2'."),
+        (["group", "list", "--state", "Stable,Bogus"], "--state is one of Stable, Empty, PreparingRebalance, "),
+    ],
+)
+def test_flag_that_is_wrong_is_told_in_plain_words(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == CALLED_WRONGLY
+    assert told in capsys.readouterr().err
+
+
+def test_setting_that_is_named_twice_alike_is_no_error() -> None:
+    assert assignments(["a=1=2", "b=", "a=1=2"], "--config") == {"a": "1=2", "b": ""}
 
 
 def test_program_without_verb_shows_its_help_and_is_called_wrongly(capsys: pytest.CaptureFixture[str]) -> None:

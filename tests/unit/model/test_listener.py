@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.model.errors import ConfigError
-from ottla.model.listener import Listener, parse_address, parse_listeners, parse_protocol_map
+from ottla.model.listener import Listener, parse_address, parse_flag, parse_listeners, parse_protocol_map
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,18 @@ def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_address(text)
     assert caught.value.hint is not None
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:19478", "PLAINTEXT://127.0.0.1:19478", "plaintext://127.0.0.1:19478"])
+def test_flag_takes_an_address_as_kafka_writes_it_too(text: str) -> None:
+    assert parse_flag(text, name="PLAINTEXT_2") == Listener("PLAINTEXT_2", "127.0.0.1", 19478)
+
+
+@pytest.mark.parametrize("text", ["SSL://h:1", "INTERNAL://h:1", "://h:1"])
+def test_flag_with_another_protocol_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="and only PLAINTEXT is offered") as caught:
+        parse_flag(text)
+    assert "PLAINTEXT://HOST:PORT" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
