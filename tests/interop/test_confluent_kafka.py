@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the names are there, its stubs forget them
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewTopic,
     ResourceType,
@@ -47,3 +49,24 @@ def test_confluent_kafka_administers_topics(bootstrap: str) -> None:
     for future in admin.delete_topics(["confluent-admin"]).values():
         future.result(10)
     assert "confluent-admin" not in admin.list_topics(timeout=10).topics
+
+
+def test_confluent_kafka_sets_and_unsets_a_consumer_groups_own_settings(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    name, group = "consumer.session.timeout.ms", "confluent-configs"
+
+    def alter(operation: AlterConfigOpType, value: str | None) -> None:
+        change = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[change])
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(10)
+
+    def value() -> str:
+        (described,) = admin.describe_configs([ConfigResource(ResourceType.GROUP, group)]).values()
+        return str(described.result(10)[name].value)
+
+    assert value() == "45000"
+    alter(AlterConfigOpType.SET, "50000")
+    assert value() == "50000"
+    alter(AlterConfigOpType.DELETE, None)
+    assert value() == "45000"

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75; KIP-966), v0.
+"""DescribeTopicPartitions (key 75), v0-v0.  KIP-966.
 
 Topics by name in the order of their names, all of them when none is named, until so many partitions are told as the
 request and max.request.partition.size.limit allow; then `next_cursor` says where the next request goes on.  A cursor
