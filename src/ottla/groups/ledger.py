@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from ottla.groups.deadlines import Deadlines
 from ottla.groups.given_ids import GivenIds
 from ottla.groups.group_log import GroupRecord
+from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
 from ottla.groups.settings import GroupSettings
 from ottla.model.error_code import ErrorCode
@@ -24,6 +25,9 @@ class Ledger(Protocol):
 
     @property
     def given_ids(self) -> GivenIds: ...
+
+    @property
+    def member_bytes(self) -> MemberBytes: ...
 
     def new_member_id(self, prefix: str) -> str:
         """A member id that nobody has: `prefix`, a hyphen, something random."""

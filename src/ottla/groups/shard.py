@@ -33,6 +33,7 @@ from ottla.groups.given_ids import GivenIds
 from ottla.groups.group_log import GroupLog, GroupRecord
 from ottla.groups.group_table import GroupTable
 from ottla.groups.held_replies import HeldReplies
+from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
 from ottla.groups.offset_expiry import OffsetExpiry, topic_tombstones, write_in_batches
 from ottla.groups.offset_requests import OffsetRequests
@@ -61,7 +62,7 @@ DEADLINES_PER_CALL: Final = 64
 
 class GroupShard:
     """`new_member_id` makes a member id that nobody has, from a client's id; `times_of` tells what a consumer group's
-    members live by now, from the group's id.
+    members live by now, from the group's id; `member_bytes` is one for all shards of a broker.
 
     No reply is called while a command is being decided, so a reply may submit the next command.
     """
@@ -73,10 +74,12 @@ class GroupShard:
         new_member_id: Callable[[str], str],
         topics: TopicsImage,
         times_of: Callable[[str], ConsumerTimes],
+        member_bytes: MemberBytes,
     ) -> None:
         self.settings: Final = settings
         self.deadlines: Final = Deadlines()
         self.given_ids: Final = GivenIds(self.deadlines)
+        self.member_bytes: Final = member_bytes
         self.new_member_id: Final = new_member_id
         self._log: Final = log
         self._topics = topics
@@ -328,6 +331,7 @@ class GroupShard:
             self._patterns,
             self.new_member_id,
             lambda: self._times_of(group_id),
+            self.member_bytes,
         )
 
     def _consumer_heartbeat(

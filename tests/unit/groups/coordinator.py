@@ -22,6 +22,7 @@ from ottla.groups.commands import (
     TopicPartitions,
 )
 from ottla.groups.group_log import GroupRecord
+from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
 from ottla.groups.replies import (
     CommitReply,
@@ -100,6 +101,7 @@ class Coordinator:
         self.wall_ms = START_WALL_MS
         self.monotonic_ms = START_MONOTONIC_MS
         self._ids_made = 0
+        self.member_bytes = MemberBytes()
         self.shard = self._new_shard()
         self.shard.loaded(self.now)
 
@@ -108,7 +110,7 @@ class Coordinator:
         return Moment(self.wall_ms, self.monotonic_ms)
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.log, self.settings, self._new_member_id, self.topics, self._times_of)
+        return GroupShard(self.log, self.settings, self._new_member_id, self.topics, self._times_of, self.member_bytes)
 
     def _times_of(self, group_id: str) -> ConsumerTimes:
         return self.own_times.get(group_id, self.settings.consumer_times)
@@ -119,6 +121,7 @@ class Coordinator:
 
     def restart(self) -> None:
         """A new process: what was logged is read again, and its clock begins anew."""
+        self.member_bytes = MemberBytes()
         self.shard = self._new_shard()
         for key, value in self.log.records():
             self.shard.replay(key, value)

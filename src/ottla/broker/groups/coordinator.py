@@ -22,6 +22,7 @@ from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination.topics_view import TopicsView
 from ottla.groups.commands import Command, ListGroups
+from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
 from ottla.groups.refusals import refusal
 from ottla.groups.replies import ListReply
@@ -58,6 +59,7 @@ class GroupCoordinator:
     ) -> None:
         self._settings = settings
         self._times_of = times_of
+        self._member_bytes = MemberBytes()
         self._load_bytes_max = load_bytes_max
         self._partitions = partitions
         self._clock = clock
@@ -152,7 +154,13 @@ class GroupCoordinator:
 
     def _new_shard(self, partition: Partition) -> ServedShard:
         served = ServedShard(
-            partition, self._settings, _new_member_id, self._image, self._times_of, on_moved=self._on_moved
+            partition,
+            self._settings,
+            _new_member_id,
+            self._image,
+            self._times_of,
+            self._member_bytes,
+            on_moved=self._on_moved,
         )
         if partition.log.log_end_offset == partition.log.log_start_offset:
             self._on_loaded(served, None)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ottla.broker.groups.partition_log import PartitionLog
 from ottla.broker.partition import Partition
+from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.groups.topics_image import TopicsImage
@@ -26,13 +27,19 @@ class ServedShard:
         new_member_id: Callable[[str], str],
         topics: TopicsImage,
         times_of: Callable[[str], ConsumerTimes],
+        member_bytes: MemberBytes,
         on_moved: Callable[[ServedShard], None],
     ) -> None:
         self.name = str(partition.topic_partition)
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._on_moved = on_moved
         self.shard = GroupShard(
-            PartitionLog(partition, self._on_stable, self._on_failed), settings, new_member_id, topics, times_of
+            PartitionLog(partition, self._on_stable, self._on_failed),
+            settings,
+            new_member_id,
+            topics,
+            times_of,
+            member_bytes,
         )
 
     def fail(self, error: ErrorCode) -> None:

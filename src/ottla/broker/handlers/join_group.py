@@ -3,7 +3,8 @@
 The answer is held until the group's members have joined (groups/classic).  v0 has no rebalance time-out: the session's
 counts.  From v4 on a dynamic member without an id gets one with MEMBER_ID_REQUIRED (KIP-394); from v9 on a static
 leader that returns is told to skip the assignment (KIP-814).  Departures: what one member says of itself, its
-protocols' names and metadata above all, takes 1 MiB at most, else INVALID_REQUEST; its reason is cut.
+protocols' names and metadata above all, takes 1 MiB at most, else INVALID_REQUEST; its reason is cut; when the members
+of all groups hold too much memory (groups/member_bytes.py), COORDINATOR_NOT_AVAILABLE makes clients try again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
+from ottla.broker.groups.refused_join import note_refused_join
 from ottla.broker.limits import GROUP_MEMBER_METADATA_BYTES_MAX, GROUP_REASON_LENGTH_MAX
 from ottla.groups.commands import JoinGroup, JoinProtocol
 from ottla.groups.replies import JoinReply
@@ -49,6 +51,7 @@ def answer(
     )
 
     def on_reply(joined: JoinReply) -> None:
+        note_refused_join(request.group_id, call, joined.error)
         reply(_response(joined, version))
 
     broker.groups.submit(request.group_id, command, on_reply)

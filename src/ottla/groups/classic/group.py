@@ -72,7 +72,7 @@ class ClassicGroup:
 
     @property
     def has_records(self) -> bool:
-        return self.rebalance.stored is not None
+        return self.rebalance.is_logged
 
     @property
     def is_forgettable(self) -> bool:

@@ -8,6 +8,7 @@ from ottla.groups.classic.member import Member
 from ottla.groups.classic.rebalance import Rebalance
 from ottla.groups.classic.states import GroupState
 from ottla.groups.commands import JoinGroup
+from ottla.groups.member_bytes import BARE_MEMBER_BYTES, bytes_of_protocols
 from ottla.groups.moment import Moment
 from ottla.groups.replies import JoinReply
 from ottla.model.error_code import ErrorCode
@@ -23,6 +24,8 @@ def join(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment: Moment)
         refuse(rebalance, reply, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     elif not _supports(rebalance, command):
         refuse(rebalance, reply, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, command.member_id)
+    elif not _has_memory_for(rebalance, known_id, command):
+        refuse(rebalance, reply, ErrorCode.COORDINATOR_NOT_AVAILABLE, command.member_id)
     elif command.member_id:
         _join_known(rebalance, command, reply, moment)
     elif command.instance_id is not None:
@@ -44,6 +47,13 @@ def _has_room_for(rebalance: Rebalance, member_id: str) -> bool:
     if rebalance.state is GroupState.PREPARING_REBALANCE:
         return (member is not None and member.join_reply is not None) or roster.joined_count < max_size
     return member is not None or len(roster) < max_size
+
+
+def _has_memory_for(rebalance: Rebalance, member_id: str, command: JoinGroup) -> bool:
+    """Over all groups.  A member that says no more than before always comes in."""
+    member = rebalance.roster.members.get(member_id)
+    before_bytes = -BARE_MEMBER_BYTES if member is None else bytes_of_protocols(member.protocols)
+    return rebalance.roster.held.has_room_for(bytes_of_protocols(command.protocols) - before_bytes)
 
 
 def _turn_away(rebalance: Rebalance, member_id: str, moment: Moment) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from sys import getsizeof
 
 from ottla.groups.commands import JoinGroup, JoinProtocol
 from ottla.groups.deadlines import Deadline
 from ottla.groups.group_metadata import StoredMember
+from ottla.groups.member_bytes import BARE_MEMBER_BYTES, bytes_of_protocols, bytes_of_texts
 from ottla.groups.replies import DescribedMember, JoinReply, SyncReply
 
 
@@ -67,6 +69,12 @@ class Member:
         return len(self.protocols) == len(protocols) and all(
             mine == other for mine, other in zip(self.protocols, protocols, strict=True)
         )
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory, by what it said and was assigned."""
+        texts = bytes_of_texts((self.member_id, self.instance_id, self.client_id, self.client_host))
+        return BARE_MEMBER_BYTES + texts + bytes_of_protocols(self.protocols) + getsizeof(self.assignment)
 
     def vote(self, candidates: frozenset[str]) -> str:
         """The first of its own protocols that all members know."""

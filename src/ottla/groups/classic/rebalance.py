@@ -45,7 +45,7 @@ class Rebalance:
     def __init__(self, owner: Group, ledger: Ledger) -> None:
         self.owner: Final = owner
         self.ledger: Final = ledger
-        self.roster: Final = Roster()
+        self.roster: Final = Roster(ledger.member_bytes)
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD
         # Wall time; -1 when not known.
@@ -53,8 +53,8 @@ class Rebalance:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
-        # The newest that was logged and not deleted.
-        self.stored: GroupMetadata | None = None
+        # A generation was logged and not deleted.
+        self.is_logged = False
         self._join_deadline: Final = Deadline(owner, JOIN)
         self._sync_deadline: Final = Deadline(owner, SYNC)
         # Of the first rebalance after EMPTY: it waits longer while members arrive.
@@ -242,7 +242,7 @@ class Rebalance:
             member.stored(self.protocol_name, assignments.get(member.member_id, b""))
             for member in self.roster.members.values()
         )
-        error = self.write(self._generation_with(members, moment), moment)
+        error = self._log_assigned(members, moment)
         if error is ErrorCode.NONE:
             self.owner.story.add(moment.wall_ms, "assigned", generation=self.generation)
         for member in self.roster.members.values():
@@ -251,6 +251,13 @@ class Rebalance:
         # A disk that fails under the write takes the whole shard, and this group, out of use.
         if error is not ErrorCode.NONE and not self.is_stopped:
             self.prepare(f"the assignment could not be logged: {error.name}", moment)
+
+    def _log_assigned(self, members: tuple[StoredMember, ...], moment: Moment) -> ErrorCode:
+        before = self.roster.members.values()
+        more_bytes = sum(len(member.assignment) for member in members) - sum(len(one.assignment) for one in before)
+        if not self.roster.held.has_room_for(more_bytes):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self.write(self._generation_with(members, moment), moment)
 
     def on_sync_deadline(self, moment: Moment) -> None:
         """Who has not synced is out, and the others begin anew."""
@@ -323,7 +330,7 @@ class Rebalance:
             if member is None:
                 roster.add(Member(stored, (chosen,), Deadline(self.owner, SESSION, stored.member_id)))
                 continue
-            member.take_over(stored)
+            roster.take_over(member, stored)
             if chosen not in member.protocols:
                 # At start-up: this is all that is known of it.  Live, it has said this and more.
                 roster.set_protocols(member, (chosen,))
@@ -335,7 +342,7 @@ class Rebalance:
         self.previous_state = self.state
         self.state = GroupState.STABLE if found.members else GroupState.EMPTY
         self.state_since_ms = found.state_since_ms
-        self.stored = found
+        self.is_logged = True
 
     def assert_sound(self) -> None:
         """What must hold between any two commands: every state has its deadline, so no group gets stuck."""
@@ -365,6 +372,7 @@ class Rebalance:
             deadline.due_ms = None
         for member in self.roster.members.values():
             member.session.due_ms = None
+        self.roster.clear()
 
     def _arm(self, deadline: Deadline, after_ms: int, moment: Moment) -> None:
         self.ledger.deadlines.arm(deadline, moment.monotonic_ms + after_ms)

@@ -9,6 +9,8 @@ from typing import Final
 from ottla.groups.classic.member import Member
 from ottla.groups.commands import JoinProtocol
 from ottla.groups.deadlines import Deadline
+from ottla.groups.group_metadata import StoredMember
+from ottla.groups.member_bytes import GroupBytes, MemberBytes
 from ottla.groups.replies import JoinReply
 from ottla.model.error_code import ErrorCode
 
@@ -16,7 +18,8 @@ from ottla.model.error_code import ErrorCode
 class Roster:
     """Plain bookkeeping: it knows no state, sends nothing and sets no deadline."""
 
-    def __init__(self) -> None:
+    def __init__(self, member_bytes: MemberBytes) -> None:
+        self.held: Final = GroupBytes(member_bytes)
         self.members: Final[dict[str, Member]] = {}
         # Ids that were given out and are not used yet: see `GivenIds`.
         self.pending: Final[dict[str, Deadline]] = {}
@@ -58,6 +61,7 @@ class Roster:
     def add(self, member: Member) -> None:
         assert member.member_id not in self.members
         self.members[member.member_id] = member
+        self.held.add(member.held_bytes)
         if member.instance_id is not None:
             assert member.instance_id not in self._static_ids
             self._static_ids[member.instance_id] = member.member_id
@@ -70,6 +74,7 @@ class Roster:
     def remove(self, member_id: str) -> Member:
         """The member, which is in no other way touched; the next one in line leads when it led."""
         member = self.members.pop(member_id)
+        self.held.add(-member.held_bytes)
         member.session.due_ms = None
         self._count_protocols(member.protocols, -1)
         self._joined_count -= member.join_reply is not None
@@ -80,9 +85,25 @@ class Roster:
         return member
 
     def set_protocols(self, member: Member, protocols: Sequence[JoinProtocol]) -> None:
+        before_bytes = member.held_bytes
         self._count_protocols(member.protocols, -1)
         member.protocols = protocols
         self._count_protocols(protocols, 1)
+        self.held.add(member.held_bytes - before_bytes)
+
+    def take_over(self, member: Member, stored: StoredMember) -> None:
+        before_bytes = member.held_bytes
+        member.take_over(stored)
+        self.held.add(member.held_bytes - before_bytes)
+
+    def clear(self) -> None:
+        """The group is gone: nobody is a member of it."""
+        self.members.clear()
+        self.leader_id = None
+        self._static_ids.clear()
+        self._protocol_counts.clear()
+        self._joined_count = 0
+        self.held.give_back()
 
     def park_join(self, member: Member, reply: Callable[[JoinReply], None]) -> None:
         self._joined_count += member.join_reply is None
@@ -148,6 +169,7 @@ class Roster:
         assert self._static_ids == {m.instance_id: m.member_id for m in members.values() if m.instance_id is not None}
         expected = Counter(name for member in members.values() for name in _names(member.protocols))
         assert self._protocol_counts == expected
+        assert self.held.held_bytes == sum(member.held_bytes for member in members.values())
         assert not members.keys() & self.pending.keys()
 
     def _count_protocols(self, protocols: Sequence[JoinProtocol], by: int) -> None:

@@ -15,7 +15,7 @@ from ottla.groups.consumer.assignment import from_partitions, to_partitions
 from ottla.groups.consumer.description import describe
 from ottla.groups.consumer.group_epoch import put_departure
 from ottla.groups.consumer.heartbeat import HeartbeatDecision, decide_heartbeat, merge
-from ottla.groups.consumer.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, CurrentAssignment, MemberState
+from ottla.groups.consumer.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, CurrentAssignment, MemberState, held_bytes
 from ottla.groups.consumer.member_deadlines import REVOCATION, MemberDeadlines
 from ottla.groups.consumer.record_codec import ConsumerRecordKey, tombstone
 from ottla.groups.consumer.record_draft import RecordDraft
@@ -27,6 +27,7 @@ from ottla.groups.deadlines import Deadline, Deadlines
 from ottla.groups.decision import Decision
 from ottla.groups.group import CONSUMER, GroupKind
 from ottla.groups.group_log import GroupRecord
+from ottla.groups.member_bytes import GroupBytes, MemberBytes
 from ottla.groups.moment import Moment
 from ottla.groups.replies import ConsumerGroupDescription, ConsumerGroupHeartbeatReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
@@ -58,6 +59,7 @@ class ConsumerGroup:
         patterns: SubscriptionPatterns,
         new_member_id: Callable[[str], str],
         times: Callable[[], ConsumerTimes],
+        member_bytes: MemberBytes,
     ) -> None:
         self.group_id: Final = group_id
         self.story: Final = Story(group_id)
@@ -67,6 +69,7 @@ class ConsumerGroup:
         self._patterns = patterns
         self._new_member_id = new_member_id
         self._times = times
+        self._held = GroupBytes(member_bytes)
         self._deadlines = MemberDeadlines(self, deadlines)
         self._seen_topics: TopicsImage | None = None
 
@@ -101,14 +104,21 @@ class ConsumerGroup:
 
     def fail_all(self, error: ErrorCode) -> None:
         """No request of a consumer group is ever parked."""
+        self.stop()
 
     def stop(self) -> None:
         self._deadlines.forget_all()
+        self._held.give_back()
 
     def replay(self, key: ConsumerRecordKey, value: bytes | None) -> None:
         """Apply one record of this group.  Raises `WireError` for damaged bytes."""
+        if key.type is not ConsumerRecordType.MEMBER:
+            self.state.replay(key, value)
+            return
+        before_bytes = held_bytes(self.state.members.get(key.part))
         self.state.replay(key, value)
-        if key.type is ConsumerRecordType.MEMBER and value is None:
+        self._held.add(held_bytes(self.state.members.get(key.part)) - before_bytes)
+        if value is None:
             self._deadlines.forget(key.part)
 
     def heartbeat(self, command: ConsumerGroupHeartbeat, moment: Moment) -> Decision:
@@ -130,6 +140,7 @@ class ConsumerGroup:
         if self._is_settled(sender, command):
             self._arm_session(member_id, moment)
             return Decision((), self._reply(command, sender, sender.current))
+        self._check_memory(sender, command)
         decision = decide_heartbeat(self.state, self._world(moment), command, sender, owned)
         records = decision.draft.records()
         if decision.group_epoch == self.state.group_epoch:
@@ -138,6 +149,13 @@ class ConsumerGroup:
         self._arm_revocation(sender, decision, moment)
         self._note(sender, decision, moment)
         return Decision(records, self._reply(command, sender, decision.current))
+
+    def _check_memory(self, sender: Sender, command: ConsumerGroupHeartbeat) -> None:
+        """A member that says more of itself than before must find room for it among the members of all groups."""
+        known = None if sender.is_new and sender.replaces is None else sender.metadata
+        if not self._held.has_room_for(held_bytes(merge(sender.metadata, command)) - held_bytes(known)):
+            text = "the members of all groups of this broker take all the memory that they may; try again later"
+            raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
     def _is_settled(self, sender: Sender, command: ConsumerGroupHeartbeat) -> bool:
         """Nothing has changed and nothing is under way: nearly every heartbeat, so it is looked at first."""

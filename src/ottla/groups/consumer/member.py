@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ottla.groups.assignors import Assignment
+from ottla.groups.member_bytes import BARE_MEMBER_BYTES, bytes_of_texts
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
@@ -58,3 +59,18 @@ class CurrentAssignment(NamedTuple):
 
 NO_METADATA: Final = MemberMetadata()
 NOTHING_ASSIGNED: Final = CurrentAssignment(JOIN_EPOCH, -1, MemberState.STABLE, {}, {})
+
+
+def held_bytes(metadata: MemberMetadata | None) -> int:
+    """What a member takes in memory, by what it said; nothing when there is none."""
+    if metadata is None:
+        return 0
+    texts = (
+        metadata.instance_id,
+        metadata.rack_id,
+        metadata.client_id,
+        metadata.client_host,
+        metadata.topic_pattern,
+        metadata.server_assignor,
+    )
+    return BARE_MEMBER_BYTES + bytes_of_texts(texts) + bytes_of_texts(metadata.topic_names)

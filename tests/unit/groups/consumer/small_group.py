@@ -12,6 +12,7 @@ from ottla.groups.consumer.record_codec import decode_key
 from ottla.groups.deadlines import Deadlines
 from ottla.groups.decision import Decision
 from ottla.groups.group_log import GroupRecord
+from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
 from ottla.groups.replies import ConsumerGroupHeartbeatReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
@@ -70,6 +71,7 @@ class SmallGroup:
             SubscriptionPatterns(),
             self._new_member_id,
             lambda: self.times or self.settings.consumer_times,
+            MemberBytes(),
         )
 
     def _new_member_id(self, client_id: str) -> str:
