@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
+from ottla.broker.groups.refused_join import note_refused_join
 from ottla.groups.commands import ConsumerGroupHeartbeat, TopicIdPartitions
+from ottla.groups.consumer.member import JOIN_EPOCH
 from ottla.groups.replies import ConsumerGroupHeartbeatReply
 from ottla.protocol.schemas.consumer_group_heartbeat import (
     AssignedTopicPartitions,
@@ -46,6 +48,8 @@ def answer(
     )
 
     def on_reply(found: ConsumerGroupHeartbeatReply) -> None:
+        if request.member_epoch == JOIN_EPOCH:
+            note_refused_join(request.group_id, call, found.error)
         reply(_response(found))
 
     broker.groups.submit(request.group_id, command, on_reply)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TypeVar
 
 import pytest
@@ -10,6 +11,7 @@ from ottla.broker.groups.offsets_topic import partition_of
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.observe.events import EventFormatter
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.protocol.schemas.consumer_group_heartbeat import (
@@ -376,3 +378,27 @@ async def test_refused_member_is_told_why(broker: SmallBroker) -> None:
     answer = await broker.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ConsumerGroupHeartbeatResponse)
     assert answer.error_code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
     assert answer.error_message
+
+
+async def test_join_of_the_other_protocol_is_refused_and_logged(
+    broker: SmallBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ottla.broker.groups.refused_join")
+    await stable_member(broker, "classic")
+    joins = ConsumerGroupHeartbeatRequest(
+        "classic", "own-id", 0, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"], topic_partitions=[]
+    )
+    answer = await broker.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joins, ConsumerGroupHeartbeatResponse)
+    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    joins.group_id = "consumer"
+    assert codes(await broker.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joins, ConsumerGroupHeartbeatResponse)) == [0]
+    refused = await broker.ask(ApiKey.JOIN_GROUP, 3, join_request("consumer"), JoinGroupResponse)
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    joins.member_epoch = 9
+    joins.group_id = "classic"
+    await broker.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joins, ConsumerGroupHeartbeatResponse)
+    lines = [EventFormatter().format(record) for record in caplog.records]
+    assert len(lines) == 2
+    assert "group.join_refused group=classic" in lines[0]
+    assert 'reason="the members use group.protocol=classic"' in lines[0]
+    assert "group.join_refused group=consumer" in lines[1]

@@ -1,0 +1,25 @@
+"""The line of the log about a join that the group's members make impossible: its client says little of why it stops."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from ottla.broker.context import Call
+from ottla.model.error_code import ErrorCode
+from ottla.observe.events import fields
+
+log = logging.getLogger(__name__)
+
+_OTHER_MEMBERS: Final = {
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the members use group.protocol=consumer, or no assignor of this client",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the members use group.protocol=classic",
+}
+
+
+def note_refused_join(group_id: str, call: Call, error: ErrorCode) -> None:
+    """At most one line for each join that was refused; clients do not repeat such a one by themselves."""
+    reason = _OTHER_MEMBERS.get(error)
+    if reason is not None:
+        facts = {"group": group_id, "client_id": call.client_id, "host": call.client_host}
+        log.info("group.join_refused", extra=fields(**facts, error=error.name, reason=reason))
