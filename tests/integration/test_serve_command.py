@@ -206,6 +206,48 @@ def test_start_is_refused_when_too_few_files_may_be_open(tmp_path: Path, partiti
     assert hint.startswith("hint: raise the hard limit (ulimit -Hn")
 
 
+def serve_once(data_dir: Path | str) -> list[str]:
+    """What a start says that is refused."""
+    command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=READY_WITHIN_S, check=False)
+    assert done.returncode == 1, done.stderr
+    return done.stderr.splitlines()
+
+
+def test_start_in_a_directory_of_others_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "notes.txt").write_text("mine")
+    error, hint = serve_once(tmp_path)
+    assert error == f"error: {tmp_path} is not a data directory, and it is not empty: it holds notes.txt"
+    assert hint == "hint: choose another --data-dir: a new one, or an empty one"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_start_in_a_directory_of_apache_kafka_leaves_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\n")
+    error, hint = serve_once(tmp_path)
+    assert "was made by Apache Kafka" in error
+    assert "ottla log import" in hint
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "missing/below"])
+def test_start_where_no_directory_can_be_has_a_hint(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    error, hint = serve_once(tmp_path / name)
+    assert error.startswith(f"error: {tmp_path / name} cannot be a data directory: ")
+    assert hint.startswith("hint: choose a --data-dir that this user may write to")
+
+
+def test_empty_directory_is_closed_to_others_when_it_is_taken(tmp_path: Path, started: list[Served]) -> None:
+    tmp_path.chmod(0o755)
+    served = Served("--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
+    started.append(served)
+    served.wait_for("broker.ready")
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+
+
 def test_hostile_client_id_stays_inside_its_line(tmp_path: Path, started: list[Served]) -> None:
     served = Served("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--log-level", "debug")
     started.append(served)

@@ -137,11 +137,9 @@ class Broker:
     async def _open_tree(self, disk: PosixDisk) -> None:
         """The lock first: two brokers in one directory would each believe in their own tree."""
         path = self._options.data_dir
-        disk.make_directory(path)
         lock = FileLock()
-        lock.acquire(path)
+        directory_identity.take(disk, path, self.node_id, lock)
         self._closing.callback(lock.release)
-        directory_identity.check_or_write(disk, path, self.node_id, None)
         home = await EmbeddedHome.open(f"{path}/{TREE_FILE}", clock=self.clock)
         self._closing.push_async_callback(home.close)
         tree = await home.connect()

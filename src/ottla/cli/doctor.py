@@ -14,6 +14,7 @@ from ottla.cli.findings import Finding, Level, finding_object, finding_text, ok,
 
 if TYPE_CHECKING:
     from ottla.model.serve_options import ServeOptions
+    from ottla.model.setting_sources import RawSetting
 
 PROBLEMS_FOUND = 1
 
@@ -62,22 +63,27 @@ def _findings(
     from ottla.model.serve_options import serve_options
 
     yield from version_findings()
-    options: ServeOptions | None = None
+    file: list[RawSetting] = []
     try:
         file = [] if config is None else read_config_file(config)
-        settings, findings = read_settings(assignments, os.environ, file)
-        yield from findings
-        if settings is not None:
-            listen = tuple(named_listeners(addresses))
-            options = serve_options(settings, data_dir=data_dir, listen=listen, insecure_listen=True)
     except ConfigError as error:
         yield problem(AREA, str(error), error.hint or "correct it")
-    if options is None:
-        return
-    yield from _openness(options)
-    yield from disk_findings(options.data_dir)
-    yield from limit_findings(options.data_dir, options.settings[MAX_CONNECTIONS])
-    yield from _broker(options)
+    settings, findings = read_settings(assignments, os.environ, file)
+    yield from findings
+    options: ServeOptions | None = None
+    try:
+        listen = tuple(named_listeners(addresses))
+        options = serve_options(settings, data_dir=data_dir, listen=listen, insecure_listen=True)
+    except ConfigError as error:
+        yield problem(AREA, str(error), error.hint or "correct it")
+    else:
+        yield from _openness(options)
+        data_dir = options.data_dir
+    if data_dir is not None:
+        yield from disk_findings(data_dir)
+        yield from limit_findings(data_dir, settings[MAX_CONNECTIONS])
+    if options is not None:
+        yield from _broker(options)
 
 
 def _openness(options: ServeOptions) -> Iterator[Finding]:

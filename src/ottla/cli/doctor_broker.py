@@ -17,7 +17,7 @@ from ottla.model.listener import Listener
 from ottla.runtime.names import addresses_of
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
-from ottla.storage.directory_identity import FORMAT_NAME
+from ottla.storage.directory_identity import Owner, owner_of
 from ottla.storage.directory_lock import LOCK_FILE, FileLock
 from ottla.storage.errors import DirectoryLocked
 from ottla.storage.log_files import base_offsets_in, topic_partition_of
@@ -28,8 +28,11 @@ _EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 def is_running(data_dir: str) -> str | None:
-    """What holds the directory's lock, in words; None when nobody does."""
-    if not os.path.exists(f"{data_dir}/{LOCK_FILE}"):
+    """What holds the directory's lock, in words; None when nobody does, and for a directory that is not Ottla's."""
+    try:
+        if owner_of(PosixDisk(), data_dir) is not Owner.OTTLA or not os.path.exists(f"{data_dir}/{LOCK_FILE}"):
+            return None
+    except (OSError, OttlaError):
         return None
     lock = FileLock()
     try:
@@ -127,28 +130,45 @@ def stopped_findings(
         else:
             yield ok("address", f"clients are told {each.host}:{each.port}")
     if os.path.isdir(data_dir):
-        yield from _directory(data_dir, node_id)
+        try:
+            yield from _directory(data_dir, node_id)
+        except OSError as error:
+            yield problem("directory", f"{data_dir} cannot be read: {error}", "run as its owner, or choose another")
 
 
 def _directory(data_dir: str, node_id: int) -> Iterator[Finding]:
     disk = PosixDisk()
-    partitions = [name for name in sorted(os.listdir(data_dir)) if topic_partition_of(name) is not None]
     try:
-        found = checkpoints.read_meta_properties(disk, data_dir)
+        owner = owner_of(disk, data_dir)
     except OttlaError as error:
         yield problem("directory", str(error), "restore meta.properties from a backup")
         return
-    if found is None and partitions:
-        yield problem("directory", "it holds logs and no meta.properties", "restore meta.properties from a backup")
-    elif found is not None and FORMAT_NAME not in found:
-        yield problem(
-            "directory", "it was made by Apache Kafka", f"ottla log import {data_dir} --data-dir NEW, then serve NEW"
-        )
-    elif found is not None and found.get("node.id") != str(node_id):
-        number = found.get("node.id")
+    match owner:
+        case Owner.LOST:
+            yield problem("directory", "it holds logs and no meta.properties", "restore meta.properties from a backup")
+        case Owner.OTHERS:
+            yield problem(
+                "directory",
+                f"{data_dir} is not a data directory, and it is not empty",
+                "choose another --data-dir: a new one, or an empty one",
+            )
+        case Owner.APACHE_KAFKA:
+            yield problem(
+                "directory",
+                "it was made by Apache Kafka",
+                f"ottla log import {data_dir} --data-dir NEW, then serve NEW",
+            )
+        case Owner.OTTLA:
+            yield from _ours(disk, data_dir, node_id)
+
+
+def _ours(disk: PosixDisk, data_dir: str, node_id: int) -> Iterator[Finding]:
+    number = (checkpoints.read_meta_properties(disk, data_dir) or {}).get("node.id")
+    if number != str(node_id):
         yield problem("directory", f"it belongs to node {number}, the settings say {node_id}", f"set node.id={number}")
-    elif found is not None:
-        yield from _contents(disk, data_dir, partitions)
+        return
+    names = sorted(os.listdir(data_dir))
+    yield from _contents(disk, data_dir, [name for name in names if topic_partition_of(name) is not None])
 
 
 def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from ottla.records.compression import Codec, compress, decompress
 from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import volume_size
+from ottla.storage.directory_identity import PROBE_FILE, Owner, owner_of
 from ottla.storage.open_files import advice, open_files_need
 
 FREE_BYTES_WARNING: Final = 5 * GIB
@@ -26,7 +27,6 @@ SYNCS_COUNT: Final = 15
 SYNC_MS_WARNING: Final = 20.0
 SYNC_MS_SUSPICIOUS: Final = 0.02
 
-_PROBE_FILE: Final = ".ottla-doctor"
 _PROBE_BYTES: Final = 4096
 _NETWORK_FILE_SYSTEMS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"})
 _FORGETFUL_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
@@ -45,13 +45,24 @@ def disk_findings(data_dir: str) -> Iterator[Finding]:
     if is_new:
         yield ok("disk", f"{data_dir} is not there yet: `ottla serve` makes it in {there}")
     if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
-        yield problem("disk", f"{there} cannot be written by this user", f"chown it, or run as its owner: {there}")
+        yield problem(
+            "disk", f"{there} cannot be written by this user", f"run as the owner of {there}, or choose another"
+        )
         return
     yield _free(there)
     yield _kind(there)
     if not is_new:
+        if not _may_be_ours(there):
+            return  # nothing is written there, and nobody is told to change it: what it is, is said elsewhere
         yield from _permissions(there)
     yield _sync_time(there)
+
+
+def _may_be_ours(path: str) -> bool:
+    try:
+        return owner_of(PosixDisk(), path) in (Owner.OTTLA, Owner.NOBODY)
+    except (OSError, OttlaError):
+        return False
 
 
 def _free(path: str) -> Finding:
@@ -100,7 +111,7 @@ def _permissions(path: str) -> Iterator[Finding]:
 def _sync_time(path: str) -> Finding:
     """How long a flush of a small file takes: under policy `ack` a lone client waits so long for each answer."""
     disk = PosixDisk()
-    probe = f"{path}/{_PROBE_FILE}"
+    probe = f"{path}/{PROBE_FILE}"
     times_ms: list[float] = []
     try:
         file = disk.open(probe, create=True)

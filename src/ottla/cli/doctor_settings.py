@@ -17,16 +17,35 @@ AREA: Final = "settings"
 
 def read_settings(
     assignments: Iterable[str], environment: Mapping[str, str], file: Sequence[RawSetting]
-) -> tuple[BrokerSettings | None, list[Finding]]:
-    """The settings as `serve` would take them, None when it would not; and what is to be said of each name."""
-    try:
-        variables, slips = from_environment(environment)
-        settings, notices = resolve([from_command_line(assignments), variables, file])
-    except ConfigError as error:
-        return None, [problem(AREA, str(error), error.hint or "correct the value")]
-    findings = [_of_notice(notice) for notice in (*slips, *notices)]
+) -> tuple[BrokerSettings, list[Finding]]:
+    """What is to be said of each name, and the settings as `serve` would take them without those that it refuses."""
+    refused: list[Finding] = []
+    flags: list[RawSetting] = []
+    for assignment in assignments:
+        try:
+            flags += from_command_line([assignment])
+        except ConfigError as error:
+            refused.append(_refused(error))
+    variables, slips = from_environment(environment)
+    layers = [[raw for raw in layer if _is_usable(raw, refused)] for layer in (flags, variables, file)]
+    settings, notices = resolve(layers)
+    findings = [*refused, *(_of_notice(notice) for notice in (*slips, *notices))]
     given = sum(1 for _ in settings.all_given())
     return settings, [ok(AREA, f"{given} settings are not at their default"), *findings, *contradictions(settings)]
+
+
+def _is_usable(raw: RawSetting, refused: list[Finding]) -> bool:
+    """Whether its value can be read; one that cannot is added to `refused`."""
+    try:
+        resolve([[raw]])
+    except ConfigError as error:
+        refused.append(_refused(error))
+        return False
+    return True
+
+
+def _refused(error: ConfigError) -> Finding:
+    return problem(AREA, str(error), error.hint or "correct the value")
 
 
 def _of_notice(notice: Notice) -> Finding:

@@ -82,11 +82,14 @@ class StoppedDirectory:
 def make_data_directory(path: str, node_id: int) -> None:
     """Claim a directory that is new or empty for this node; nothing happens to one that is ours already."""
     disk = PosixDisk()
+    path = os.path.abspath(path)
     os.makedirs(path, mode=DIRECTORY_MODE, exist_ok=True)
-    found = read_meta_properties(disk, path)
-    if found is None or directory_identity.FORMAT_NAME not in found:
-        # Refuses whatever is not empty of logs.
-        directory_identity.check_or_write(disk, os.path.abspath(path), node_id, None)
+    owner = directory_identity.owner_of(disk, path)
+    if owner is directory_identity.Owner.OTTLA:
+        return
+    if owner is directory_identity.Owner.NOBODY:
+        disk.close_to_others(path)
+    directory_identity.check_or_write(disk, path, node_id, None)
 
 
 async def _with_tree(path: str, act: Callable[[Tree], Awaitable[None]]) -> None:

@@ -92,6 +92,11 @@ class PosixDisk:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, DIRECTORY_MODE)
 
+    def close_to_others(self, path: str) -> None:
+        """Give a directory the mode of those that we make; one that another user owns stays as it is."""
+        with contextlib.suppress(PermissionError):
+            os.chmod(path, DIRECTORY_MODE)
+
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 

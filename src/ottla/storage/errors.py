@@ -7,6 +7,7 @@ StorageError            the disk, or what lies on it
   DirectoryOffline      the whole log directory is out of use in this process (a sync failed)
   DirectoryLocked       another broker uses the directory
   ForeignDirectory      somebody else's directory, or another node's
+  DirectoryUnusable     the path is no directory, or this user may not write there
   TooManyOpenFiles      the operating system gives this process too few descriptors
   LogExists             a log of that name stands already
 OffsetOutOfRange        a read or a cut outside of what the log holds
@@ -74,6 +75,12 @@ class ForeignDirectory(StorageError):
     """The log directory was not made by this broker."""
 
     hint = "give this broker its own empty --data-dir"
+
+
+class DirectoryUnusable(StorageError):
+    """The operating system does not let this process make or use the directory."""
+
+    hint = "choose a --data-dir that this user may write to, in a directory that is there; `ottla doctor` looks at it"
 
 
 class TooManyOpenFiles(StorageError):

@@ -15,6 +15,7 @@ from ottla.cli.program import FAILED, run
 from ottla.cli.stopped_directory import make_data_directory
 from ottla.model.setting_sources import RawSetting
 from ottla.runtime.limits_of_process import OpenFilesLimit
+from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import VolumeSize
 
 
@@ -191,6 +192,52 @@ def test_doctor_judges_the_advertised_address(
     out = capsys.readouterr().out
     assert told in out
     assert "whoever reaches it may do everything" in out
+
+
+def test_doctor_tells_every_bad_setting_and_looks_at_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTTLA_LOG_SEGMENT_BYTES", "1GB")
+    bad = ["--set", "num.partitions=many", "--set", "nonsense", "--set", "log.retention.ms=soon", "--listen", "nowhere"]
+    assert run(["doctor", "--data-dir", str(tmp_path / "data"), "--json", *bad]) == FAILED
+    out, err = capsys.readouterr()
+    problems = [each["text"] for each in findings_of(out) if each["level"] == "problem"]
+    for told in ("num.partitions", "'nonsense' has no '='", "log.retention.ms", "log.segment.bytes", "port is missing"):
+        assert [text for text in problems if told in text], told
+    assert len(problems) == 5
+    assert [each for each in findings_of(out) if "a flush takes" in each["text"]]
+    assert err.startswith("5 problems, ")
+
+
+def test_doctor_leaves_a_directory_of_others_alone_and_advises_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "python3-1").mkdir()
+    (tmp_path / ".lock").write_text("theirs")
+    (tmp_path / "passwd").write_text("")
+    before = tmp_path.stat().st_mtime_ns
+    assert run(["doctor", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == FAILED
+    out = capsys.readouterr().out
+    assert "is not a data directory" in out
+    assert "choose another --data-dir" in out
+    assert "chmod" not in out
+    assert "meta.properties" not in out
+    assert tmp_path.stat().st_mtime_ns == before
+    assert (tmp_path / ".lock").read_text() == "theirs"
+
+
+def test_doctor_ends_with_its_summary_when_the_directory_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_disk: PosixDisk, path: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(PosixDisk, "list_directory", refuse)
+    assert run(["doctor", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == FAILED
+    out, err = capsys.readouterr()
+    assert f"{tmp_path} cannot be read: " in out
+    assert err.startswith("1 problems, ")
 
 
 def test_doctor_with_a_wrong_file_or_flag_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

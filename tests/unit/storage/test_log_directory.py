@@ -47,10 +47,33 @@ def test_a_directory_of_apache_kafka_is_refused(tmp_path: Path) -> None:
     assert refused.value.hint is not None
 
 
-def test_logs_that_nobody_claims_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["partition.metadata", f"{0:020d}.log"])
+def test_logs_that_nobody_claims_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "clicks-0").mkdir()
-    with pytest.raises(ForeignDirectory, match="clicks-0"):
+    (tmp_path / "clicks-0" / name).write_text("")
+    with pytest.raises(ForeignDirectory, match="holds logs") as refused:
         Place(tmp_path).open()
+    assert "restore meta.properties" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("name", ["passwd", "clicks-0/notes.txt", ".ssh/id"])
+def test_directory_of_somebody_else_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("")
+    with pytest.raises(ForeignDirectory, match=f"not a data directory.*{name.split('/')[0]}") as refused:
+        Place(tmp_path).open()
+    assert "choose another --data-dir" in (refused.value.hint or "")
+    assert not (tmp_path / "meta.properties").exists()
+
+
+@pytest.mark.parametrize("name", [".lock", "lost+found/", "meta.properties.tmp"])
+def test_directory_is_taken_when_nothing_of_anybody_is_in_it(tmp_path: Path, name: str) -> None:
+    if name.endswith("/"):
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_text("")
+    Place(tmp_path).open()
+    assert (tmp_path / "meta.properties").exists()
 
 
 @pytest.mark.parametrize(("node_id", "cluster_id"), [(2, "c"), (1, "other")])
