@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.model.errors import OttlaError
+from ottla.model.errors import OttlaError, RequestError
 
 if TYPE_CHECKING:
+    from ottla.cli.stopped_directory import StoppedDirectory
     from ottla.coordination.imported_topics import ImportedTopic
     from ottla.coordination.tree import Tree
     from ottla.model.identifiers import TopicPartition
     from ottla.storage.kafka_directory import KafkaDirectory
+    from ottla.storage.log_import import LogImport
     from ottla.storage.source_log import SourceLog
 
 # Their true settings are not in the directory: by defaults, a week's, records would be gone within minutes.
@@ -67,14 +69,16 @@ def command(
     with KafkaDirectory(source_dir) as source:
         if os.path.realpath(source_dir) == os.path.realpath(data_dir):
             raise OttlaError("source and data directory are the same", hint="give a new --data-dir")
+        if os.path.lexists(data_dir) and not os.path.isdir(data_dir):
+            raise OttlaError(f"{data_dir} is no directory", hint="give a new --data-dir")
         by_topic = _chosen(source, topics, excluded)
         if config_path is not None:
             check_topics(configs, by_topic, config_path.name)
         _note(_state_of(source))
         logs = _read_all(source, by_topic)
         imported = [_imported(source, name, logs[name], configs) for name in by_topic]
-        if not dry_run:
-            _import(imported, [log for name in by_topic for log in logs[name]], data_dir, node_id, links)
+        act = _check_only if dry_run else _import
+        act(imported, [log for name in by_topic for log in logs[name]], data_dir, node_id, links)
     _tell(imported, logs, source.path, data_dir, dry_run=dry_run)
 
 
@@ -155,27 +159,61 @@ def _import(
     topics: Sequence[ImportedTopic], logs: Sequence[SourceLog], data_dir: str, node_id: int, links: bool
 ) -> None:
     from ottla.cli.stopped_directory import StoppedDirectory, make_data_directory
-    from ottla.coordination.imported_topics import check_importable, register
+    from ottla.coordination.imported_topics import register
     from ottla.storage.log_import import LogImport
 
     make_data_directory(data_dir, node_id)
     with StoppedDirectory(data_dir) as target:
-        node = target.node_id
-
-        async def check(tree: Tree) -> None:
-            await check_importable(tree, node, topics)
 
         async def register_all(tree: Tree) -> None:
             for topic in topics:
-                await register(tree, node, topic)
+                await register(tree, target.node_id, topic)
 
-        target.with_tree(check)
         running = LogImport(target.disk, target.path, links=links)
-        running.check_room(logs)
+        _check(target, running, topics, logs)
         for log in logs:
             running.copy(log)
         running.publish(logs)
         target.with_tree(register_all)
+
+
+def _check_only(
+    topics: Sequence[ImportedTopic], logs: Sequence[SourceLog], data_dir: str, node_id: int, links: bool
+) -> None:
+    """Refuse what `_import` would refuse; a directory that is new or empty stays so."""
+    from ottla.cli.stopped_directory import StoppedDirectory
+    from ottla.runtime.posix_disk import PosixDisk
+    from ottla.storage.directory_identity import Owner, check, owner_of
+    from ottla.storage.log_import import LogImport
+
+    there, disk = os.path.abspath(data_dir), PosixDisk()
+    if os.path.isdir(there) and owner_of(disk, there) is Owner.OTTLA:
+        with StoppedDirectory(there) as target:
+            _check(target, LogImport(target.disk, target.path, links=links), topics, logs)
+        return
+    if os.path.lexists(there):
+        check(disk, there, node_id, None)
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    LogImport(disk, there, links=links).check_room(logs)
+
+
+def _check(
+    target: StoppedDirectory, running: LogImport, topics: Sequence[ImportedTopic], logs: Sequence[SourceLog]
+) -> None:
+    from ottla.coordination.imported_topics import check_importable
+
+    async def check_names(tree: Tree) -> None:
+        for topic in topics:
+            try:
+                await check_importable(tree, target.node_id, [topic])
+            except RequestError as error:
+                hint = f"leave it out: --exclude {topic.name}, or import into a new --data-dir"
+                raise OttlaError(f"{target.path}: {error}", hint=hint) from error
+
+    target.with_tree(check_names)
+    running.check_former(logs)
+    running.check_room(logs)
 
 
 # --- what is told ---------------------------------------------------------------------------------------------

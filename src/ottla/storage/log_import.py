@@ -34,7 +34,10 @@ _ROOM_LEFT_BYTES: Final = 64 * MIB
 
 
 class LogImport:
-    """One run: `copy` each log, then `publish` them all; then their topics may be registered."""
+    """One run: `check_former` and `check_room`, `copy` each log, then `publish` them all.
+
+    After that their topics may be registered.
+    """
 
     def __init__(self, disk: Disk, data_dir: str, *, links: bool) -> None:
         self._disk = disk
@@ -50,6 +53,16 @@ class LogImport:
                 f"the import needs {needed} bytes in {self._data_dir}, and {free} are free",
                 hint="make room, import fewer topics (--topic), or link the files (--link) on one file system",
             )
+
+    def check_former(self, logs: Iterable[SourceLog]) -> None:
+        """Raises `StorageError` for a directory of a log's name: only what an interrupted import left may go."""
+        for log in logs:
+            path = f"{self._data_dir}/{log.partition}"
+            if self._disk.exists(path) and checkpoints.read_topic_id(self._disk, path) != log.topic_id:
+                raise StorageError(
+                    f"{path} is there already, and it is another topic's",
+                    hint=f"move it away, or leave the topic out: --exclude {log.partition.topic}",
+                )
 
     def copy(self, log: SourceLog) -> None:
         """Make the partition's directory under an unfinished name.  Raises `StorageError`, `OSError`."""
@@ -72,7 +85,7 @@ class LogImport:
         self._write(f"{target}/{checkpoints.PARTITION_METADATA_FILE}", checkpoints.partition_metadata(log.topic_id))
 
     def publish(self, logs: Sequence[SourceLog]) -> None:
-        """Give the directories their names; everything in them is durable before."""
+        """Give the directories their names; everything in them is durable before.  `check_former` was asked."""
         self._disk.sync_file_system(self._data_dir)
         ends = FlushedEnds.open(self._disk, self._data_dir)
         try:
@@ -87,17 +100,9 @@ class LogImport:
         for log in logs:
             target = f"{self._data_dir}/{log.partition}"
             if self._disk.exists(target):
-                self._remove_former(target, log)
+                remove_tree(self._disk, target)
             self._disk.rename(self._unfinished_path(log), target)
         self._disk.sync_directory(self._data_dir)
-
-    def _remove_former(self, path: str, log: SourceLog) -> None:
-        """A directory of that name without a topic: only what an interrupted import left may go."""
-        if checkpoints.read_topic_id(self._disk, path) != log.topic_id:
-            raise StorageError(
-                f"{path} is there already, and it is another topic's", hint="move the directory away, then begin again"
-            )
-        remove_tree(self._disk, path)
 
     def _unfinished_path(self, log: SourceLog) -> str:
         return f"{self._data_dir}/{log.partition}{UNFINISHED_SUFFIX}"

@@ -116,8 +116,62 @@ def test_import_does_not_touch_a_directory_of_another_topic(
         path.unlink()
     metadata = data_dir / "orders-0" / "partition.metadata"
     metadata.write_bytes((data_dir / "orders-0" / "partition.metadata").read_bytes().replace(b"AAAAY", b"AAAAZ"))
-    assert run(["log", "import", str(source), "--data-dir", str(data_dir)]) == FAILED
-    assert "it is another topic's" in capsys.readouterr().err
+    for more in (["--dry-run"], []):
+        assert run(["log", "import", str(source), "--data-dir", str(data_dir), *more]) == FAILED
+        err = capsys.readouterr().err
+        assert "it is another topic's" in err
+        assert "--exclude orders" in err
+    assert not list(data_dir.glob("*.importing"))
+
+
+@pytest.mark.parametrize("how", [["--dry-run"], []])
+def test_import_of_a_topic_that_is_there_is_refused_with_what_to_do(
+    source: Path, tmp_path: Path, how: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]
+    assert run(arguments) == 0
+    capsys.readouterr()
+    assert run([*arguments, *how]) == FAILED
+    err = capsys.readouterr().err
+    assert "topic 'orders' exists already" in err
+    assert "--exclude orders" in err
+
+
+@pytest.mark.parametrize("how", [["--dry-run"], []])
+def test_import_into_a_directory_of_others_is_refused(
+    source: Path, tmp_path: Path, how: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "notes.txt").write_text("")
+    assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "theirs"), *how]) == FAILED
+    err = capsys.readouterr().err
+    assert "is not a data directory" in err
+    assert "choose another --data-dir" in err
+    assert [path.name for path in (tmp_path / "theirs").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("how", [["--dry-run"], []])
+def test_import_into_a_file_is_refused(
+    source: Path, tmp_path: Path, how: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "file"), *how]) == FAILED
+    assert "is no directory\nhint: give a new --data-dir" in capsys.readouterr().err
+
+
+def test_dry_run_into_an_empty_directory_leaves_it_empty(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "empty"), "--dry-run"]) == 0
+    assert not list((tmp_path / "empty").iterdir())
+
+
+@pytest.mark.parametrize("how", [["--dry-run"], []])
+def test_import_that_does_not_fit_is_refused(
+    source: Path, tmp_path: Path, how: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PosixDisk, "free_bytes", lambda _disk, _path: 1_000)
+    assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla"), *how]) == FAILED
+    assert "and 1000 are free" in capsys.readouterr().err
 
 
 def test_import_is_refused_while_the_other_broker_runs(
