@@ -64,6 +64,10 @@ class GroupTable:
         """What the group has committed; an empty one, which is not kept, when it has not."""
         return self._offsets.get(group_id) or CommittedOffsets()
 
+    def offsets_by_group(self) -> Iterator[tuple[str, dict[str, dict[int, bytes]]]]:
+        """Of every group that has committed any: its topics, with the values of their partitions."""
+        return ((group_id, offsets.by_topic) for group_id, offsets in self._offsets.items())
+
     def add_classic(self, group_id: str) -> ClassicGroup:
         assert group_id not in self._groups
         group = self._new_classic(group_id)

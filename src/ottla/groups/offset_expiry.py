@@ -1,4 +1,4 @@
-"""Committed offsets end: when nobody has used them for long, and when their topic is gone.
+"""Committed offsets end when nobody has used them for long.  (And when their topic is gone: see `gone_topics`.)
 
 Offsets of a group with members never expire.  Those of a group that has become empty expire when it has been empty for
 the whole retention, and nothing was committed meanwhile; those of a group that never had members, by each commit's own
@@ -112,16 +112,6 @@ class OffsetExpiry:
             self._ledger.write(list(group.tombstones()), self._now)
         else:
             self._table.forget_if_vacant(group)
-
-
-def topic_tombstones(table: GroupTable, topics: Iterable[str]) -> Iterator[GroupRecord]:
-    """For every offset that any group has committed for these topics."""
-    names = list(topics)
-    for group in list(table):
-        known = table.offsets(group.group_id).by_topic
-        for topic in names:
-            if topic in known:
-                yield from table.topic_tombstones(group.group_id, topic)
 
 
 def write_in_batches(ledger: Ledger, records: Iterable[GroupRecord], moment: Moment) -> ErrorCode:

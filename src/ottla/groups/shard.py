@@ -30,12 +30,13 @@ from ottla.groups.commands import (
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.deadlines import Deadlines
 from ottla.groups.given_ids import GivenIds
+from ottla.groups.gone_topics import GoneTopics
 from ottla.groups.group_log import GroupLog, GroupRecord
 from ottla.groups.group_table import GroupTable
 from ottla.groups.held_replies import HeldReplies
 from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
-from ottla.groups.offset_expiry import OffsetExpiry, topic_tombstones, write_in_batches
+from ottla.groups.offset_expiry import OffsetExpiry, write_in_batches
 from ottla.groups.offset_requests import OffsetRequests
 from ottla.groups.refusals import refusal, refused
 from ottla.groups.replies import (
@@ -92,6 +93,7 @@ class GroupShard:
         self._table: Final = GroupTable(lambda group_id: ClassicGroup(group_id, self), self._new_consumer_group)
         self._offsets: Final = OffsetRequests(self._table, self)
         self._expiry: Final = OffsetExpiry(self._table, self)
+        self._gone_topics: Final = GoneTopics(self._table, self)
         # The type of the command tells that of its reply, which no type of ours can say for all of them at once.
         self._deciders: Final[dict[type, Callable[[Any, Callable[[Any], None], Moment], None]]] = {
             JoinGroup: self._join,
@@ -138,6 +140,10 @@ class GroupShard:
             # By far the most frequent, and the only one that tells nothing durable: it waits for no log.
             reply(self._heartbeat(command, moment))
         else:
+            if self._gone_topics.due_ms is not None and isinstance(
+                command, CommitOffsets | FetchOffsets | DeleteOffsets
+            ):
+                self._gone_topics.settle(command.group_id, moment)
             self._deciders[type(command)](command, reply, moment)
             self._held.release(self._log.stable_end)
 
@@ -161,27 +167,29 @@ class GroupShard:
                 group.on_append_failed(deadline, moment)
             self._forget_if_vacant(group.group_id)
         self._expiry.run(moment)
+        self._gone_topics.run(moment)
         self._held.release(self._log.stable_end)
 
     def next_due_ms(self) -> int | None:
         """The monotonic time at which `on_time` should be called next; calling too early is harmless."""
-        due_ms, expiry_due_ms = self.deadlines.next_due_ms(), self._expiry.due_ms
-        if due_ms is None or expiry_due_ms is None:
-            return expiry_due_ms if due_ms is None else due_ms
-        return min(due_ms, expiry_due_ms)
+        all_due = (self.deadlines.next_due_ms(), self._expiry.due_ms, self._gone_topics.due_ms)
+        return min((due_ms for due_ms in all_due if due_ms is not None), default=None)
 
     def on_topics_changed(self, topics: TopicsImage, moment: Moment) -> None:
-        """Committed offsets of topics that are gone get tombstones; consumer groups look at the new topics.
+        """Committed offsets of topics that are gone get tombstones by and by; consumer groups look at the new topics.
 
         A topic that was made anew under its old name is another one: what was committed for the old is gone, too.
         """
         before, self._topics = self._topics, topics
         gone = topics_gone(before, topics)
         if gone and self._failure is None:
-            write_in_batches(self, topic_tombstones(self._table, gone), moment)
+            self._gone_topics.add(gone, moment)
             for name in gone:
                 self._table.forget_topic_name(name)
-            self._held.release(self._log.stable_end)
+
+    def finish_tombstones(self, moment: Moment) -> None:
+        """Write at once what would be written by and by: a restart does not remember it."""
+        self._gone_topics.finish(moment)
 
     def fail_all(self, error: ErrorCode) -> None:
         """The partition leaves this broker, or its disk failed: every waiting request gets `error`.
@@ -190,6 +198,7 @@ class GroupShard:
         """
         self._failure = error
         self._expiry.stop()
+        self._gone_topics.stop()
         self._held.fail(lambda reply: refused(reply, error))
         for group in list(self._table):
             group.fail_all(error)

@@ -142,8 +142,11 @@ class GroupCoordinator:
         self._loader.stop()
         if self._timer is not None:
             self._timer.cancel()
+        moment = self._moment()
         for shard in self._shards:
             if shard is not None:
+                if not shard.error:
+                    shard.shard.finish_tombstones(moment)
                 shard.fail(ErrorCode.NOT_COORDINATOR)
 
     def _serve(self, partitions_count: int) -> None:

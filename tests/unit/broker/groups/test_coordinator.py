@@ -220,8 +220,22 @@ def test_deleted_topic_takes_its_offsets_along_for_good(small: SmallCoordinator)
     small.ask(commit("g", 7))
     small.flush()
     small.show_topics({OFFSETS_TOPIC: PARTITIONS})
+    small.advance(1)
     small.flush()
     assert offsets_of(small, "g") == {}
+    small.crash()
+    small.start()
+    small.show_topics({OFFSETS_TOPIC: PARTITIONS, "t": 2})
+    small.loop.turn()
+    assert offsets_of(small, "g") == {}
+
+
+def test_stop_writes_what_is_left_of_a_deleted_topic(small: SmallCoordinator) -> None:
+    small.ask(commit("g", 7))
+    small.flush()
+    small.show_topics({OFFSETS_TOPIC: PARTITIONS})
+    small.coordinator.stop()
+    small.flush()
     small.crash()
     small.start()
     small.show_topics({OFFSETS_TOPIC: PARTITIONS, "t": 2})
