@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.broker.limits import OPENED_BATCH_BYTES_MAX, OPENED_BATCH_RECORDS_MAX
+from ottla.broker.limits import (
+    OPENED_BATCH_BYTES_MAX,
+    OPENED_BATCH_RECORDS_MAX,
+    OPENED_REQUEST_BYTES_MAX,
+    OPENED_REQUEST_RECORDS_MAX,
+)
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.protocol.produce import RecordErrors
@@ -62,6 +67,37 @@ class BatchOpening(NamedTuple):
         return self.requires_keys or self.before_max_ms is not None
 
 
+class OpenedSum:
+    """What has been opened for one request: a hundred batches of megabytes would hold the event loop up."""
+
+    __slots__ = ("opened_bytes", "records_count")
+
+    def __init__(self) -> None:
+        self.opened_bytes = 0
+        self.records_count = 0
+
+    def clear(self) -> None:
+        self.opened_bytes = self.records_count = 0
+
+    def begin(self, records_count: int) -> None:
+        """A batch is to be opened; it counts as the largest until `end` tells its size.  Raises `BatchRefused`.
+
+        The error is the one that all clients know as "not appended, try again".  MESSAGE_TOO_LARGE would be final to
+        most of them, and a single record cannot be split.
+        """
+        together_count = self.records_count + records_count
+        if self.opened_bytes >= OPENED_REQUEST_BYTES_MAX or (
+            self.records_count and together_count > OPENED_REQUEST_RECORDS_MAX
+        ):
+            problem = "the batches before it in this request took the time that there is to open batches: send it again"
+            raise BatchRefused(ErrorCode.NOT_ENOUGH_REPLICAS, RecordErrors(problem))
+        self.records_count = together_count
+        self.opened_bytes += OPENED_BATCH_BYTES_MAX
+
+    def end(self, opened_bytes: int) -> None:
+        self.opened_bytes += opened_bytes - OPENED_BATCH_BYTES_MAX
+
+
 def opening_of(config: LogConfig) -> BatchOpening | None:
     """What a topic's settings demand, None when its batches stay closed.
 
@@ -94,12 +130,12 @@ def _codec_and_level(config: LogConfig) -> tuple[Codec | None, int | None]:
 
 
 def open_batch(
-    batch: memoryview, header: tuple[int, ...], opening: BatchOpening, now_ms: int, place: object
+    batch: memoryview, header: tuple[int, ...], opening: BatchOpening, now_ms: int, place: object, opened: OpenedSum
 ) -> memoryview:  # fmt: skip
     """The batch to append: the same, or one with the topic's codec.  Raises `BatchRefused`.
 
-    `header` is the batch's, checked by `batch_rules`; `place` names the partition in texts.  The new batch has the
-    records of the old one, byte for byte before compression.
+    `header` is the batch's, checked by `batch_rules`; `place` names the partition in texts; `opened` is the request's.
+    The new batch has the records of the old one, byte for byte before compression.
     """
     codec = Codec(header[5] & CODEC_MASK)
     target = codec if opening.codec is None else opening.codec
@@ -108,8 +144,10 @@ def open_batch(
     if header[12] > OPENED_BATCH_RECORDS_MAX:
         problem = f"the batch has {header[12]} records, {OPENED_BATCH_RECORDS_MAX} are allowed in this topic"
         raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(problem))
+    opened.begin(header[12])
     try:
         body = decompress(codec, batch[BATCH_OVERHEAD_BYTES:], OPENED_BATCH_BYTES_MAX)
+        opened.end(len(body))
         walked = walk_records(body, header[12], header[7], _walk_rules(opening, now_ms))
     except DecompressedTooLarge as error:
         raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(str(error))) from error

@@ -44,6 +44,11 @@ OPENED_BATCH_BYTES_MAX: Final = 64 * MIB
 # And how many records, each of which takes one to two microseconds of the event loop.  A megabyte of the smallest ones.
 OPENED_BATCH_RECORDS_MAX: Final = 100_000
 
+# What the batches of one produce request may hold together, of those that are opened: one turn of the loop opens them.
+# The first one is always opened; partitions behind these sums are told to try again.
+OPENED_REQUEST_BYTES_MAX: Final = 16 * MIB
+OPENED_REQUEST_RECORDS_MAX: Final = 100_000
+
 # Partitions of all fetch sessions (some 500 bytes each); a session beyond it is not opened, or ended.
 SESSION_PARTITIONS_MAX: Final = 500_000
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ottla.broker import batch_opening
-from ottla.broker.batch_opening import FAULTS_TOLD_MAX, BatchRefused, open_batch, opening_of
+from ottla.broker.batch_opening import FAULTS_TOLD_MAX, BatchRefused, OpenedSum, open_batch, opening_of
 from ottla.broker.batch_rules import batch_error
+from ottla.broker.limits import OPENED_BATCH_BYTES_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.records.builder import build_batch, stamp_producer
 from ottla.records.checksum import crc32c
@@ -39,7 +40,7 @@ def opened(config: LogConfig, batch: bytearray) -> memoryview:
     view = memoryview(batch)
     header = HEADER.unpack_from(batch)
     assert batch_error(view, header, 9) == 0
-    return open_batch(view, header, opening, NOW_MS, "orders-0")
+    return open_batch(view, header, opening, NOW_MS, "orders-0", OpenedSum())
 
 
 def refusal(config: LogConfig, batch: bytearray) -> BatchRefused:
@@ -156,3 +157,20 @@ def test_batch_of_too_many_records_is_refused_before_it_is_opened(monkeypatch: p
     refused = refusal(config, batch)
     assert refused.error_code is ErrorCode.MESSAGE_TOO_LARGE
     assert "11 records, 10 are allowed" in refused.errors.message
+
+
+def test_batch_that_cannot_be_read_counts_as_the_largest_that_may_be_opened() -> None:
+    opening = opening_of(replace(PLAIN, cleanup_policy="compact"))
+    assert opening is not None
+    # Its head says gzip, its records are not.
+    batch = build_batch(RECORDS)
+    batch[ATTRIBUTES_AT + 1] |= Codec.GZIP
+    spent = OpenedSum()
+    with pytest.raises(BatchRefused) as refused:
+        open_batch(memoryview(batch), HEADER.unpack_from(batch), opening, NOW_MS, "orders-0", spent)
+    assert refused.value.error_code is ErrorCode.INVALID_RECORD
+    assert spent.opened_bytes == OPENED_BATCH_BYTES_MAX
+    good = build_batch(RECORDS)
+    with pytest.raises(BatchRefused, match="send it again") as refused:
+        open_batch(memoryview(good), HEADER.unpack_from(good), opening, NOW_MS, "orders-0", spent)
+    assert refused.value.error_code is ErrorCode.NOT_ENOUGH_REPLICAS

@@ -2,7 +2,8 @@
 
 Each partition's batch is checked by its head and CRC (broker/batch_rules.py), stamped and appended as it came, unless
 the topic's settings force the broker to open it (broker/batch_opening.py): then single records may be refused, and are
-named from v8 on (KIP-467).
+named from v8 on (KIP-467).  Batches that would be opened behind many others of the same request are refused with
+NOT_ENOUGH_REPLICAS, which makes clients send them again.
 acks=0 answers nothing, and an error closes the connection; acks=1 and acks=all answer when the batch is below
 the partition's high watermark, which on one replica is the log's stable end.  Errors are per partition.
 Internal topics are INVALID_TOPIC_EXCEPTION.
@@ -19,7 +20,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ottla.broker.batch_opening import BatchOpening, BatchRefused, open_batch
+from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpenedSum, open_batch
 from ottla.broker.batch_rules import batch_error
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
@@ -153,7 +154,7 @@ class WaitingProduce:
 class ProduceHandler:
     """Appends batches; one instance serves all connections."""
 
-    __slots__ = ("_clock", "_partitions", "_poke_flusher", "_ready")
+    __slots__ = ("_clock", "_opened", "_partitions", "_poke_flusher", "_ready")
 
     def __init__(
         self,
@@ -166,6 +167,8 @@ class ProduceHandler:
         self._ready = ready
         self._clock = clock
         self._poke_flusher = poke_flusher
+        # Of the request at hand; nothing for most.
+        self._opened = OpenedSum()
 
     def handle(
         self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
@@ -177,6 +180,9 @@ class ProduceHandler:
         topics: list[TopicResult] = []
         waiting: WaitingProduce | None = None
         failure = _NONE
+        opened = self._opened
+        if opened.records_count:
+            opened.clear()
         for name_bytes, wanted in request.topics:
             results: list[ProducePartitionResult] = []
             topics.append((name_bytes, results))
@@ -189,7 +195,9 @@ class ProduceHandler:
                     errors = _INTERNAL if is_internal else None
                     results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))
                     continue
-                error, errors, base_offset, required_end = _append(partition, view, start, stop, version, acks, now_ms)
+                error, errors, base_offset, required_end = _append(
+                    partition, view, start, stop, version, acks, now_ms, opened
+                )
                 if error:
                     failure = error
                     results.append((index, error, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))
@@ -222,7 +230,14 @@ def _is_large(topics: list[TopicResult]) -> bool:
 
 
 def _append(
-    partition: Partition, view: memoryview, start: int, stop: int, version: int, acks: int, now_ms: int
+    partition: Partition,
+    view: memoryview,
+    start: int,
+    stop: int,
+    version: int,
+    acks: int,
+    now_ms: int,
+    opened: OpenedSum,
 ) -> tuple[int, RecordErrors | None, int, int]:
     """Check and append one partition's records: (error code, errors, base offset, end to wait for)."""
     if acks not in _ACKS_LEGAL:
@@ -240,7 +255,7 @@ def _append(
         return error, _ONE_BATCH if error == _INVALID_RECORD else None, _NO_OFFSET, _NO_OFFSET
     if partition.opening is not None:
         try:
-            batch, header = _opened(partition, partition.opening, batch, header, now_ms)
+            batch, header = _opened(partition, partition.opening, batch, header, now_ms, opened)
         except BatchRefused as refused:
             return refused.error_code, refused.errors, _NO_OFFSET, _NO_OFFSET
     if config.message_timestamp_type == _LOG_APPEND_TIME:
@@ -258,10 +273,15 @@ def _append(
 
 
 def _opened(
-    partition: Partition, opening: BatchOpening, batch: memoryview, header: tuple[int, ...], now_ms: int
+    partition: Partition,
+    opening: BatchOpening,
+    batch: memoryview,
+    header: tuple[int, ...],
+    now_ms: int,
+    opened_before: OpenedSum,
 ) -> tuple[memoryview, tuple[int, ...]]:
     """The batch that the topic's settings make of this one, and its head.  Raises `BatchRefused`."""
-    opened = open_batch(batch, header, opening, now_ms, partition.topic_partition)
+    opened = open_batch(batch, header, opening, now_ms, partition.topic_partition, opened_before)
     if opened is batch:
         return batch, header
     if len(opened) > partition.log.config.max_message_bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.broker import batch_opening
 from ottla.broker.connection import Connection
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
@@ -26,7 +27,7 @@ from ottla.protocol.schemas.produce import (
     TopicProduceData,
 )
 from ottla.records.builder import BatchBuilder
-from ottla.records.header import HEADER
+from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
 from ottla.storage.errors import DirectoryOffline, DiskFull
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.served_log import ServedLog
@@ -359,3 +360,49 @@ def test_topics_of_the_broker_itself_are_not_produced_to(served: Served, cleanup
     other.become_stable()
     assert served.codes() == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1), (ErrorCode.NONE, 0)]
     assert log.batches == []
+
+
+def test_request_opens_a_bounded_number_of_records_and_the_others_are_sent_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_opening, "OPENED_REQUEST_RECORDS_MAX", 25)
+    served.version = 8
+    for index in range(4):
+        served.add("opened", index, LogConfig(message_timestamp_before_max_ms=1_000))
+    served.add("closed", 0)
+    wanted = [*(("opened", index, batch(10)) for index in range(4)), ("closed", 0, batch(10))]
+    served.send(*wanted)
+    for log in served.logs.values():
+        log.become_stable()
+    (answer,) = served.answers()
+    results = [partition for topic in answer.responses for partition in topic.partition_responses]
+    again = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert [result.error_code for result in results] == [0, 0, again, again, 0]
+    assert "send it again" in (results[2].error_message or "")
+    # The next request has the whole sum for itself.
+    served.send(*wanted[2:4])
+    for index in (2, 3):
+        served.logs["opened", index].become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0)] * 2
+
+
+def test_request_opens_a_bounded_number_of_bytes_though_its_batches_are_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = batch(1, NOW_MS - 2_000)
+    monkeypatch.setattr(batch_opening, "OPENED_REQUEST_BYTES_MAX", 2 * (len(old) - BATCH_OVERHEAD_BYTES))
+    for index in range(4):
+        served.add("opened", index, LogConfig(message_timestamp_before_max_ms=1_000))
+    served.send(*(("opened", index, old) for index in range(4)))
+    codes = [code for code, _ in served.codes()]
+    assert codes == [ErrorCode.INVALID_TIMESTAMP] * 2 + [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+
+
+def test_single_batch_is_opened_whatever_the_sums_of_a_request_are(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_opening, "OPENED_REQUEST_RECORDS_MAX", 1)
+    log = served.add("opened", 0, LogConfig(message_timestamp_before_max_ms=1_000))
+    served.send(("opened", 0, batch(10)))
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0)]
