@@ -1,8 +1,8 @@
 """One module for each API: versions, behaviour and gaps in its head.
 
-`HANDLERS` has the coroutines of the cold APIs; `GROUP_HANDLERS` those of groups, which are called back instead;
-Produce and Fetch stand by themselves.  A module is imported when its
-API is first asked for: each brings its message classes, and a broker that only moves records needs few of them.
+`HANDLERS` has the coroutines of the cold APIs; `GROUP_HANDLERS` those of groups, which are called back instead; Produce
+and Fetch stand by themselves.  A module is imported when its API is first asked for: each brings its message classes,
+and a broker that only moves records needs few of them.
 """
 
 from __future__ import annotations
