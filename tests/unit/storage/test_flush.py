@@ -29,6 +29,7 @@ class WatchedDisk(QuickDisk):
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> WatchedFile:
         opened = super().open(path, create=create, read_only=read_only)
         file = WatchedFile(opened._fd, path)
+        opened._fd = -1  # the descriptor is the watched file's now
         file.disk = self
         return file
 
