@@ -165,20 +165,24 @@ async def commit_all(peer: Peer, groups: Sequence[str], partitions: int) -> None
 
 
 async def wait_until_loaded(peer: Peer, groups: Sequence[str]) -> None:
-    """Until no group is answered with a coordinator that loads: the broker is asked again and again for those left."""
+    """Until no group is answered with a coordinator that loads.
+
+    One question at a time, about a partition that was not loaded yet: asking about all of them at once would be a load
+    of its own, which a producer beside it feels.
+    """
     connection = await Connection.open(peer.port)
     left = list(_one_for_each_partition(groups))
     deadline = time.monotonic() + LOAD_TIMEOUT_S
     while left:
-        answers = await asyncio.gather(*(ask_offset(connection, group, [0]) for group in left))
-        waiting = [group for group, (error, _) in zip(left, answers, strict=True) if error in requests.LOADING]
-        refused = {error for error, _ in answers} - {requests.NONE, *requests.LOADING}
-        if refused:
-            raise BrokerRefused(f"OffsetFetch: error codes {sorted(refused)}")
-        left = waiting
-        if time.monotonic() > deadline:
-            raise LoadFailed(f"{len(left)} groups are not loaded after {LOAD_TIMEOUT_S} s")
-        await asyncio.sleep(POLL_S if left else 0)
+        error, _ = await ask_offset(connection, left[-1], [0])
+        if error == requests.NONE:
+            left.pop()
+        elif error not in requests.LOADING:
+            raise BrokerRefused(f"OffsetFetch: error code {error}")
+        elif time.monotonic() > deadline:
+            raise LoadFailed(f"{len(left)} partitions of groups are not loaded after {LOAD_TIMEOUT_S} s")
+        else:
+            await asyncio.sleep(POLL_S)
     connection.close()
 
 

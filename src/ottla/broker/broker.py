@@ -198,7 +198,8 @@ class Broker:
             lambda: flusher.is_busy,
         )
         self._closing.callback(groups.stop)
-        groups.on_topics_changed(self._registry.view)
+        # In the loop's next turn: the broker is ready before, whatever the groups.  No request can come earlier.
+        loop.call_soon(lambda: groups.on_topics_changed(self._registry.view))
         return groups
 
     def _start_compaction(self) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from ottla.broker.groups.gathering import Gathering
 from ottla.broker.groups.loader import Loader
 from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.offsets_topic import partition_of
-from ottla.broker.groups.served_shard import ServedShard
 from ottla.broker.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
@@ -33,6 +32,9 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.served_shard import ServedShard
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +115,7 @@ class GroupCoordinator:
 
     def on_topics_changed(self, view: TopicsView) -> None:
         """Topics were made, grown or taken away: groups follow, and the groups' own topic is served."""
-        if view is self._view:
+        if view is self._view or self._is_stopped:
             return
         self._view = view
         if OFFSETS_TOPIC not in view.by_name:
@@ -156,6 +158,9 @@ class GroupCoordinator:
             self._shards.append(None if partition is None else self._new_shard(partition))
 
     def _new_shard(self, partition: Partition) -> ServedShard:
+        # Not before there are groups: importing all of their code is a fifth of a start.
+        from ottla.broker.groups.served_shard import ServedShard
+
         served = ServedShard(
             partition,
             self._settings,
