@@ -160,8 +160,8 @@ def test_live_group_shows_its_members_and_refuses_to_be_moved(
             admin.delete(group_id)
         assert told.value.code is ErrorCode.NON_EMPTY_GROUP
         done = ottla(bootstrap, "group", "delete-offsets", group_id, "--topic", topic, status=1)
-        told = f"error: group {group_id}, topic {topic} (partitions 0, 1, 2): members of the group read the topic\n"
-        assert done.stderr.decode().startswith(told)
+        text = f"error: group {group_id}, topic {topic} (partitions 0, 1, 2): members of the group read the topic\n"
+        assert done.stderr.decode().startswith(text)
         refusal = admin.delete_offsets(group_id, [partitions[0]])[partitions[0]]
         assert refusal is not None
         assert refusal.code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

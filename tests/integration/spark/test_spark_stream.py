@@ -70,8 +70,6 @@ def test_a_restart_goes_on_where_the_checkpoint_ends(drain: Drain, peer: Peer, t
 
 
 def test_new_partitions_are_read_from_their_beginning(drain: Drain, peer: Peer, topic: str) -> None:
-    if not peer.is_apache_kafka:
-        pytest.skip("this broker cannot add partitions yet")
     peer.produce(topic, numbered(1))
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     assert drain.run(**options)[0] == [[b"0"]]
