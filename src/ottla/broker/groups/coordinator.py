@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -58,6 +59,7 @@ class GroupCoordinator:
         loop: asyncio.AbstractEventLoop,
         poke_flusher: Callable[[], None],
         is_flushing: Callable[[], bool],
+        now_s: Callable[[], float] = perf_counter,
     ) -> None:
         self._settings = settings
         self._times_of = times_of
@@ -67,7 +69,7 @@ class GroupCoordinator:
         self._clock = clock
         self._loop = loop
         self._poke_flusher = poke_flusher
-        self._loader = Loader(loop, is_flushing)
+        self._loader = Loader(loop, is_flushing, now_s)
         self._view: TopicsView | None = None
         self._image = TopicsImage.of()
         # By partition; None where the partition is not served here or its log could not be opened.
@@ -158,7 +160,7 @@ class GroupCoordinator:
             self._shards.append(None if partition is None else self._new_shard(partition))
 
     def _new_shard(self, partition: Partition) -> ServedShard:
-        # Not before there are groups: importing all of their code is a fifth of a start.
+        # The broker imports it behind its start.
         from ottla.broker.groups.served_shard import ServedShard
 
         served = ServedShard(

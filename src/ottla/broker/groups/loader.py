@@ -1,7 +1,7 @@
 """The loop's share of loading: one slice in a turn, and a pause after it while others are busy.
 
 The pause is for the flusher's thread, too: it needs the interpreter to begin and to end a flush, and would wait for it
-while slice follows slice.
+while slice follows slice.  Slices are measured by a clock of their own (`now_s`): the loop's counts whole milliseconds.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ OnLoaded = Callable[[OttlaError | OSError | None], None]
 class Loader:
     """Loads shards one after another.  `on_loaded` of each gets None, or why its records could not be read."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, is_flushing: Callable[[], bool]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, is_flushing: Callable[[], bool], now_s: Callable[[], float]
+    ) -> None:
         self._loop = loop
+        self._now_s = now_s
         self._is_flushing = is_flushing
         self._waiting: deque[tuple[ShardLoading, OnLoaded]] = deque()
         self._handle: asyncio.Handle | None = None
@@ -44,7 +47,7 @@ class Loader:
     def add(self, loading: ShardLoading, on_loaded: OnLoaded) -> None:
         self._waiting.append((loading, on_loaded))
         if self._handle is None:
-            self._started_s = self._left_off_s = self._loop.time()
+            self._started_s = self._left_off_s = self._now_s()
             self._handle = self._loop.call_soon(self._run_slice)
 
     def stop(self) -> None:
@@ -55,7 +58,7 @@ class Loader:
             self._handle = None
 
     def _run_slice(self) -> None:
-        started_s = now_s = self._loop.time()
+        started_s = now_s = self._now_s()
         is_busy = self._is_flushing() or (not self._has_paused and started_s - self._left_off_s > BUSY_TURN_S)
         self._handle = None
         while self._waiting and now_s - started_s < SLICE_S:
@@ -63,7 +66,7 @@ class Loader:
             if not self._load_some(loading, on_loaded):
                 self._waiting.popleft()
                 self._records_count += loading.records_count
-            now_s = self._loop.time()
+            now_s = self._now_s()
         # What was loaded lives for long: the collector need not walk it again and again.
         gc.freeze()
         self._left_off_s = now_s

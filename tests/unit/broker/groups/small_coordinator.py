@@ -61,6 +61,7 @@ class SmallCoordinator:
             self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
             poke_flusher=self._on_poke,
             is_flushing=lambda: self.is_flushing,
+            now_s=lambda: self.loop.time(),
         )
 
     def crash(self) -> None:
