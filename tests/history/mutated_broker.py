@@ -16,7 +16,7 @@ from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
 from tests.history.report import Anomaly
-from tests.history.workload import CONSUMER, RANGE, Fault, MemberKind
+from tests.history.workload import CONSUMER, PAUSE_S, RANGE, Fault, MemberKind
 from tests.kill.mutated_broker import forget_producers
 
 _KEY_VERSION: Final = struct.Struct(">h")
@@ -51,6 +51,7 @@ class Planted(NamedTuple):
     kinds: Sequence[MemberKind]
     faults: Sequence[Fault]
     expected: frozenset[Anomaly]
+    pause_s: tuple[float, float] = PAUSE_S
 
 
 MUTATIONS: Final[Mapping[str, Planted]] = {
@@ -60,10 +61,18 @@ MUTATIONS: Final[Mapping[str, Planted]] = {
         (Fault.PAUSE_MEMBER,) * 4,
         frozenset({Anomaly.STALE_COMMIT, Anomaly.COMMIT_WENT_BACK}),
     ),
+    # The broker is killed while nobody has the partitions of the member that is dead, so nobody commits them anew.
     "forget-commits": Planted(
-        forget_commits, RANGE, (Fault.KILL_BROKER, Fault.REPLACE_MEMBER) * 3, frozenset({Anomaly.COMMIT_LOST})
+        forget_commits,
+        RANGE,
+        (Fault.KILL_MEMBER, Fault.KILL_BROKER) * 4,
+        frozenset({Anomaly.COMMIT_LOST}),
+        pause_s=(0.2, 0.8),
     ),
-    "forget-producers": Planted(forget_producers, RANGE, (Fault.KILL_BROKER,) * 6, frozenset({Anomaly.DUPLICATE})),
+    # Only a batch that was stored and not answered is sent twice: many kills for some of those.
+    "forget-producers": Planted(
+        forget_producers, RANGE, (Fault.KILL_BROKER,) * 25, frozenset({Anomaly.DUPLICATE}), pause_s=(0.05, 0.2)
+    ),
     "give-what-others-hold": Planted(
         give_what_others_hold,
         CONSUMER,

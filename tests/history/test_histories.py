@@ -40,5 +40,5 @@ def test_kills_of_broker_and_members_break_no_promise(kinds: Sequence[MemberKind
 @pytest.mark.parametrize("mutation", sorted(MUTATIONS))
 def test_checker_notices_a_broker_with_a_planted_fault(mutation: str) -> None:
     planted = MUTATIONS[mutation]
-    result = run_faults(planted.kinds, planted.faults, seed=SEED, mutation=mutation)
+    result = run_faults(planted.kinds, planted.faults, seed=SEED, pause_s=planted.pause_s, mutation=mutation)
     assert result.report.found & planted.expected, f"{mutation} was not noticed: {result}"

@@ -114,11 +114,19 @@ class Result:
 class HistoryRun:
     """One broker, producers, one group."""
 
-    def __init__(self, broker: RunningBroker, kinds: Sequence[MemberKind], seed: int, directory: Path) -> None:
+    def __init__(
+        self,
+        broker: RunningBroker,
+        kinds: Sequence[MemberKind],
+        seed: int,
+        directory: Path,
+        pause_s: tuple[float, float] = PAUSE_S,
+    ) -> None:
         self._broker = broker
         self._kinds = kinds
         self._random = random.Random(seed)
         self._directory = directory
+        self._pause_s = pause_s
         self._producers: list[subprocess.Popen[bytes]] = []
         self._members: list[subprocess.Popen[bytes]] = []
         self._member_names: list[str] = []
@@ -142,7 +150,7 @@ class HistoryRun:
             }
             for fault in plan:
                 do[fault]()
-                time.sleep(self._random.uniform(*PAUSE_S))
+                time.sleep(self._random.uniform(*self._pause_s))
             problems += self._stop(self._producers, "producer")
             if not self._wait_until_delivered():
                 problems.append(f"the group had not read everything after {DRAIN_S:.0f} s")
@@ -251,8 +259,15 @@ def read_finally(bootstrap: str) -> list[Operation]:
     return operations
 
 
-def run_faults(kinds: Sequence[MemberKind], plan: Sequence[Fault], *, seed: int, mutation: str | None = None) -> Result:
-    """A fresh broker, clients, faults, and what the checker says of it all."""
+def run_faults(
+    kinds: Sequence[MemberKind],
+    plan: Sequence[Fault],
+    *,
+    seed: int,
+    pause_s: tuple[float, float] = PAUSE_S,
+    mutation: str | None = None,
+) -> Result:
+    """A fresh broker, clients, faults with pauses between them, and what the checker says of it all."""
     command = [sys.executable, "-m", "ottla"]
     if mutation is not None:
         command = [sys.executable, "-m", "tests.history.mutated_broker", mutation]
@@ -260,4 +275,4 @@ def run_faults(kinds: Sequence[MemberKind], plan: Sequence[Fault], *, seed: int,
         tempfile.TemporaryDirectory(prefix="ottla-history-") as directory,
         RunningBroker(settings=SETTINGS, command=command) as broker,
     ):
-        return HistoryRun(broker, kinds, seed, Path(directory)).run(plan)
+        return HistoryRun(broker, kinds, seed, Path(directory), pause_s).run(plan)
