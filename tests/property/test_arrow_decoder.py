@@ -179,6 +179,7 @@ def test_a_hostile_batch_is_refused_or_read_as_the_row_decoder_reads_it(
     st.lists(rows, min_size=1, max_size=3),
     st.lists(st.tuples(st.integers(0, BATCH_OVERHEAD_BYTES - 1), hostile_bytes), min_size=1, max_size=6),
 )
+@example([(0, None, None, (), 1)], [(BATCH_OVERHEAD_BYTES - 1, 0)])
 def test_a_hostile_head_is_refused_or_read_as_the_row_decoder_reads_it(
     row_list: list[Row],
     changes: list[tuple[int, int]],

@@ -74,7 +74,12 @@ class BatchScanner:
                 break
             if aborted is not None and aborted.is_aborted(header, data[span.position : position]):
                 continue
-            if next_offset <= first_offset or header.records_count == 0 or header.is_control:
+            if next_offset <= first_offset or header.is_control:
+                continue
+            if header.records_count == 0:
+                # What compaction leaves of a batch is its head alone.
+                if header.size_bytes != BATCH_OVERHEAD_BYTES:
+                    raise self._corrupt(header.base_offset, "bytes follow the head of a batch without records")
                 continue
             if crc32c(data[span.position + ATTRIBUTES_AT : position]) != header.crc:
                 raise self._corrupt(header.base_offset, "the batch's checksum is wrong")
