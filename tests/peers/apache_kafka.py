@@ -10,26 +10,23 @@ import contextlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Final
 
-from tests.peers import process_usage
 from tests.peers.answering import NotAnswering, wait_until_answering, wait_until_serving
 from tests.peers.free_ports import find_free_ports
 from tests.peers.java_tool import STORAGE_TOOL, java_command, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable, install, kafka_version
+from tests.peers.peer_process import PeerProcess
 
 __all__ = ["ApacheKafka", "KafkaUnavailable", "install", "kafka_version", "run_tool"]
 
 HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 90
-STOP_TIMEOUT_S: Final = 30
 START_ATTEMPTS: Final = 3
 
 # The heap of kafka-server-start.sh and the collector's options of kafka-run-class.sh.
@@ -59,7 +56,7 @@ SINGLE_NODE: Final = {
 }
 
 
-class ApacheKafka:
+class ApacheKafka(PeerProcess):
     """A context manager: a fresh broker inside, nothing of it left afterwards.
 
     `properties` are added to server.properties.  `parent_dir` is where its directory is made (the system's place for
@@ -68,69 +65,26 @@ class ApacheKafka:
     ApiVersions answer.  Raises KafkaUnavailable where it cannot be had, NotAnswering when it does not come up.
     """
 
+    NAME = "Apache Kafka"
+
     bootstrap: str
     port: int
     startup_s: float
 
     def __init__(self, properties: Mapping[str, str] | None = None, parent_dir: Path | None = None) -> None:
+        super().__init__(parent_dir)
         self._properties = dict(properties or {})
-        self._parent_dir = parent_dir
-        self._cleanup = contextlib.ExitStack()
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> ApacheKafka:
-        install()
-        scratch = tempfile.TemporaryDirectory(prefix="apache-kafka-", dir=self._parent_dir, ignore_cleanup_errors=True)
-        self._home = Path(self._cleanup.enter_context(scratch))
-        self._cleanup.callback(self.stop)
-        try:
-            self._start()
-        except BaseException:
-            self._cleanup.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._cleanup.close()
 
     @property
     def data_dir(self) -> Path:
         return self._home / "data"
 
-    @property
-    def log_path(self) -> Path:
-        return self._home / "server.log"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "the broker has not been started"
-        return self._process.pid
-
-    def cpu_seconds(self) -> float:
-        return process_usage.cpu_seconds(self.pid)
-
-    def rss_bytes(self) -> int:
-        return process_usage.rss_bytes(self.pid)
-
-    def rss_peak_bytes(self) -> int:
-        return process_usage.rss_peak_bytes(self.pid)
-
-    def stop(self) -> None:
-        """SIGTERM (a clean shutdown), and SIGKILL when that takes too long.  Harmless when it has ended already."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
     def start(self) -> None:
         """Once more, after `stop()`: with the data and the configuration that are there."""
         self._launch(self._home / "server.properties")
+
+    def _install(self) -> None:
+        install()
 
     def _start(self) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):

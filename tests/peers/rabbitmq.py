@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import socket
 import subprocess
-import tempfile
-import time
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
-from tests.peers import process_usage
-from tests.peers.answering import NotAnswering
 from tests.peers.cache import keep_in_cache
 from tests.peers.debian_packages import find_version, unpack_packages
 from tests.peers.free_ports import find_free_ports
+from tests.peers.peer_process import PeerProcess, stop_process
 from tests.peers.unavailable import PeerUnavailable
 
 HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 60
-STOP_TIMEOUT_S: Final = 30
 SERVER: Final = "rabbitmq-server"
 # What the server's package depends on.
 ERLANG: Final = tuple(
@@ -46,60 +39,35 @@ def install() -> Path:
     return keep_in_cache(name, lambda fresh: unpack_packages([SERVER, *ERLANG], fresh))
 
 
-class RabbitMQ:
+class RabbitMQ(PeerProcess):
     """A context manager.  After entering: `port`, `address` (host:port), `pid`; no plugins, defaults otherwise."""
+
+    NAME = "RabbitMQ"
 
     port: int
     address: str
 
-    def __init__(self, parent_dir: Path | None = None) -> None:
-        self._parent_dir = parent_dir
-        self._cleanup = contextlib.ExitStack()
+    def _install(self) -> None:
+        self._root = install()
 
-    def __enter__(self) -> RabbitMQ:
-        root = install()
-        scratch = tempfile.TemporaryDirectory(prefix="rabbitmq-", dir=self._parent_dir, ignore_cleanup_errors=True)
-        self._home = Path(self._cleanup.enter_context(scratch))
-        try:
-            self._start(root)
-        except BaseException:
-            self._cleanup.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._cleanup.close()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def cpu_seconds(self) -> float:
-        return process_usage.cpu_seconds(self.pid)
-
-    def rss_bytes(self) -> int:
-        return process_usage.rss_bytes(self.pid)
-
-    def _start(self, root: Path) -> None:
+    def _start(self) -> None:
         self.port, names_port, distribution_port = find_free_ports(3)
         self.address = f"{HOST}:{self.port}"
         (self._home / "plugins").write_text("[].\n")
         (self._home / "rabbitmq.conf").write_text(f"listeners.tcp.local = {self.address}\n")
-        erlang = self._make_erlang(root)
+        erlang = self._make_erlang()
         environment = self._environment(erlang, names_port, distribution_port)
-        with (self._home / "server.log").open("wb") as log:
+        with self.log_path.open("wb") as log:
             # Its name service, which the server would otherwise leave running as a daemon on every address.
             names = [str(erlang / "bin" / "epmd"), "-address", HOST, "-port", str(names_port)]
-            self._launch(names, environment, log.fileno())
-            server = next((root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")) / "sbin" / "rabbitmq-server"
+            self._cleanup.callback(stop_process, self._launch(names, environment, log.fileno()))
+            server = next((self._root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")) / "sbin" / "rabbitmq-server"
             self._process = self._launch([str(server)], environment, log.fileno())
-        self._wait_until_answering()
+        self._wait_until(self._is_answering, START_TIMEOUT_S)
 
-    def _make_erlang(self, root: Path) -> Path:
+    def _make_erlang(self) -> Path:
         """An Erlang directory that knows its own place: Debian's start script names /usr/lib/erlang."""
-        original, own = root / "usr/lib/erlang", self._home / "erlang"
+        original, own = self._root / "usr/lib/erlang", self._home / "erlang"
         (own / "bin").mkdir(parents=True)
         for part in original.iterdir():
             if part.name != "bin":
@@ -140,30 +108,12 @@ class RabbitMQ:
 
     def _launch(self, command: list[str], environment: dict[str, str], log: int) -> subprocess.Popen[bytes]:
         try:
-            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         except OSError as problem:
             raise PeerUnavailable(f"{command[0]} cannot be started: {problem}") from None
-        self._cleanup.callback(_stop, process)
-        return process
 
-    def _wait_until_answering(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and self._process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), timeout=5) as connection:
-                connection.sendall(AMQP_HEADER)
-                if connection.recv(1) == b"\x01":  # a method frame: Connection.Start
-                    return
-            time.sleep(0.05)
-        story = (self._home / "server.log").read_text(errors="replace")[-2000:]
-        raise NotAnswering(f"RabbitMQ did not answer on {self.address}; its log ends:\n{story}")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is not None:
-        return
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    def _is_answering(self) -> bool:
+        """It opens with a method frame: Connection.Start."""
+        with socket.create_connection((HOST, self.port), timeout=5) as connection:
+            connection.sendall(AMQP_HEADER)
+            return connection.recv(1) == b"\x01"

@@ -26,7 +26,7 @@ SLICE_S: Final = 0.00025
 # A turn that took the loop this long between two slices has served somebody.
 BUSY_TURN_S: Final = 0.00005
 # Who was served once is served again soon.
-BUSY_FOR_S: Final = 0.02
+BUSY_FOR_S: Final = 0.005
 # Timers of the loop are up to twice as late.  A million offsets are some 2.5 s of work, 10,000 slices: beside others
 # who are busy all the time they take some 13 s.
 PAUSE_S: Final = 0.001

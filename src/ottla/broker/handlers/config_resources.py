@@ -1,14 +1,17 @@
-"""What a configuration request names: a topic, a broker or a group, checked."""
+"""What a configuration request names: a topic, a broker or a group, checked; and how changes of each are answered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
+from typing import NamedTuple, Protocol, TypeVar
 
 from ottla.broker.context import BrokerContext
+from ottla.broker.handlers.error_text import error_text
 from ottla.broker.limits import GROUP_ID_LENGTH_MAX
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import RequestError
+from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import topic_name_problem
 
 
@@ -20,6 +23,41 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+class NamedResource(Protocol):
+    """A resource of AlterConfigs or of IncrementalAlterConfigs."""
+
+    resource_type: int
+    resource_name: str
+
+
+class Outcome(NamedTuple):
+    resource_type: int
+    resource_name: str
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+
+
+Named = TypeVar("Named", bound=NamedResource)
+
+
+async def alter_each(resources: Sequence[Named], alter: Callable[[Named], Awaitable[None]]) -> list[Outcome]:
+    """One after another, in the request's order: what fails keeps no other from being changed."""
+    times_named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    outcomes = []
+    for resource in resources:
+        outcome = Outcome(resource.resource_type, resource.resource_name)
+        try:
+            if times_named[resource.resource_type, resource.resource_name] > 1:
+                raise RequestError(ErrorCode.INVALID_REQUEST, "the resource is there twice in the request")
+            await alter(resource)
+        except RequestError as error:
+            outcome = outcome._replace(error_code=error.code, error_message=error_text(error))
+        except OttlaError as error:
+            outcome = outcome._replace(error_code=error.error_code, error_message=error_text(error))
+        outcomes.append(outcome)
+    return outcomes
 
 
 def require_topic(broker: BrokerContext, name: str) -> None:

@@ -17,16 +17,16 @@ from collections.abc import Mapping
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.config_resources import (
     ResourceType,
+    alter_each,
     refuse_broker_changes,
     require_group_name,
     require_topic,
     unknown_type,
 )
-from ottla.broker.handlers.error_text import error_text
 from ottla.coordination.configs import ConfigEntity
 from ottla.model.config_changes import ConfigChange, ConfigOperation, changed_overrides
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError, RequestError
+from ottla.model.errors import RequestError
 from ottla.model.group_settings import check_group, group_setting
 from ottla.protocol.schemas.incremental_alter_configs import (
     AlterableConfig,
@@ -40,22 +40,13 @@ from ottla.protocol.schemas.incremental_alter_configs import (
 async def handle(
     request: IncrementalAlterConfigsRequest, broker: BrokerContext, call: Call
 ) -> IncrementalAlterConfigsResponse:
-    times_named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    responses: list[AlterConfigsResourceResponse] = []
-    for resource in request.resources:
-        response = AlterConfigsResourceResponse(
-            resource_type=resource.resource_type, resource_name=resource.resource_name
-        )
-        try:
-            if times_named[resource.resource_type, resource.resource_name] > 1:
-                raise RequestError(ErrorCode.INVALID_REQUEST, "the resource is there twice in the request")
-            await _alter(resource, broker, validate_only=request.validate_only)
-        except RequestError as error:
-            response.error_code, response.error_message = error.code, error_text(error)
-        except OttlaError as error:
-            response.error_code, response.error_message = error.error_code, error_text(error)
-        responses.append(response)
-    return IncrementalAlterConfigsResponse(responses=responses)
+    async def alter(resource: AlterConfigsResource) -> None:
+        await _alter(resource, broker, validate_only=request.validate_only)
+
+    outcomes = await alter_each(request.resources, alter)
+    return IncrementalAlterConfigsResponse(
+        responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+    )
 
 
 async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, validate_only: bool) -> None:
