@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
@@ -64,6 +65,11 @@ def partition_path(name: str, topic_id: UUID, partition: int) -> str:
 
 def state_path(name: str, topic_id: UUID, partition: int) -> str:
     return f"{partition_path(name, topic_id, partition)}/state"
+
+
+def state_paths(name: str, topic_id: UUID, partitions: Iterable[int]) -> list[str]:
+    parent = partitions_path(name, topic_id)
+    return [f"{parent}/{partition}/state" for partition in partitions]
 
 
 def topic_config_path(name: str) -> str:

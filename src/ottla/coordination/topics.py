@@ -236,11 +236,9 @@ class TopicRegistry:
     async def _read(self, names: Sequence[str], *, keep_others: bool) -> None:
         """Bring the named topics up to date; the others stay as they are or are gone."""
         pointers = await self._read_pointers(names)
-        paths = [
-            layout.state_path(name, pointer.topic_id, index)
-            for name, pointer in pointers.items()
-            for index in range(len(pointer.assignment))
-        ]
+        paths: list[str] = []
+        for name, pointer in pointers.items():
+            paths += layout.state_paths(name, pointer.topic_id, range(len(pointer.assignment)))
         states = iter(await self._tree.get_many(paths))
         read: dict[str, Topic] = {}
         for name, pointer in pointers.items():
@@ -272,13 +270,18 @@ def _topic(name: str, pointer: TopicPointer, states: Sequence[Node | None], know
     partitions: list[Partition] = []
     # The id is part of the path, so an equal version there means the same content.
     same = known.partitions if known is not None and known.topic_id == pointer.topic_id else ()
+    # Most partitions of a topic have equal states.
+    decoded: dict[bytes, PartitionState] = {}
     for index, (replicas, node) in enumerate(zip(pointer.assignment, states, strict=True)):
         if node is None:
             return None
         if index < len(same) and same[index].state_version == node.stat.version and same[index].replicas == replicas:
             partitions.append(same[index])
         else:
-            state = topic_nodes.decode_state(layout.state_path(name, pointer.topic_id, index), node.data)
+            state = decoded.get(node.data)
+            if state is None:
+                path = layout.state_path(name, pointer.topic_id, index)
+                state = decoded[node.data] = topic_nodes.decode_state(path, node.data)
             partitions.append(Partition(index, replicas, state, node.stat.version))
     return Topic(name, pointer.topic_id, tuple(partitions))
 

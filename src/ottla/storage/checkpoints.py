@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -185,13 +186,20 @@ def partition_metadata(topic_id: UUID) -> bytes:
 
 def parse_partition_metadata(content: bytes, path: str) -> UUID:
     """The topic's id.  Raises `DamagedCheckpoint`."""
-    values = _parse_values(content, ":", path)
-    if values.get("version") != str(VERSION):
-        raise DamagedCheckpoint(f"{path} has version {values.get('version')}, {VERSION} is known")
     try:
-        return uuid_from_text(values.get("topic_id", ""))
+        return _topic_id_in(content)
     except ValueError as error:
         raise DamagedCheckpoint(f"{path}: {error}") from error
+
+
+# All partitions of a topic have the same few bytes, and a start reads the partitions of one after another.
+@lru_cache(maxsize=1)
+def _topic_id_in(content: bytes) -> UUID:
+    """Raises `ValueError`."""
+    values = _parse_values(content, ":")
+    if values.get("version") != str(VERSION):
+        raise ValueError(f"it has version {values.get('version')}, {VERSION} is known")
+    return uuid_from_text(values.get("topic_id", ""))
 
 
 def read_topic_id(disk: Disk, directory: str) -> UUID | None:
@@ -207,7 +215,12 @@ def write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
 def read_meta_properties(disk: Disk, directory: str) -> dict[str, str] | None:
     """None when the file is missing.  Raises `DamagedCheckpoint`: nobody may guess whose directory it is."""
     path = f"{directory}/{META_PROPERTIES_FILE}"
-    return _parse_values(read_file(disk, path), "=", path) if disk.exists(path) else None
+    if not disk.exists(path):
+        return None
+    try:
+        return _parse_values(read_file(disk, path), "=")
+    except ValueError as error:
+        raise DamagedCheckpoint(f"{path}: {error}") from error
 
 
 def write_meta_properties(disk: Disk, directory: str, properties: Mapping[str, str]) -> None:
@@ -217,18 +230,19 @@ def write_meta_properties(disk: Disk, directory: str, properties: Mapping[str, s
     replace_file(disk, f"{directory}/{META_PROPERTIES_FILE}", "".join(f"{line}\n" for line in lines).encode())
 
 
-def _parse_values(content: bytes, separator: str, path: str) -> dict[str, str]:
+def _parse_values(content: bytes, separator: str) -> dict[str, str]:
+    """Raises `ValueError`."""
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise DamagedCheckpoint(f"{path} is no text: {error}") from error
+        raise ValueError(f"it is no text: {error}") from error
     values: dict[str, str] = {}
     for line in lines:
         if not line.strip() or line.startswith("#"):
             continue
         name, found, value = line.partition(separator)
         if not found or name.strip() in values:
-            raise DamagedCheckpoint(f"{path}: {line!r} is not a new name and its value")
+            raise ValueError(f"{line!r} is not a new name and its value")
         # Java escapes these in values; base64 ids and numbers have no other character to escape.
         values[name.strip()] = value.strip().replace("\\=", "=").replace("\\:", ":")
     return values
