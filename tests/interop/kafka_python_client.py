@@ -48,7 +48,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[Sent]:
         read: list[Sent] = []
         give_up_s = time.monotonic() + DEADLINE_S
         while len(read) < count and time.monotonic() < give_up_s:
-            for records in consumer.poll(timeout_ms=2_000).values():
+            for records in consumer.poll(timeout_ms=500).values():
                 read += [Sent(r.key, r.value, tuple(r.headers), r.timestamp) for r in records]
         return read
     finally:
