@@ -8,7 +8,6 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from importlib import import_module
 from uuid import UUID
 
 from ottla.broker.advertising import Advertising
@@ -199,10 +198,8 @@ class Broker:
             lambda: flusher.is_busy,
         )
         self._closing.callback(groups.stop)
-        # The broker is ready before, whatever the groups: their code is a fifth of what a start imports.  Until it is
-        # there, clients are told to ask again.
-        code = loop.run_in_executor(None, import_module, "ottla.broker.groups.served_shard")
-        code.add_done_callback(lambda _: groups.on_topics_changed(self._registry.view))
+        # The broker is ready before they are; until then their clients are told to ask again.
+        loop.call_soon(groups.on_topics_changed, self._registry.view)
         return groups
 
     def _start_compaction(self) -> None:

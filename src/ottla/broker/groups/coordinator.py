@@ -10,13 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import uuid4
 
 from ottla.broker.groups.gathering import Gathering
 from ottla.broker.groups.loader import Loader
 from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.offsets_topic import partition_of
+from ottla.broker.groups.served_shard import ServedShard
 from ottla.broker.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
@@ -33,9 +34,6 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
-
-if TYPE_CHECKING:
-    from ottla.broker.groups.served_shard import ServedShard
 
 log = logging.getLogger(__name__)
 
@@ -160,9 +158,6 @@ class GroupCoordinator:
             self._shards.append(None if partition is None else self._new_shard(partition))
 
     def _new_shard(self, partition: Partition) -> ServedShard:
-        # The broker imports it behind its start.
-        from ottla.broker.groups.served_shard import ServedShard
-
         served = ServedShard(
             partition,
             self._settings,

@@ -6,16 +6,14 @@ The broker is ready before: requests of a group that is not loaded yet get COORD
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.broker.partition import Partition
+from ottla.groups.shard import GroupShard
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import LOG_OVERHEAD_BYTES, read_header
 from ottla.records.key_values import key_values
 from ottla.records.record import first_batch_size_bytes
-
-if TYPE_CHECKING:
-    from ottla.groups.shard import GroupShard
 
 # Between two looks at the clock; some 5 us each.
 RECORDS_BETWEEN_LOOKS: Final = 16
