@@ -93,12 +93,15 @@ def test_each_slice_is_followed_by_a_pause_while_others_are_served() -> None:
     assert turns.delay_s == 0
 
 
-def test_flush_under_way_means_that_somebody_waits() -> None:
+def test_flush_under_way_goes_first_and_a_slice_follows_even_if_there_is_always_one() -> None:
     turns = Turns()
     Shard(turns, looks=1_000)
     turns.is_flushing = True
-    turns.run()
-    assert turns.delay_s == PAUSE_S
+    for _ in range(3):
+        assert turns.run() == 0
+        assert turns.delay_s == PAUSE_S
+        assert turns.run() >= SLICE_S
+        assert turns.delay_s == PAUSE_S
 
 
 def test_shards_are_loaded_one_after_another_and_a_damaged_one_stops_none() -> None:
