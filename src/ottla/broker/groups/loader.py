@@ -22,13 +22,13 @@ from ottla.observe.events import fields
 log = logging.getLogger(__name__)
 
 # What a request waits for at most, besides one look's worth of records.
-SLICE_S: Final = 0.0003
+SLICE_S: Final = 0.0002
 # A turn that took the loop this long between two slices has served somebody.
 BUSY_TURN_S: Final = 0.00005
 # Who was served once is served again soon.
 BUSY_FOR_S: Final = 0.005
-# Timers of the loop are up to twice as late.  A million offsets are some 2.5 s of work, 8,000 slices: beside others
-# who are busy all the time they take 7 to 13 s.
+# Timers of the loop are up to twice as late.  A million offsets are some 2.5 s of work, 12,000 slices: beside others
+# who are busy all the time they take some 12 s.
 PAUSE_S: Final = 0.001
 
 OnLoaded = Callable[[OttlaError | OSError | None], None]
