@@ -67,7 +67,7 @@ class Shard:
 
 def test_slice_ends_after_its_time_and_the_next_follows_at_once_when_nobody_else_is_there() -> None:
     turns = Turns()
-    shard = Shard(turns, looks=12)
+    shard = Shard(turns, looks=14)
     assert turns.delay_s == 0
     assert SLICE_S <= turns.run() < SLICE_S + 2 * LOOK_S
     assert turns.delay_s == 0
