@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -98,3 +99,19 @@ def test_refused_partition_is_told_repaired_and_served_again() -> None:
         assert not [line for line in broker.log_lines[lines_before:] if "log.refused" in line]
         assert values(broker, 0) == expected[:DAMAGED] + expected[DAMAGED + 1 :]
         assert values(broker, 1) == expected
+
+
+def test_partition_whose_directory_is_gone_is_refused_and_its_topic_can_be_deleted(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path) as broker:
+        fill(broker)
+        broker.stop()
+        shutil.rmtree(tmp_path / "orders-1")
+        broker.start()
+        refused = [line for line in broker.log_lines if "log.refused" in line]
+        assert len(refused) == 1
+        assert f"orders-1 is gone; it was flushed up to offset {BATCHES}" in refused[0]
+        assert not (tmp_path / "orders-1").exists()
+        assert len(values(broker, 0)) == BATCHES
+        ottla("topic", "delete", "orders", "--bootstrap-server", broker.bootstrap)
+        ottla("topic", "create", "orders", "--bootstrap-server", broker.bootstrap)
+        assert values(broker, 0) == []

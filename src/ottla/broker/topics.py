@@ -142,6 +142,8 @@ class Topics:
             topic_partition = TopicPartition(topic.name, node.partition_index)
             failure = self._directory.failed.get(topic_partition)
             found = self._directory.logs.get(topic_partition)
+            if failure is None and found is None:
+                failure = self._directory.refuse_lost(topic_partition, topic.topic_id)
             if failure is not None:
                 self._partitions.add_failed(topic_partition, failure.error_code)
             elif found is None:

@@ -67,8 +67,12 @@ def command(
 
     configs = {} if config_path is None else read_topic_configs(config_path)
     with KafkaDirectory(source_dir) as source:
-        if os.path.realpath(source_dir) == os.path.realpath(data_dir):
+        source_path, target_path = os.path.realpath(source_dir), os.path.realpath(data_dir)
+        if source_path == target_path:
             raise OttlaError("source and data directory are the same", hint="give a new --data-dir")
+        if os.path.commonpath([source_path, target_path]) == source_path:
+            problem = f"{data_dir} is inside the source, and nothing is written there"
+            raise OttlaError(problem, hint="give a --data-dir outside of it")
         if os.path.lexists(data_dir) and not os.path.isdir(data_dir):
             raise OttlaError(f"{data_dir} is no directory", hint="give a new --data-dir")
         by_topic = _chosen(source, topics, excluded)

@@ -220,7 +220,8 @@ def read_meta_properties(disk: Disk, directory: str) -> dict[str, str] | None:
     try:
         return _parse_values(read_file(disk, path), "=")
     except ValueError as error:
-        raise DamagedCheckpoint(f"{path}: {error}") from error
+        hint = f"it says whose directory this is: restore {META_PROPERTIES_FILE} from a backup"
+        raise DamagedCheckpoint(f"{path}: {error}", hint=hint) from error
 
 
 def write_meta_properties(disk: Disk, directory: str, properties: Mapping[str, str]) -> None:
@@ -242,7 +243,7 @@ def _parse_values(content: bytes, separator: str) -> dict[str, str]:
             continue
         name, found, value = line.partition(separator)
         if not found or name.strip() in values:
-            raise ValueError(f"{line!r} is not a new name and its value")
+            raise ValueError(f"{line!r} is no `name{separator}value`, or its name is there twice")
         # Java escapes these in values; base64 ids and numbers have no other character to escape.
         values[name.strip()] = value.strip().replace("\\=", "=").replace("\\:", ":")
     return values

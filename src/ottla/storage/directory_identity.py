@@ -120,9 +120,18 @@ def _check_properties(path: str, found: Mapping[str, str], node_id: int, cluster
             f"{path} has format {found[FORMAT_NAME]}, this broker reads format {FORMAT}",
             hint="start the version of the broker that wrote it",
         )
-    _refuse_other(path, "node.id", found.get("node.id"), str(node_id))
+    owner_id = found.get("node.id")
+    hint = f"start it with node.id={owner_id}, or give it its own empty --data-dir"
+    _refuse_other(path, "node.id", owner_id, str(node_id), hint=hint)
     if cluster_id is not None and "cluster.id" in found:
-        _refuse_other(path, "cluster.id", found["cluster.id"], cluster_id)
+        _refuse_other(
+            path,
+            "cluster.id",
+            found["cluster.id"],
+            cluster_id,
+            hint="the tree of topics was not made with these logs: restore tree.sqlite from a backup, or give this "
+            "broker its own empty --data-dir",
+        )
 
 
 def _properties(node_id: int, cluster_id: str | None) -> Mapping[str, str]:
@@ -132,9 +141,6 @@ def _properties(node_id: int, cluster_id: str | None) -> Mapping[str, str]:
     return properties
 
 
-def _refuse_other(path: str, name: str, found: str | None, wanted: str) -> None:
+def _refuse_other(path: str, name: str, found: str | None, wanted: str, *, hint: str) -> None:
     if found != wanted:
-        raise ForeignDirectory(
-            f"{path} belongs to {name} {found}, this broker has {wanted}",
-            hint=f"start it with {name}={found}, or give it its own empty --data-dir",
-        )
+        raise ForeignDirectory(f"{path} belongs to {name} {found}, this broker has {wanted}", hint=hint)

@@ -176,6 +176,21 @@ class LogDirectory:
         _log.error("log.refused", extra=fields(partition=topic_partition, reason=str(error), hint=error.hint))
         self.failed[topic_partition] = error
 
+    def refuse_lost(self, topic_partition: TopicPartition, topic_id: UUID) -> StorageError | None:
+        """The error of a log that held flushed batches and whose directory is gone; None when it never held any.
+
+        An empty log in its place would take the offsets for new records that consumers know as old ones.
+        """
+        flushed_end = self._flushed_ends.end_of(topic_id, topic_partition.partition)
+        if flushed_end == 0:
+            return None
+        error = StorageError(
+            f"{self.path}/{topic_partition} is gone; it was flushed up to offset {flushed_end}",
+            hint="stop the broker and restore the directory from a backup, or delete the topic",
+        )
+        self._refuse(topic_partition, error)
+        return error
+
     def _read_topic_id(self, path: str, names: Sequence[str]) -> UUID | None:
         """None when a crash came while the log was created: it has no id yet and no batch."""
         metadata_path = f"{path}/{checkpoints.PARTITION_METADATA_FILE}"
@@ -332,6 +347,8 @@ class LogDirectory:
             self.failed.pop(topic_partition, None)
             unique = log.topic_id.hex if log is not None else f"{now_ms:x}"
             target = _deleted_path(self.path, topic_partition, unique)
+            if log is None and not self._disk.exists(f"{self.path}/{topic_partition}"):
+                continue
             self._disk.rename(f"{self.path}/{topic_partition}", target)
             if log is None:
                 self._removals.add(now_ms, (), directory=target)

@@ -159,6 +159,14 @@ def test_import_into_a_file_is_refused(
     assert "is no directory\nhint: give a new --data-dir" in capsys.readouterr().err
 
 
+def test_import_into_the_source_is_refused(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(source.iterdir())
+    for inside in (source, source / "new", source / "new" / "deeper"):
+        assert run(["log", "import", str(source), "--data-dir", str(inside)]) == FAILED
+        assert "hint: give a " in capsys.readouterr().err
+    assert sorted(source.iterdir()) == before
+
+
 def test_dry_run_into_an_empty_directory_leaves_it_empty(source: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "empty"), "--dry-run"]) == 0
