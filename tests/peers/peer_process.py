@@ -10,15 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, Self
 
 from tests.peers import process_usage
 from tests.peers.answering import NotAnswering
 
 STOP_TIMEOUT_S: Final = 30
 _LOOK_EVERY_S: Final = 0.05
-
-Itself = TypeVar("Itself", bound="PeerProcess")
 
 
 class PeerProcess:
@@ -34,7 +32,7 @@ class PeerProcess:
         self._cleanup = contextlib.ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self: Itself) -> Itself:
+    def __enter__(self) -> Self:
         self._install()
         prefix = f"{self.NAME.lower().replace(' ', '-')}-"
         scratch = tempfile.TemporaryDirectory(prefix=prefix, dir=self._parent_dir, ignore_cleanup_errors=True)

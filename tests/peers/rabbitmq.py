@@ -46,6 +46,13 @@ class RabbitMQ(PeerProcess):
 
     port: int
     address: str
+    _names: subprocess.Popen[bytes] | None = None
+
+    def stop(self) -> None:
+        """The server first: it takes itself off its name service."""
+        super().stop()
+        if self._names is not None:
+            stop_process(self._names)
 
     def _install(self) -> None:
         self._root = install()
@@ -60,7 +67,7 @@ class RabbitMQ(PeerProcess):
         with self.log_path.open("wb") as log:
             # Its name service, which the server would otherwise leave running as a daemon on every address.
             names = [str(erlang / "bin" / "epmd"), "-address", HOST, "-port", str(names_port)]
-            self._cleanup.callback(stop_process, self._launch(names, environment, log.fileno()))
+            self._names = self._launch(names, environment, log.fileno())
             server = next((self._root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")) / "sbin" / "rabbitmq-server"
             self._process = self._launch([str(server)], environment, log.fileno())
         self._wait_until(self._is_answering, START_TIMEOUT_S)

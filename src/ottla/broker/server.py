@@ -38,12 +38,11 @@ async def serve(options: ServeOptions) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    # What a start makes stays: a collection would walk all of it (20-40 ms) and find next to nothing.
-    gc.disable()
     broker = await Broker.start(options, clock=clock, open_files_max=None if open_files is None else open_files.now)
     try:
         if open_files is not None:
             _require_files_left(options.data_dir, open_files.now)
+        # What a start makes stays: a collection would walk all of it (20-40 ms) and find next to nothing.
         gc.freeze()
         gc.set_threshold(_COLLECT_AFTER_ALLOCATIONS, 20, 20)
         gc.enable()

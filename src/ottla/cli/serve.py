@@ -70,7 +70,7 @@ def command(
     listen = tuple(named_listeners(addresses))
     options = serve_options(settings, data_dir=data_dir, listen=listen, insecure_listen=insecure_listen)
 
-    # 290 modules, of which nothing is garbage; `serve` collects again when it is ready.
+    # 290 modules and the logs, of which nothing is garbage; `serve` enables it again when the broker is ready.
     gc.disable()
     from ottla.broker.server import serve
     from ottla.runtime.event_loop import run
