@@ -17,7 +17,7 @@ from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
 from ottla.runtime.disk import Disk
-from ottla.storage.flush import FlushPlan
+from ottla.storage.log.flush import FlushPlan
 from tests.history.report import Anomaly
 from tests.history.workload import CONSUMER, PAUSE_S, RANGE, Fault, MemberKind
 from tests.kill.mutated_broker import forget_producers

@@ -21,7 +21,7 @@ import pytest
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.log_directory import LogDirectory
+from ottla.storage.directory.log_directory import LogDirectory
 
 READY_WITHIN_S: Final = 30.0
 _EVENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w.-]+( .*)?")

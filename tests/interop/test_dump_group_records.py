@@ -17,8 +17,8 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import LogDirectory
 from tests.peers.java_tool import DUMP_LOG_SEGMENTS, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable
 from tests.unit.groups.coordinator import GROUP, START_WALL_MS, TOPIC, Coordinator, MemoryLog

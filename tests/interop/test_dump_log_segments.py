@@ -15,9 +15,9 @@ from ottla.records.compression import Codec
 from ottla.records.header import HEADER
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.log import Log
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import LogDirectory
 from tests.peers.java_tool import DUMP_LOG_SEGMENTS, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.cli import main
-from ottla.storage.producer_state import ProducerStates
-from ottla.storage.recovery import LogRecovery
-from ottla.storage.segment import Segment
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.recovery.recovery import LogRecovery
+from ottla.storage.segment.segment import Segment
 
 
 def forget_producers() -> None:

@@ -17,7 +17,7 @@ from ottla.records.header import (
     read_header,
 )
 from ottla.records.record import Record, decode_batch, split_batches
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.testing.memory_disk import MemoryDisk
 
 from .log_model import WINDOW, Producers

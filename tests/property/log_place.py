@@ -6,9 +6,9 @@ from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
 from ottla.records.header import HEADER
-from ottla.storage.log import Log
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import LogDirectory
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ottla.runtime.disk import Disk
-from ottla.storage import flush as flush_module
-from ottla.storage import flushed_ends
 from ottla.storage.compaction import swap as swap_module
 from ottla.storage.compaction import swap_file
 from ottla.storage.compaction.cleaner import clean
 from ottla.storage.compaction.compactor import run_inline
 from ottla.storage.compaction.job import CleanJob, CleanResult
-from ottla.storage.log import Log
+from ottla.storage.directory import flushed_ends
+from ottla.storage.log import flush as flush_module
+from ottla.storage.log.log import Log
 from ottla.testing.memory_disk import MemoryDisk, MemoryFile, Operation
 
 from .compaction_model import CompactedModel, KeyedBatch, check_compacted, log_files

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.storage import flushed_ends
+from ottla.storage.directory import flushed_ends
 from ottla.storage.errors import (
     DirectoryOffline,
     DiskFull,
@@ -20,7 +20,7 @@ from ottla.storage.errors import (
     OutOfOrderSequence,
     StorageError,
 )
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.records.compression import Codec
-from ottla.storage import flushed_ends
 from ottla.storage.compaction.cleaner import clean
 from ottla.storage.compaction.compacted_mark import read_compacted_end
 from ottla.storage.compaction.compactor import run_inline
 from ottla.storage.compaction.job import CleanJob, CleanResult, result_from_json, result_to_json
-from ottla.storage.log import Log
+from ottla.storage.directory import flushed_ends
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 

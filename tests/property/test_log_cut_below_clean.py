@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from ottla.storage import flushed_ends
 from ottla.storage.compaction.compactor import run_inline
+from ottla.storage.directory import flushed_ends
 from ottla.testing.memory_disk import MemoryDisk
 
 from .compaction_model import CompactedModel, KeyedBatch, check_cut, newest_values, shown

@@ -16,7 +16,7 @@ import pytest
 
 from ottla.records.checksum import has_valid_crc
 from ottla.records.header import BATCH_OVERHEAD_BYTES, LEADER_EPOCH_AT, read_header
-from ottla.storage import flushed_ends
+from ottla.storage.directory import flushed_ends
 from ottla.storage.errors import CorruptLog, StorageError
 from ottla.testing.memory_disk import MemoryDisk
 

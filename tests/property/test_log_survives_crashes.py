@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.storage import flush as flush_module
-from ottla.storage import flushed_ends
-from ottla.storage.log import Log
+from ottla.storage.directory import flushed_ends
+from ottla.storage.log import flush as flush_module
+from ottla.storage.log.log import Log
 from ottla.testing.memory_disk import SYNC_KINDS, MemoryDisk, Operation
 
 from .log_model import START_MS, BatchShape, LogModel, Stored, epoch_starts_of, producers_of

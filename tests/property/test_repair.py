@@ -10,10 +10,10 @@ import random
 import pytest
 
 from ottla.model.identifiers import NO_PRODUCER_ID
-from ottla.storage import flushed_ends
-from ottla.storage.inspect import Severity, verify_log
-from ottla.storage.repair import execute_repair
-from ottla.storage.repair_plan import Recorded, RepairPlan, plan_repair
+from ottla.storage.directory import flushed_ends
+from ottla.storage.tools.inspect import Severity, verify_log
+from ottla.storage.tools.repair import execute_repair
+from ottla.storage.tools.repair_plan import Recorded, RepairPlan, plan_repair
 from ottla.testing.memory_disk import MemoryDisk
 
 from .log_model import START_MS, BatchShape, Stored

@@ -49,12 +49,12 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import volume_size
-from ottla.storage import directory_identity
-from ottla.storage.directory_lock import FileLock, NoLock
+from ottla.storage.directory import directory_identity
+from ottla.storage.directory.directory_lock import FileLock, NoLock
+from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import DirectoryOffline
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import logging
 
 from ottla.broker.connection import Connection
 from ottla.observe.events import fields
-from ottla.storage.open_files import are_exhausted
+from ottla.storage.directory.open_files import are_exhausted
 
 log = logging.getLogger(__name__)
 

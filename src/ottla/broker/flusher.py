@@ -1,7 +1,7 @@
 """The thread that syncs files, and its hand-over with the event loop.
 
 One plan is under way at a time (group commit): what is appended meanwhile rides the next one.  The scheduler
-(storage/flush.py) decides what and when; this shell executes and reports back.
+(storage/log/flush.py) decides what and when; this shell executes and reports back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
-from ottla.storage.flush import FlushPlan, FlushScheduler
+from ottla.storage.log.flush import FlushPlan, FlushScheduler
 
 log = logging.getLogger(__name__)
 

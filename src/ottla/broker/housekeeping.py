@@ -10,7 +10,7 @@ from typing import Final
 from ottla.broker.partition_table import PartitionTable
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
-from ottla.storage.log_directory import LogDirectory
+from ottla.storage.directory.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ottla.broker.batch_opening import opening_of
 from ottla.model.identifiers import TopicPartition
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 
 

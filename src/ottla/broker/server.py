@@ -14,7 +14,7 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.open_files import are_exhausted, too_many_open_files
+from ottla.storage.directory.open_files import are_exhausted, too_many_open_files
 
 log = logging.getLogger(__name__)
 

@@ -28,9 +28,9 @@ from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
 from ottla.runtime.mutex import Mutex
+from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import StorageError
-from ottla.storage.log import Log
-from ottla.storage.log_directory import LogDirectory
+from ottla.storage.log.log import Log
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from ottla.model.listener import Listener
 from ottla.runtime.names import addresses_of
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
-from ottla.storage.directory_identity import Owner, owner_of
-from ottla.storage.directory_lock import LOCK_FILE, FileLock
+from ottla.storage.directory.directory_identity import Owner, owner_of
+from ottla.storage.directory.directory_lock import LOCK_FILE, FileLock
 from ottla.storage.errors import DirectoryLocked
 from ottla.storage.log_files import base_offsets_in, topic_partition_of
 

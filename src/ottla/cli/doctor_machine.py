@@ -18,8 +18,8 @@ from ottla.records.compression import Codec, compress, decompress
 from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import volume_size
-from ottla.storage.directory_identity import PROBE_FILE, Owner, owner_of
-from ottla.storage.open_files import advice, open_files_need
+from ottla.storage.directory.directory_identity import PROBE_FILE, Owner, owner_of
+from ottla.storage.directory.open_files import advice, open_files_need
 
 FREE_BYTES_WARNING: Final = 5 * GIB
 FREE_BYTES_PROBLEM: Final = 256 * MIB

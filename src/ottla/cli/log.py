@@ -13,8 +13,8 @@ from ottla.cli.log_lines import batch_line, batch_object, finding_line, record_l
 from ottla.model.errors import OttlaError, WireError
 from ottla.records.record import decode_batch
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.inspect import DumpedBatch, Finding, Severity, dump_segment, verify_log
 from ottla.storage.log_files import LOG_SUFFIX, base_offsets_in, segment_file_name, topic_partition_of
+from ottla.storage.tools.inspect import DumpedBatch, Finding, Severity, dump_segment, verify_log
 
 # A record whose batch was damaged, or that cannot be decoded: the exit status tells scripts.
 FOUND_DAMAGE = 1

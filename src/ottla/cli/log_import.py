@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ottla.coordination.imported_topics import ImportedTopic
     from ottla.coordination.tree import Tree
     from ottla.model.identifiers import TopicPartition
-    from ottla.storage.kafka_directory import KafkaDirectory
-    from ottla.storage.log_import import LogImport
-    from ottla.storage.source_log import SourceLog
+    from ottla.storage.tools.kafka_directory import KafkaDirectory
+    from ottla.storage.tools.log_import import LogImport
+    from ottla.storage.tools.source_log import SourceLog
 
 # Their true settings are not in the directory: by defaults, a week's, records would be gone within minutes.
 _KEPT_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -63,7 +63,7 @@ def command(
         raise click.UsageError("--link and --copy exclude each other.")
 
     from ottla.cli.topic_config_file import check_topics, read_topic_configs
-    from ottla.storage.kafka_directory import KafkaDirectory
+    from ottla.storage.tools.kafka_directory import KafkaDirectory
 
     configs = {} if config_path is None else read_topic_configs(config_path)
     with KafkaDirectory(source_dir) as source:
@@ -124,7 +124,7 @@ def _state_of(source: KafkaDirectory) -> str:
 
 def _read_all(source: KafkaDirectory, by_topic: Mapping[str, Sequence[TopicPartition]]) -> dict[str, list[SourceLog]]:
     """Read everything before anything is written: one that cannot be taken over stops all."""
-    from ottla.storage.source_log import read_source_log
+    from ottla.storage.tools.source_log import read_source_log
 
     logs: dict[str, list[SourceLog]] = {}
     for name, partitions in by_topic.items():
@@ -149,7 +149,7 @@ def _imported(
 ) -> ImportedTopic:
     from ottla.cli.topic_config_file import settings_of
     from ottla.coordination.imported_topics import ImportedTopic
-    from ottla.storage.log_import import latest_epoch
+    from ottla.storage.tools.log_import import latest_epoch
 
     given = settings_of(configs, name)
     settings = {**_KEPT_FOR_EVER, **given}
@@ -164,7 +164,7 @@ def _import(
 ) -> None:
     from ottla.cli.stopped_directory import StoppedDirectory, make_data_directory
     from ottla.coordination.imported_topics import register
-    from ottla.storage.log_import import LogImport
+    from ottla.storage.tools.log_import import LogImport
 
     make_data_directory(data_dir, node_id)
     with StoppedDirectory(data_dir) as target:
@@ -187,8 +187,8 @@ def _check_only(
     """Refuse what `_import` would refuse; a directory that is new or empty stays so."""
     from ottla.cli.stopped_directory import StoppedDirectory
     from ottla.runtime.posix_disk import PosixDisk
-    from ottla.storage.directory_identity import Owner, check, owner_of
-    from ottla.storage.log_import import LogImport
+    from ottla.storage.directory.directory_identity import Owner, check, owner_of
+    from ottla.storage.tools.log_import import LogImport
 
     there, disk = os.path.abspath(data_dir), PosixDisk()
     if os.path.isdir(there) and owner_of(disk, there) is Owner.OTTLA:

@@ -7,7 +7,7 @@ import base64
 from ottla.observe.events import line_of
 from ottla.records.compression import Codec
 from ottla.records.record import Record
-from ottla.storage.inspect import DumpedBatch, Finding
+from ottla.storage.tools.inspect import DumpedBatch, Finding
 
 JsonObject = dict[str, object]
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.cli.stopped_directory import StoppedDirectory
-    from ottla.storage.flushed_ends import FlushedEnds
-    from ottla.storage.log_starts import LogStarts
-    from ottla.storage.repair_plan import Loss, RepairPlan
+    from ottla.storage.directory.flushed_ends import FlushedEnds
+    from ottla.storage.directory.log_starts import LogStarts
+    from ottla.storage.tools.repair_plan import Loss, RepairPlan
 
 # Something is damaged and was not repaired; scripts ask by the exit status.
 DAMAGED: Final = 1
@@ -57,7 +57,7 @@ def command(data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool,
         raise click.UsageError("--execute and --dry-run exclude each other.")
 
     from ottla.cli.stopped_directory import StoppedDirectory
-    from ottla.storage.repair import settle_swap
+    from ottla.storage.tools.repair import settle_swap
 
     with StoppedDirectory(data_dir) as directory:
         wanted = _wanted(directory, names)
@@ -88,8 +88,8 @@ def _wanted(directory: StoppedDirectory, names: Sequence[str]) -> list[TopicPart
 
 
 def _diagnoses(directory: StoppedDirectory, wanted: Sequence[TopicPartition]) -> list[_Diagnosis]:
-    from ottla.storage.flushed_ends import FlushedEnds
-    from ottla.storage.log_starts import LogStarts
+    from ottla.storage.directory.flushed_ends import FlushedEnds
+    from ottla.storage.directory.log_starts import LogStarts
 
     flushed_ends = FlushedEnds.open(directory.disk, directory.path)
     try:
@@ -105,7 +105,7 @@ def _diagnose(
     from ottla.storage.checkpoints import DamagedCheckpoint, read_topic_id
     from ottla.storage.compaction.swap_file import is_swap_begun
     from ottla.storage.log_files import COMPACTED_FILE
-    from ottla.storage.repair_plan import Recorded, plan_repair
+    from ottla.storage.tools.repair_plan import Recorded, plan_repair
 
     path = f"{directory.path}/{partition}"
     try:
@@ -130,7 +130,7 @@ def _diagnose(
 
 
 def _repair(directory: StoppedDirectory, found: _Diagnosis) -> str:
-    from ottla.storage.repair import execute_repair
+    from ottla.storage.tools.repair import execute_repair
 
     backup = _backup_path(directory, found.partition)
     execute_repair(directory.disk, found.plan, backup, found.topic_id)
@@ -140,7 +140,7 @@ def _repair(directory: StoppedDirectory, found: _Diagnosis) -> str:
 def _backup_path(directory: StoppedDirectory, partition: TopicPartition) -> str:
     """A name that nothing has yet, beside the partition's directory."""
     from ottla.runtime.clock import SystemClock
-    from ottla.storage.repair import BACKUP_SUFFIX
+    from ottla.storage.tools.repair import BACKUP_SUFFIX
 
     moment = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
     stem = f"{directory.path}/{partition}.{moment:%Y%m%dT%H%M%SZ}"
@@ -187,7 +187,7 @@ def _loss_line(loss: Loss) -> str:
 
 
 def _json(found: _Diagnosis, backup: str | None) -> str:
-    from ottla.storage.repair import report
+    from ottla.storage.tools.repair import report
 
     shown = {"partition": str(found.partition), **report(found.plan)}
     shown["metadata_rewritten"] = found.topic_id is not None

@@ -17,9 +17,9 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.runtime.event_loop import run
 from ottla.runtime.posix_disk import DIRECTORY_MODE, PosixDisk
-from ottla.storage import directory_identity
 from ottla.storage.checkpoints import META_PROPERTIES_FILE, read_meta_properties
-from ottla.storage.directory_lock import FileLock
+from ottla.storage.directory import directory_identity
+from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.errors import DirectoryLocked
 from ottla.storage.log_files import topic_partition_of
 

@@ -29,8 +29,8 @@ from ottla.records.header import (
 from ottla.records.record import Record
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import LogDirectory
 
 TOPIC_ID = uuid.UUID(int=99)
 BATCHES = 30

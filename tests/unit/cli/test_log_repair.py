@@ -16,8 +16,8 @@ from ottla.records.header import HEADER
 from ottla.records.record import Record
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.directory_lock import FileLock
-from ottla.storage.log_directory import LogDirectory
+from ottla.storage.directory.directory_lock import FileLock
+from ottla.storage.directory.log_directory import LogDirectory
 
 ORDERS = TopicPartition("orders", 0)
 TOPIC_ID = uuid.UUID(int=77)

@@ -22,7 +22,9 @@ def output() -> Iterator[io.StringIO]:
 
 
 def test_event_is_one_line_with_time_level_name_and_facts(output: io.StringIO) -> None:
-    logging.getLogger("ottla.storage.log").info("segment.rolled", extra=fields(partition="orders-3", base_offset=71))
+    logging.getLogger("ottla.storage.log.log").info(
+        "segment.rolled", extra=fields(partition="orders-3", base_offset=71)
+    )
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO segment\.rolled partition=orders-3 base_offset=71\n",
         output.getvalue(),

@@ -10,9 +10,9 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from ottla.records.record import Record, decode_batch, split_batches
 from ottla.runtime.disk import Disk, FileRun
-from ottla.storage.log import Log
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import LogDirectory
 from tests.unit.storage.quick_disk import QuickDisk
 
 CLICKS = TopicPartition("clicks", 0)

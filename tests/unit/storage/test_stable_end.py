@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import FlushPolicy, LogConfig
 from tests.unit.storage.logs import Place, append, append_many, batch_of, read_all
 

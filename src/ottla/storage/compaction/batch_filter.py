@@ -32,9 +32,9 @@ from ottla.records.header import (
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
 )
-from ottla.storage.batch_scan import BatchTuple
 from ottla.storage.compaction.record_walk import open_batch, shift_timestamps, walk_records
 from ottla.storage.compaction.transactions import Transactions
+from ottla.storage.segment.batch_scan import BatchTuple
 
 _INT64_MAX: Final = 2**63 - 1
 

@@ -12,7 +12,6 @@ from typing import Final
 from ottla.model.errors import WireError
 from ottla.records.header import CONTROL_BIT, TRANSACTIONAL_BIT
 from ottla.runtime.disk import Disk
-from ottla.storage.batch_scan import BatchScan, BatchTuple
 from ottla.storage.compaction.batch_filter import BatchFilter, FilterRules
 from ottla.storage.compaction.cleaned_segment import CLEANED_SUFFIX, CleanedFiles, CleanedSegment
 from ottla.storage.compaction.compacted_mark import raise_compacted_end
@@ -22,8 +21,9 @@ from ottla.storage.compaction.record_walk import WalkedRecord, open_batch, walk_
 from ottla.storage.compaction.transactions import Transactions, read_aborted
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log_files import segment_file_name
-from ottla.storage.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
-from ottla.storage.segment import RELATIVE_OFFSET_MAX
+from ottla.storage.segment.batch_scan import BatchScan, BatchTuple
+from ottla.storage.segment.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from ottla.storage.segment.segment import RELATIVE_OFFSET_MAX
 
 # No two index entries are closer than a batch's head.
 _INTERVAL_BYTES_MIN: Final = 61

@@ -20,11 +20,11 @@ from ottla.storage.compaction.compacted_mark import lower_compacted_end
 from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanResult, CleanSummary
 from ottla.storage.compaction.plan import Cleanable, clean_job, cleanable, is_due
 from ottla.storage.compaction.swap import DiskWork, Swap, Swapped, SwapRefused
+from ottla.storage.directory.housekeeping import Removals
 from ottla.storage.errors import StorageError
-from ottla.storage.housekeeping import Removals
-from ottla.storage.log import Log
-from ottla.storage.producer_state import ProducerStates
-from ottla.storage.replay import ensure_snapshot
+from ottla.storage.log.log import Log
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.producers.replay import ensure_snapshot
 
 _log = logging.getLogger(__name__)
 

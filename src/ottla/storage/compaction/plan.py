@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.storage.compaction.job import CleanJob, SourceSegment
 
 if TYPE_CHECKING:
-    from ottla.storage.log import Log
-    from ottla.storage.producer_state import ProducerStates
-    from ottla.storage.segment import Segment
+    from ottla.storage.log.log import Log
+    from ottla.storage.producers.producer_state import ProducerStates
+    from ottla.storage.segment.segment import Segment
 
 
 class Cleanable(NamedTuple):

@@ -15,7 +15,7 @@ from ottla.records.compression import Codec, decompress
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import BATCH_OVERHEAD_BYTES, CODEC_MASK
 from ottla.records.varint import append_varint, read_varint, read_varlong, varint_size_bytes
-from ottla.storage.batch_scan import BatchTuple
+from ottla.storage.segment.batch_scan import BatchTuple
 
 # A batch that would open to more is kept as it is: memory is not taken on a client's word.
 OPENED_BYTES_MAX: Final = 128 * 1024 * 1024

@@ -19,13 +19,13 @@ from ottla.storage.compaction.cleaned_segment import CLEANED_SUFFIX
 from ottla.storage.compaction.job import CleanedGroup
 from ottla.storage.compaction.swap_file import commit_swap, is_swap_begun, move_files, settle_swap
 from ottla.storage.errors import LogOffline, StorageError
+from ottla.storage.log.log_reader import place_of
 from ottla.storage.log_files import segment_file_name
-from ottla.storage.log_reader import place_of
-from ottla.storage.producer_snapshot import snapshot_file_name
-from ottla.storage.segment import Segment
+from ottla.storage.producers.producer_snapshot import snapshot_file_name
+from ottla.storage.segment.segment import Segment
 
 if TYPE_CHECKING:
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
 
 class SwapRefused(StorageError):

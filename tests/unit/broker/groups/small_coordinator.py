@@ -15,8 +15,8 @@ from ottla.groups.commands import Command, CommitOffsets, FetchOffsets, JoinGrou
 from ottla.groups.settings import GroupSettings
 from ottla.model.identifiers import OFFSETS_TOPIC, LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import LogDirectory
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
 from tests.unit.broker.turned_loop import TurnedLoop

@@ -27,8 +27,8 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.header import HEADER
 from ottla.records.record import Record
+from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import LogDirectory
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
 from tests.unit.broker.turned_loop import TurnedLoop

@@ -21,7 +21,7 @@ from ottla.storage.compaction.swap import DiskWork
 from ottla.storage.compaction.swap_file import SWAP_FILE
 from ottla.storage.compaction.worker import BrokerGone, Pace, serve
 from ottla.storage.errors import CorruptLog
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from tests.unit.storage.failing_disk import FailingDisk
 from tests.unit.storage.logs import CLICKS, NOW_MS, Place, bytes_of, read_all, records_in, topic_id

@@ -1,0 +1,146 @@
+"""Whose directory it is: `meta.properties`, readable by Apache Kafka's tools, with a mark that it is ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Final
+
+from ottla.runtime.disk import Disk
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage import checkpoints
+from ottla.storage.directory.directory_lock import LOCK_FILE, FileLock
+from ottla.storage.errors import DirectoryUnusable, ForeignDirectory
+from ottla.storage.log_files import base_offsets_in, topic_partition_of
+
+# Apache Kafka's own reader ignores names that it does not know.
+FORMAT_NAME: Final = "ottla.format"
+FORMAT: Final = "1"
+META_VERSION: Final = "1"
+# What may lie in a directory that is otherwise empty: a start that was cut short, doctor's probe, a fresh volume.
+PROBE_FILE: Final = ".ottla-doctor"
+_OF_NOBODY: Final = frozenset({LOCK_FILE, PROBE_FILE, f"{checkpoints.META_PROPERTIES_FILE}.tmp", "lost+found"})
+
+
+class Owner(Enum):
+    """Whose directory it is.  LOST: logs, and nothing that says whose; OTHERS: anything that is no broker's."""
+
+    NOBODY = auto()
+    OTTLA = auto()
+    APACHE_KAFKA = auto()
+    LOST = auto()
+    OTHERS = auto()
+
+
+def owner_of(disk: Disk, path: str) -> Owner:
+    """Only looks.  Raises `DamagedCheckpoint` for a meta.properties that cannot be read, and `OSError`."""
+    found = checkpoints.read_meta_properties(disk, path)
+    if found is not None:
+        return Owner.OTTLA if FORMAT_NAME in found else Owner.APACHE_KAFKA
+    names = _strangers(disk, path)
+    if not names:
+        return Owner.NOBODY
+    return Owner.LOST if any(_is_log(disk, path, name) for name in names) else Owner.OTHERS
+
+
+def _strangers(disk: Disk, path: str) -> list[str]:
+    return [name for name in disk.list_directory(path) if name not in _OF_NOBODY]
+
+
+def _is_log(disk: Disk, path: str, name: str) -> bool:
+    """Many directories are named like topic-0; a log's holds segments."""
+    if topic_partition_of(name) is None or not disk.is_directory(f"{path}/{name}"):
+        return False
+    names = disk.list_directory(f"{path}/{name}")
+    return checkpoints.PARTITION_METADATA_FILE in names or bool(base_offsets_in(names))
+
+
+def take(disk: PosixDisk, path: str, node_id: int, lock: FileLock) -> None:
+    """Make the directory if it is new, lock it, and claim it for this node; one that is refused is left as it was.
+
+    Raises `ForeignDirectory`, `DirectoryLocked`, `DirectoryUnusable`, `DamagedCheckpoint`.
+    """
+    try:
+        disk.make_directory(path)
+        check(disk, path, node_id, None)
+        lock.acquire(path)
+        try:
+            if owner_of(disk, path) is Owner.NOBODY:
+                disk.close_to_others(path)
+            check_or_write(disk, path, node_id, None)
+        except BaseException:
+            lock.release()
+            raise
+    except OSError as error:
+        raise DirectoryUnusable(f"{path} cannot be a data directory: {error.strerror or error}") from error
+
+
+def check(disk: Disk, path: str, node_id: int, cluster_id: str | None) -> None:
+    """Raises `ForeignDirectory` for one that is neither this node's nor to be had."""
+    owner = owner_of(disk, path)
+    if owner is Owner.LOST:
+        raise ForeignDirectory(
+            f"{path} holds logs, and no {checkpoints.META_PROPERTIES_FILE} says whose they are",
+            hint=f"restore {checkpoints.META_PROPERTIES_FILE} from a backup, or give this broker its own empty "
+            "--data-dir",
+        )
+    if owner is Owner.OTHERS:
+        raise ForeignDirectory(
+            f"{path} is not a data directory, and it is not empty: it holds {_strangers(disk, path)[0]}",
+            hint="choose another --data-dir: a new one, or an empty one",
+        )
+    if owner is not Owner.NOBODY:
+        _check_properties(path, checkpoints.read_meta_properties(disk, path) or {}, node_id, cluster_id)
+
+
+def check_or_write(disk: Disk, path: str, node_id: int, cluster_id: str | None) -> None:
+    """Make sure that the directory is this node's, claiming it if it is new.
+
+    Raises `ForeignDirectory` as `check` does.
+    """
+    check(disk, path, node_id, cluster_id)
+    found = checkpoints.read_meta_properties(disk, path)
+    if found is None:
+        checkpoints.write_meta_properties(disk, path, _properties(node_id, cluster_id))
+        return
+    wanted = _properties(node_id, cluster_id if cluster_id is not None else found.get("cluster.id"))
+    if any(found.get(name) != value for name, value in wanted.items()):
+        checkpoints.write_meta_properties(disk, path, {**found, **wanted})
+
+
+def _check_properties(path: str, found: Mapping[str, str], node_id: int, cluster_id: str | None) -> None:
+    if FORMAT_NAME not in found:
+        raise ForeignDirectory(
+            f"{path} was made by Apache Kafka",
+            hint="a directory that two kinds of brokers write is lost: take its topics over with "
+            f"`ottla log import {path} --data-dir NEW`, then serve NEW",
+        )
+    if found[FORMAT_NAME] != FORMAT:
+        raise ForeignDirectory(
+            f"{path} has format {found[FORMAT_NAME]}, this broker reads format {FORMAT}",
+            hint="start the version of the broker that wrote it",
+        )
+    owner_id = found.get("node.id")
+    hint = f"start it with node.id={owner_id}, or give it its own empty --data-dir"
+    _refuse_other(path, "node.id", owner_id, str(node_id), hint=hint)
+    if cluster_id is not None and "cluster.id" in found:
+        _refuse_other(
+            path,
+            "cluster.id",
+            found["cluster.id"],
+            cluster_id,
+            hint="the tree of topics was not made with these logs: restore tree.sqlite from a backup, or give this "
+            "broker its own empty --data-dir",
+        )
+
+
+def _properties(node_id: int, cluster_id: str | None) -> Mapping[str, str]:
+    properties = {"version": META_VERSION, "node.id": str(node_id), FORMAT_NAME: FORMAT}
+    if cluster_id is not None:
+        properties["cluster.id"] = cluster_id
+    return properties
+
+
+def _refuse_other(path: str, name: str, found: str | None, wanted: str, *, hint: str) -> None:
+    if found != wanted:
+        raise ForeignDirectory(f"{path} belongs to {name} {found}, this broker has {wanted}", hint=hint)

@@ -1,0 +1,121 @@
+"""What a log directory does now and then, in slices: retention, and removing files after their delay.
+
+A slice is bounded work for the event loop; whoever calls comes back while it says that more is due.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.disk import Disk
+from ottla.storage.log.flush import FlushScheduler
+from ottla.storage.log.log import Log
+
+RETENTION_CHECK_INTERVAL_MS: Final = 300_000
+# Looking at a log costs microseconds; what it drops costs some syncs on the loop's thread.
+LOGS_PER_SLICE: Final = 256
+LOGS_CUT_PER_SLICE: Final = 4
+REMOVALS_PER_SLICE: Final = 16
+
+
+class Removal(NamedTuple):
+    """Files that go at `due_ms`: by then no reader of theirs is left."""
+
+    due_ms: int
+    sequence: int
+    # A flush with this number, if it is still under way, may hold the files.
+    plans_count: int
+    paths: tuple[str, ...]
+    close: Callable[[], None] | None
+    # Removed with whatever is in it, after its files.
+    directory: str | None
+
+
+class Removals:
+    """Files waiting to be closed and removed, ordered by when they are due."""
+
+    def __init__(self, disk: Disk, scheduler: FlushScheduler) -> None:
+        self._disk = disk
+        self._scheduler = scheduler
+        self._waiting: list[Removal] = []
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(
+        self, due_ms: int, paths: tuple[str, ...], close: Callable[[], None] | None = None, directory: str | None = None
+    ) -> None:
+        self._sequence += 1
+        removal = Removal(due_ms, self._sequence, self._scheduler.plans_count, paths, close, directory)
+        heapq.heappush(self._waiting, removal)
+
+    def remove_due(self, now_ms: int, count_max: int = REMOVALS_PER_SLICE) -> bool:
+        """Remove what is due, at most so many; whether more is due at once."""
+        in_flight = self._scheduler.in_flight
+        while self._waiting and self._waiting[0].due_ms <= now_ms:
+            if count_max == 0:
+                return True
+            if in_flight is not None and in_flight.number <= self._waiting[0].plans_count:
+                return False
+            count_max -= 1
+            self._remove(heapq.heappop(self._waiting))
+        return False
+
+    def _remove(self, removal: Removal) -> None:
+        if removal.close is not None:
+            removal.close()
+        for path in removal.paths:
+            if self._disk.exists(path):
+                self._disk.remove(path)
+        if removal.directory is not None and self._disk.exists(removal.directory):
+            remove_tree(self._disk, removal.directory)
+
+    def close_all(self) -> None:
+        """Close the files; what was not removed yet is left for the next start."""
+        for removal in self._waiting:
+            if removal.close is not None:
+                removal.close()
+        self._waiting = []
+
+
+def remove_tree(disk: Disk, directory: str) -> None:
+    """Remove a partition's directory with its files."""
+    for name in disk.list_directory(directory):
+        disk.remove(f"{directory}/{name}")
+    disk.remove_directory(directory)
+
+
+class RetentionPass:
+    """Goes round all logs once in each interval, a slice at a time."""
+
+    def __init__(self, logs: Mapping[TopicPartition, Log], interval_ms: int = RETENTION_CHECK_INTERVAL_MS) -> None:
+        self._logs = logs
+        self._interval_ms = interval_ms
+        self._next_ms = 0
+        self._round: Iterator[Log] | None = None
+
+    def run_slice(self, now_ms: int) -> bool:
+        """Apply retention to the next logs; whether the round goes on."""
+        if self._round is None:
+            if now_ms < self._next_ms:
+                return False
+            self._next_ms = now_ms + self._interval_ms
+            self._round = iter(list(self._logs.values()))
+        cut_count = 0
+        for _ in range(LOGS_PER_SLICE):
+            log = next(self._round, None)
+            if log is None:
+                self._round = None
+                return False
+            if log.is_deleted:
+                continue
+            log.expire_producers(now_ms)
+            if log.delete_old_segments(now_ms):
+                cut_count += 1
+                if cut_count == LOGS_CUT_PER_SLICE:
+                    break
+        return True

@@ -1,0 +1,109 @@
+"""What is derived from a log's batches - producers, epochs - made again from their heads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+
+from ottla.observe.events import fields
+from ottla.records.header import BatchHeader
+from ottla.runtime.disk import Disk, read_file
+from ottla.storage.checkpoints import EpochStart
+from ottla.storage.errors import CorruptLog
+from ottla.storage.producers.producer_snapshot import (
+    DamagedSnapshot,
+    decode_snapshot,
+    load_latest_snapshot,
+    snapshot_file_name,
+    sync_snapshot,
+    write_snapshot,
+)
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
+from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.segment_search import find
+
+_log = logging.getLogger(__name__)
+
+
+def heads(segments: Sequence[Segment], start_offset: int, end_offset: int) -> Iterator[BatchTuple]:
+    """The heads of the batches that begin in [start_offset, end_offset), in order.  Raises `CorruptLog`."""
+    for slot, segment in enumerate(segments):
+        is_below = slot + 1 < len(segments) and segments[slot + 1].base_offset <= start_offset
+        if is_below or segment.base_offset >= end_offset:
+            continue
+        file = segment.open()
+        position = 0
+        if segment.base_offset < start_offset:
+            found = find(segment, start_offset)
+            if found is None:
+                continue
+            position = found[0]
+        scan = BatchScan(file, position, segment.size_bytes, HEAD_CHUNK_BYTES)
+        for _, head in scan.heads():
+            if head[0] >= end_offset:
+                return
+            if head[0] >= start_offset:
+                yield head
+        if scan.problem is not None:
+            raise CorruptLog(segment.log_path, scan.position, segment.base_offset, scan.problem)
+
+
+def producers_at(
+    disk: Disk,
+    path: str,
+    segments: Sequence[Segment],
+    end_offset: int,
+    now_ms: int,
+    expiration_ms: int,
+    snapshot_offsets: Sequence[int] | None = None,
+) -> ProducerStates:
+    """The producers as they were at `end_offset`: the newest snapshot up to it, and the batches behind that.
+
+    Without any the whole log is read.  Which ones there are is looked up unless given.  Raises `CorruptLog`.
+    """
+    loaded = load_latest_snapshot(disk, path, end_offset, expiration_ms, snapshot_offsets)
+    states, start_offset = ProducerStates(expiration_ms), segments[0].base_offset
+    if loaded is not None and loaded.offset >= start_offset:
+        states, start_offset = loaded
+    for head in heads(segments, start_offset, end_offset):
+        if head[9] >= 0:
+            states.replay(BatchHeader._make(head), now_ms)
+    return states
+
+
+def ensure_snapshot(
+    disk: Disk, path: str, segments: Sequence[Segment], offset: int, now_ms: int, expiration_ms: int
+) -> ProducerStates | None:
+    """Make sure that the producers at `offset` are on the device, before the batches below it go; None: they are lost.
+
+    `segments` are all that there are, those that go included.  A roll has mostly written the snapshot already.
+    """
+    snapshot_path = f"{path}/{snapshot_file_name(offset)}"
+    try:
+        if disk.exists(snapshot_path):
+            states = decode_snapshot(read_file(disk, snapshot_path), expiration_ms)
+            sync_snapshot(disk, path, offset)
+            return states
+    except DamagedSnapshot as error:
+        _log.warning("snapshot.damaged", extra=fields(path=snapshot_path, reason=str(error)))
+        disk.remove(snapshot_path)
+    try:
+        states = producers_at(disk, path, segments, offset, now_ms, expiration_ms)
+    except CorruptLog as error:
+        # These batches go in any case; what else is known of their producers is in later snapshots and batches.
+        _log.warning("snapshot.not_rebuilt", extra=fields(path=snapshot_path, reason=str(error)))
+        return None
+    write_snapshot(disk, path, offset, states, sync=True)
+    disk.sync_directory(path)
+    return states
+
+
+def epoch_starts(batch_heads: Iterable[BatchTuple], above_epoch: int) -> list[EpochStart]:
+    """Where each epoch above `above_epoch` begins among some batches."""
+    found = []
+    for head in batch_heads:
+        if head[2] > above_epoch:
+            above_epoch = head[2]
+            found.append(EpochStart(above_epoch, head[0]))
+    return found

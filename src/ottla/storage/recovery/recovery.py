@@ -1,0 +1,364 @@
+"""Opening one log: what its files hold, and after an unclean stop, what of that may be believed.
+
+Unclean: every segment that reaches the recorded flushed end is read whole (checksums, offsets without a gap, epochs
+that never fall).  Behind the last whole batch the tail is cut if it lies above the recorded flushed end: it was
+never acknowledged.  Damage below it is no torn tail: the log is refused and its files stay as they are.
+Segments wholly below the recorded flushed end were synced together with their indexes before it was recorded.
+Indexes, snapshots and the epochs' checkpoint are caches: rebuilt from the batches wherever they were not synced.
+
+Everything here may be interrupted by a crash and begun again: a cut only removes what the next opening would cut.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ottla.model.identifiers import NO_OFFSET
+from ottla.observe.events import fields
+from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
+from ottla.runtime.disk import Disk
+from ottla.storage.checkpoints import LEADER_EPOCH_FILE, EpochStart
+from ottla.storage.compaction.compacted_mark import read_compacted_end
+from ottla.storage.compaction.swap_file import SWAP_FILE, complete_swap
+from ottla.storage.errors import CorruptLog, StorageError
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.log_parts import LogParts
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_files import (
+    COMPACTED_FILE,
+    base_offsets_in,
+    leftovers_in,
+    lost_base_offsets_in,
+    segment_file_name,
+)
+from ottla.storage.producers.producer_snapshot import snapshot_file_name, snapshot_offsets_in, write_snapshot
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.producers.replay import ensure_snapshot, epoch_starts, heads, producers_at
+from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
+from ottla.storage.segment.index_cache import IndexCache
+from ottla.storage.segment.offset_index import OffsetIndex
+from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.time_index import TimeIndex
+
+_log = logging.getLogger(__name__)
+
+
+class Recorded(NamedTuple):
+    """What the directory's checkpoints say of a log."""
+
+    flushed_end: int
+    # None: not known, then the log starts with what it has.
+    log_start_offset: int | None
+    was_clean: bool
+
+
+class LogRecovery:
+    """The opening of one log; `run` once."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        names: Sequence[str],
+        config: LogConfig,
+        cache: IndexCache,
+        recorded: Recorded,
+        now_ms: int,
+    ) -> None:
+        """`names` are those in the directory at `path`: a thousand logs are listed once each."""
+        self._disk = disk
+        self._path = path
+        self._names = names
+        self._config = config
+        self._cache = cache
+        self._recorded = recorded
+        self._now_ms = now_ms
+        self._segments: list[Segment] = []
+        self._producers = ProducerStates(config.producer_id_expiration_ms)
+        self._log_end_offset = 0
+        self._flushed_end = 0
+        self._last_epoch = -1
+        # Where epochs begin among the batches that were scanned.
+        self._epoch_starts: list[EpochStart] = []
+        # Whether files were changed or read that no sync is known to cover: then the caller syncs before it serves.
+        self.needs_sync = False
+
+    def run(self) -> LogParts:
+        """Raises `CorruptLog` for damage below the recorded flushed end, `OSError` for a disk that does not read."""
+        try:
+            return self._run()
+        except (StorageError, OSError):
+            for segment in self._segments:
+                segment.close()
+            raise
+
+    def _run(self) -> LogParts:
+        if SWAP_FILE in self._names:
+            complete_swap(self._disk, self._path)
+            self._names = self._disk.list_directory(self._path)
+        names = self._names
+        compacted_end = None
+        if COMPACTED_FILE in names:
+            compacted_end = read_compacted_end(self._disk, self._path)
+            self._config = replace(self._config, was_compacted=True)
+        # No clean reaches above the flushed end, whose record may be older than the truth.
+        self._flushed_end = max(compacted_end or 0, self._recorded.flushed_end)
+        self._refuse_lost_segments(names)
+        for name in leftovers_in(names):
+            self._disk.remove(f"{self._path}/{name}")
+        base_offsets = self._present_base_offsets(base_offsets_in(names))
+        self._segments = [self._segment(base_offset) for base_offset in base_offsets]
+        first_scanned = len(self._segments)
+        if not (self._recorded.was_clean and self._open_clean()):
+            self.needs_sync = True
+            first_scanned = self._first_slot_to_scan()
+            self._load_producers(self._segments[first_scanned].base_offset)
+            self._scan_from(first_scanned)
+        else:
+            self._load_producers(self._log_end_offset)
+        self._refuse_if_flushed(self._segments[-1], "the file ends here")
+        self._start_anew_if_all_is_below_the_start()
+        self._remove_stray_snapshots(base_offsets)
+        first_base_offset = self._segments[0].base_offset
+        recorded_start = self._recorded.log_start_offset or 0
+        log_start_offset = min(max(recorded_start, first_base_offset), self._log_end_offset)
+        epochs = self._load_epochs(first_scanned)
+        return LogParts(
+            segments=self._segments,
+            log_start_offset=log_start_offset,
+            log_end_offset=self._log_end_offset,
+            flushed_end=self._log_end_offset,
+            producers=self._producers,
+            epochs=epochs,
+            caches_end=NO_OFFSET if first_scanned < len(self._segments) else self._log_end_offset,
+            config=self._config,
+        )
+
+    # --- segments -------------------------------------------------------------------------------------------
+
+    def _segment(self, base_offset: int) -> Segment:
+        segment = Segment(self._disk, self._path, base_offset, self._config, self._cache, self._now_ms)
+        segment.size_bytes = self._disk.file_size_bytes(segment.log_path)
+        return segment
+
+    def _refuse_lost_segments(self, names: Sequence[str]) -> None:
+        """Below the flushed end no log file goes before the log start has passed it, and then its indexes go too."""
+        start = self._recorded.log_start_offset
+        if start is None:
+            start = next(iter(base_offsets_in(names)), 0)
+        for base_offset in lost_base_offsets_in(names):
+            if start <= base_offset < self._flushed_end:
+                path = f"{self._path}/{segment_file_name(base_offset)}"
+                raise CorruptLog(path, -1, base_offset, "the file is missing, its indexes are there")
+
+    def _present_base_offsets(self, base_offsets: list[int]) -> list[int]:
+        start = self._recorded.log_start_offset
+        if start is None:
+            start = base_offsets[0] if base_offsets else 0
+        # Wholly below the log start: retention had them, and a crash came before their files went.
+        below_count = bisect_right(base_offsets, start) - 1
+        if below_count > 0:
+            self._remove_below_start(base_offsets[:below_count], base_offsets[below_count])
+            base_offsets = base_offsets[below_count:]
+        if base_offsets and base_offsets[0] <= start:
+            return base_offsets
+        if start < self._flushed_end:
+            first_present = f"the first one present begins at {base_offsets[0]}" if base_offsets else "none is present"
+            path = f"{self._path}/{segment_file_name(start)}"
+            raise CorruptLog(path, -1, start, f"no file holds offsets from {start} on, {first_present}")
+        if not base_offsets:
+            self._disk.open(f"{self._path}/{segment_file_name(start)}", create=True).close()
+            self.needs_sync = True
+            return [start]
+        return base_offsets
+
+    def _remove_below_start(self, base_offsets: list[int], kept_base_offset: int) -> None:
+        segments = [self._segment(base_offset) for base_offset in base_offsets]
+        expiration_ms = self._producers.expiration_ms
+        ensure_snapshot(self._disk, self._path, segments, kept_base_offset, self._now_ms, expiration_ms)
+        for segment in segments:
+            segment.close()
+            for path in segment.existing_paths():
+                self._disk.remove(path)
+        self._names = self._disk.list_directory(self._path)
+
+    def _open_clean(self) -> bool:
+        """Take the indexes that a clean shutdown wrote; False when they do not fit the log after all."""
+        active = self._segments[-1]
+        file = active.open()
+        size_bytes = active.size_bytes
+        indexes = active.read_index_files() if size_bytes else (OffsetIndex(), TimeIndex())
+        if indexes is None:
+            return False
+        position = active.become_active(*indexes)
+        scan = BatchScan(file, position, size_bytes, HEAD_CHUNK_BYTES)
+        expected = active.base_offset + indexes[0].relative_offsets[-1] if position else active.base_offset
+        self._log_end_offset = active.base_offset
+        for at, head in scan.heads():
+            # The index names the last offset of the batch at its position.
+            found = head[0] + head[6] if at == position and position else head[0]
+            if self._is_gap(found, expected):
+                return False
+            self._account(active, head)
+            expected = self._log_end_offset
+        return scan.problem is None and self._log_end_offset >= self._flushed_end
+
+    def _account(self, segment: Segment, head: BatchTuple) -> None:
+        last_offset = head[0] + head[6]
+        segment.account(LOG_OVERHEAD_BYTES + head[1], last_offset, head[8])
+        self._log_end_offset = last_offset + 1
+
+    def _scan_from(self, slot: int) -> None:
+        """Read the segments from `slot` on to the first place that is not whole, and cut there."""
+        while True:
+            segment = self._segments[slot]
+            problem = self._scan(segment)
+            following = self._segments[slot + 1] if slot + 1 < len(self._segments) else None
+            if problem is None and following is not None and self._is_gap(following.base_offset, self._log_end_offset):
+                problem = f"the next segment begins at offset {following.base_offset}"
+            if problem is not None:
+                self._cut_behind(slot, problem)
+                return
+            if following is None:
+                return
+            self._close_scanned(segment, following.base_offset)
+            slot += 1
+
+    def _is_gap(self, found_offset: int, expected_offset: int) -> bool:
+        """Offsets are dense, but where compaction took records out."""
+        if found_offset > expected_offset:
+            return not self._config.may_have_gaps or found_offset > self._flushed_end
+        return found_offset < expected_offset
+
+    def _first_slot_to_scan(self) -> int:
+        # A segment that ends right at the flushed end counts: its indexes go into the flush after its roll.
+        for slot in range(len(self._segments) - 1):
+            if self._segments[slot + 1].base_offset >= self._flushed_end:
+                return slot
+        return len(self._segments) - 1
+
+    def _scan(self, segment: Segment) -> str | None:
+        """Account for every whole batch of a segment; what is wrong behind them, if anything."""
+        size_bytes = segment.open().size_bytes()
+        segment.become_active(OffsetIndex(), TimeIndex())
+        self._log_end_offset = expected = segment.base_offset
+        scan = BatchScan(segment.open(), 0, size_bytes)
+        for head in scan.checked_heads():
+            if self._is_gap(head[0], expected):
+                return f"a batch with base offset {head[0]} where offset {expected} must stand"
+            if head[2] < self._last_epoch:
+                return f"a batch of leader epoch {head[2]} behind one of epoch {self._last_epoch}"
+            if head[0] + head[6] > segment.last_offset_max:
+                return f"offset {head[0] + head[6]} is too far from the segment's base offset"
+            if head[2] > self._last_epoch:
+                self._last_epoch = head[2]
+                self._epoch_starts.append(EpochStart(head[2], head[0]))
+            self._account(segment, head)
+            if head[9] >= 0:
+                self._producers.replay(BatchHeader._make(head), self._now_ms)
+            expected = self._log_end_offset
+        return scan.problem
+
+    def _close_scanned(self, segment: Segment, end_offset: int) -> None:
+        """What a roll writes: indexes, and the producers as they were at the segment's end."""
+        for file in segment.write_indexes():
+            file.close()
+        write_snapshot(self._disk, self._path, end_offset, self._producers)
+        segment.become_closed()
+
+    def _cut_behind(self, slot: int, problem: str) -> None:
+        """The segment at `slot` ends with its last whole batch; everything behind goes if it was never flushed."""
+        segment = self._segments[slot]
+        self._refuse_if_flushed(segment, problem)
+        tail_bytes = segment.open().size_bytes() - segment.size_bytes
+        _log.warning(
+            "log.tail_cut",
+            extra=fields(
+                path=segment.log_path,
+                position=segment.size_bytes,
+                offset=self._log_end_offset,
+                tail_bytes=tail_bytes,
+                segments_dropped=len(self._segments) - slot - 1,
+                reason=problem,
+            ),
+        )
+        # Newest first: a crash among these leaves a log that is cut at the same place again.
+        for dropped in reversed(self._segments[slot + 1 :]):
+            dropped.close()
+            for path in dropped.existing_paths():
+                self._disk.remove(path)
+        del self._segments[slot + 1 :]
+        if tail_bytes:
+            segment.open().truncate(segment.size_bytes)
+
+    def _refuse_if_flushed(self, segment: Segment, problem: str) -> None:
+        if self._log_end_offset < self._flushed_end:
+            raise CorruptLog(
+                segment.log_path,
+                segment.size_bytes,
+                self._log_end_offset,
+                f"{problem}; the log was flushed up to offset {self._flushed_end}",
+            )
+
+    def _start_anew_if_all_is_below_the_start(self) -> None:
+        """DeleteRecords went further than what a power loss left (policy `os`): its offsets are not given again."""
+        start = self._recorded.log_start_offset
+        if start is None or start <= self._log_end_offset:
+            return
+        self.needs_sync = True
+        segment = Segment(self._disk, self._path, start, self._config, self._cache, self._now_ms)
+        segment.open(create=True)
+        segment.become_active(OffsetIndex(), TimeIndex())
+        # The new one first: a crash in between leaves one that begins at the start, and the others wholly below it.
+        for dropped in self._segments:
+            dropped.close()
+            for path in dropped.existing_paths():
+                self._disk.remove(path)
+        self._segments = [segment]
+        self._producers = ProducerStates(self._producers.expiration_ms)
+        self._log_end_offset = start
+
+    # --- producers and epochs -------------------------------------------------------------------------------
+
+    def _load_producers(self, end_offset: int) -> None:
+        # Later ones stand for batches that are gone, or that are not believed before they are read.
+        offsets = snapshot_offsets_in(self._names)
+        self._remove_snapshots(offset for offset in offsets if offset > end_offset)
+        self._producers = producers_at(
+            self._disk, self._path, self._segments, end_offset, self._now_ms, self._producers.expiration_ms, offsets
+        )
+
+    def _remove_stray_snapshots(self, base_offsets: Sequence[int]) -> None:
+        """Keep those at the segments' base offsets and at the log's end; clean shutdowns leave others behind."""
+        kept = {*base_offsets, self._log_end_offset}
+        self._remove_snapshots(offset for offset in snapshot_offsets_in(self._names) if offset not in kept)
+
+    def _remove_snapshots(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            path = f"{self._path}/{snapshot_file_name(offset)}"
+            # It may have been removed since its name was listed.
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def _load_epochs(self, first_scanned: int) -> LeaderEpochs:
+        """The epochs' checkpoint up to where the scan began, and from there on what the batches' heads told.
+
+        Behind that place the checkpoint may be ahead of the log, or tell of batches that a power loss undid.
+        """
+        epochs = LeaderEpochs.load(self._disk, self._path) if LEADER_EPOCH_FILE in self._names else None
+        if epochs is None:
+            epochs = LeaderEpochs.empty(self._disk, self._path)
+        scanned_from = self._log_end_offset
+        if first_scanned < len(self._segments):
+            scanned_from = self._segments[first_scanned].base_offset
+        starts = self._epoch_starts
+        if not any(entry.start_offset < scanned_from for entry in epochs.entries):
+            # The checkpoint was lost, if the log has batches there: then they are asked too.
+            starts = [*epoch_starts(heads(self._segments, 0, scanned_from), -1), *starts]
+            scanned_from = 0
+        epochs.replace_from(scanned_from, starts)
+        return epochs

@@ -1,0 +1,317 @@
+"""A segment: the batches from one base offset on, in one file, with its two sparse indexes.
+
+The active segment's indexes live in memory only and are written when it stops being active: they are rebuilt
+after an unclean stop, so a write for each entry would buy nothing.  A closed segment's indexes come from their
+files when a reader needs them; a wrong entry is found when it is used, and then they are rebuilt from the log.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from typing_extensions import Buffer
+
+from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER, LOG_OVERHEAD_BYTES
+from ottla.runtime.disk import Disk, File, write_fully
+from ottla.storage.errors import CorruptLog
+from ottla.storage.log_config import FOREVER, LogConfig
+from ottla.storage.log_files import LOG_SUFFIX, SEGMENT_SUFFIXES
+from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan
+from ottla.storage.segment.index_cache import IndexCache
+from ottla.storage.segment.index_files import read_index_files, write_index_files
+from ottla.storage.segment.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from ottla.storage.segment.offset_index import OffsetIndex
+from ottla.storage.segment.segment_search import find
+from ottla.storage.segment.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from ottla.storage.segment.time_index import TimeIndex
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+
+class Segment:
+    """Base offset, file, size and indexes.  `roll_at_*` are the limits that the next batch must not pass."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_cache",
+        "_disk",
+        "_index_interval_bytes",
+        "_indexes",
+        "_is_active",
+        "_offset_entries_max",
+        "_segment_ms",
+        "_time_entries_max",
+        "base_offset",
+        "created_ms",
+        "file",
+        "first_timestamp_ms",
+        "last_offset_max",
+        "max_timestamp_ms",
+        "max_timestamp_offset",
+        "may_have_gaps",
+        "path",
+        "roll_at_bytes",
+        "roll_at_now_ms",
+        "roll_at_timestamp_ms",
+        "size_bytes",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, config: LogConfig, cache: IndexCache, now_ms: int
+    ) -> None:
+        self._disk = disk
+        self._cache = cache
+        self.path = f"{directory}/{base_offset:020d}"
+        self.base_offset = base_offset
+        self.created_ms = now_ms
+        self.file: File | None = None
+        self.size_bytes = 0
+        self.last_offset_max = base_offset + RELATIVE_OFFSET_MAX
+        self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
+        self._is_active = False
+        self._bytes_since_index = 0
+        # None: not known yet (a closed segment whose time index was not read); -1: no record has a timestamp.
+        self.max_timestamp_ms: int | None = None
+        self.max_timestamp_offset = base_offset
+        self.first_timestamp_ms: int | None = None
+        self.roll_at_timestamp_ms = self.roll_at_now_ms = FOREVER
+        self.configure(config)
+
+    @property
+    def log_path(self) -> str:
+        return self.path + LOG_SUFFIX
+
+    def existing_paths(self) -> list[str]:
+        """Its files that are there: the log first, so that a crash among removals leaves no index without a log."""
+        paths = [self.path + suffix for suffix in SEGMENT_SUFFIXES]
+        return [path for path in paths if self._disk.exists(path)]
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    def configure(self, config: LogConfig) -> None:
+        """Take new settings; they hold from the next batch on."""
+        self._index_interval_bytes = config.index_interval_bytes
+        self.may_have_gaps = config.may_have_gaps
+        self._offset_entries_max = max(1, config.segment_index_bytes // OFFSET_ENTRY_BYTES)
+        # One entry is kept free for the greatest timestamp, which is added when the segment is closed.
+        self._time_entries_max = max(1, config.segment_index_bytes // TIME_ENTRY_BYTES - 1)
+        self._segment_ms = max(0, config.roll_ms - self._jitter_ms(config.segment_jitter_ms))
+        self.roll_at_bytes = config.segment_bytes
+        self._set_roll_times()
+        self._check_index_room()
+
+    def _jitter_ms(self, jitter_ms_max: int) -> int:
+        # Spread by name and offset instead of by chance: the same segment rolls at the same time after a restart.
+        return hash_of(self.path) % jitter_ms_max if jitter_ms_max > 0 else 0
+
+    def open(self, *, create: bool = False) -> File:
+        """The segment's file, opened on first use and kept open until the segment is deleted."""
+        file = self.file
+        if file is None:
+            file = self.file = self._disk.open(self.log_path, create=create)
+            self.size_bytes = file.size_bytes()
+        return file
+
+    def become_active(self, offset_index: OffsetIndex, time_index: TimeIndex) -> int:
+        """Start taking batches behind the last index entry, and return its position.
+
+        The caller accounts for the batches from there to the file's end; with empty indexes that is all of them.
+        """
+        self._cache.forget(self)
+        self._is_active = True
+        self._indexes = (offset_index, time_index)
+        self._bytes_since_index = 0
+        self.size_bytes = offset_index.positions[-1] if offset_index.positions else 0
+        self.max_timestamp_ms, self.max_timestamp_offset = -1, self.base_offset
+        if time_index.timestamps_ms:
+            self.max_timestamp_ms = time_index.timestamps_ms[-1]
+            self.max_timestamp_offset = self.base_offset + time_index.relative_offsets[-1]
+        self.first_timestamp_ms = None
+        if self.size_bytes:
+            self._read_first_timestamp()
+        self._set_roll_times()
+        self._check_index_room()
+        return self.size_bytes
+
+    def write_indexes(self) -> list[File]:
+        """Write both index files as they are now; the open files are returned for the next sync."""
+        offset_index, time_index = self.indexes()
+        if self.size_bytes and self.max_timestamp_ms is not None:
+            time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+        return write_index_files(self._disk, self.path, offset_index, time_index)
+
+    def become_closed(self) -> None:
+        """Stop taking batches; the indexes were written and stay in memory as long as the cache has room."""
+        self._is_active = False
+        offset_index, time_index = self.indexes()
+        self._cache.add(self, offset_index.size_bytes + time_index.size_bytes)
+
+    def close(self) -> None:
+        self._cache.forget(self)
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def append(self, batch: Buffer, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Write one batch behind the others.  After an `OSError` call `undo`."""
+        file = self.file
+        assert file is not None
+        position = self.size_bytes
+        written = file.write_at(position, batch)
+        if written != size_bytes:
+            # Mostly a disk that fills up: going on gives the error that says why.
+            write_fully(file, position + written, bytes(memoryview(batch)[written:]))
+        self.account(size_bytes, last_offset, max_timestamp_ms)
+
+    def undo(self) -> None:
+        """Cut the file back to its last whole batch, after a failed or short write."""
+        assert self.file is not None
+        self.file.truncate(self.size_bytes)
+
+    def account(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Count a batch that lies at the end: size, greatest timestamp, index entries (live and recovery alike)."""
+        position = self.size_bytes
+        if position == 0:
+            self.first_timestamp_ms = max_timestamp_ms
+            self._set_roll_times()
+        assert self.max_timestamp_ms is not None
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.max_timestamp_offset = last_offset
+        since_bytes = self._bytes_since_index
+        if since_bytes > self._index_interval_bytes:
+            self._add_index_entries(last_offset, position)
+            since_bytes = 0
+        self._bytes_since_index = since_bytes + size_bytes
+        self.size_bytes = position + size_bytes
+
+    def _add_index_entries(self, last_offset: int, position: int) -> None:
+        assert self._indexes is not None
+        assert self.max_timestamp_ms is not None
+        offset_index, time_index = self._indexes
+        offset_index.append(last_offset - self.base_offset, position)
+        time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+        self._check_index_room()
+
+    def _check_index_room(self) -> None:
+        if self._indexes is not None and (
+            len(self._indexes[0]) >= self._offset_entries_max or len(self._indexes[1]) >= self._time_entries_max
+        ):
+            self.roll_at_bytes = -1
+
+    def _set_roll_times(self) -> None:
+        # Kafka's rule: by the first batch's timestamp if it has one, else by the age of the segment; never while empty.
+        self.roll_at_timestamp_ms = self.roll_at_now_ms = FOREVER
+        if self.first_timestamp_ms is not None:
+            if self.first_timestamp_ms >= 0:
+                self.roll_at_timestamp_ms = self.first_timestamp_ms + self._segment_ms
+            else:
+                self.roll_at_now_ms = self.created_ms + self._segment_ms
+
+    def _read_first_timestamp(self) -> None:
+        head = self.open().read_at(0, BATCH_OVERHEAD_BYTES)
+        if len(head) == BATCH_OVERHEAD_BYTES:
+            self.first_timestamp_ms = HEADER.unpack_from(head)[8]
+
+    def first_batch_timestamp(self) -> int:
+        """The greatest timestamp of the first batch, in ms; -1 when there is none."""
+        if self.first_timestamp_ms is None:
+            self._read_first_timestamp()
+        return -1 if self.first_timestamp_ms is None else self.first_timestamp_ms
+
+    def truncate_to(self, offset: int) -> int:
+        """Make this the active segment again, ending with the last batch that is wholly below `offset`.
+
+        Returns its new end offset.
+        """
+        assert offset >= self.base_offset
+        offset_index, time_index = self.indexes()
+        file = self.open()
+        found = find(self, offset)
+        end_position = self.size_bytes if found is None else found[0]
+        end_offset = self.base_offset
+        offset_index.truncate_to(offset - self.base_offset)
+        time_index.truncate_to(offset - self.base_offset)
+        file.truncate(end_position)
+        position = self.become_active(offset_index, time_index)
+        scan = BatchScan(file, position, end_position, HEAD_CHUNK_BYTES)
+        for _, head in scan.heads():
+            end_offset = head[0] + head[6] + 1
+            self.account(LOG_OVERHEAD_BYTES + head[1], end_offset - 1, head[8])
+        if scan.problem is not None:
+            raise CorruptLog(self.log_path, scan.position, end_offset, scan.problem)
+        return end_offset
+
+    # --- indexes --------------------------------------------------------------------------------------------
+
+    def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Both indexes, from memory, their files, or the log itself."""
+        indexes = self._indexes
+        if indexes is None:
+            indexes = self.read_index_files()
+            if indexes is None:
+                indexes = self.rebuild_indexes()
+            else:
+                self._indexes = indexes
+                self._cache.add(self, indexes[0].size_bytes + indexes[1].size_bytes)
+        elif not self._is_active:
+            self._cache.touch(self)
+        return indexes
+
+    def read_index_files(self) -> tuple[OffsetIndex, TimeIndex] | None:
+        """The indexes as their files have them, None when a file is missing or cannot be an index of this log."""
+        return read_index_files(self._disk, self)
+
+    def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Make a closed segment's indexes again from the heads of its batches, in memory and on disk."""
+        file = self.open()
+        size_bytes = file.size_bytes() if not self._is_active else self.size_bytes
+        was_active = self._is_active
+        self.become_active(OffsetIndex(), TimeIndex())
+        scan = BatchScan(file, 0, size_bytes, HEAD_CHUNK_BYTES)
+        problem = None
+        next_offset = self.base_offset
+        for _, head in scan.heads():
+            last_offset = head[0] + head[6]
+            if head[0] < next_offset or last_offset > self.last_offset_max:
+                problem = f"a batch with base offset {head[0]} behind offset {next_offset - 1}"
+                break
+            self.account(LOG_OVERHEAD_BYTES + head[1], last_offset, head[8])
+            next_offset = last_offset + 1
+        problem = scan.problem if problem is None else problem
+        if problem is not None:
+            self.size_bytes = size_bytes
+            self._is_active = was_active
+            self._indexes = None
+            raise CorruptLog(self.log_path, scan.position, next_offset, problem)
+        if not was_active:
+            for index_file in self.write_indexes():
+                index_file.close()
+            self.become_closed()
+        assert self._indexes is not None
+        return self._indexes
+
+    def drop_indexes(self) -> None:
+        assert not self._is_active
+        self._indexes = None
+
+    def greatest_timestamp(self) -> tuple[int, int]:
+        """(greatest timestamp in ms or -1, last offset of the first batch that has it)."""
+        if self.max_timestamp_ms is None:
+            time_index = self.indexes()[1]
+            if self.max_timestamp_ms is None:
+                self.max_timestamp_ms, self.max_timestamp_offset = -1, self.base_offset
+                if time_index.timestamps_ms:
+                    self.max_timestamp_ms = time_index.timestamps_ms[-1]
+                    self.max_timestamp_offset = self.base_offset + time_index.relative_offsets[-1]
+        return self.max_timestamp_ms, self.max_timestamp_offset
+
+
+def hash_of(text: str) -> int:
+    """A hash that is the same in every process (FNV-1a, 32 bits)."""
+    value = 0x811C9DC5
+    for byte in text.encode():
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value

@@ -1,0 +1,212 @@
+"""Looking at segment files without opening the log: the core of `ottla log dump` and `ottla log verify`.
+
+Nothing here writes, and nothing stops at the first fault: findings are yielded one after the other.  It can run
+beside a live broker; a batch that is just being written then shows as a cut tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.model.errors import WireError
+from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
+from ottla.records.record import decode_batch
+from ottla.runtime.disk import Disk, File, read_file
+from ottla.storage.log_files import (
+    COMPACTED_FILE,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    base_offsets_in,
+    segment_file_name,
+)
+from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan
+from ottla.storage.segment.offset_index import OffsetIndex
+from ottla.storage.segment.time_index import TimeIndex
+
+
+class Severity(Enum):
+    """DAMAGE: records cannot be read as they were written.  NOTE: something that a broker puts right by itself."""
+
+    DAMAGE = "damage"
+    NOTE = "note"
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be; `position` is -1 where no byte can be named."""
+
+    severity: Severity
+    path: str
+    position: int
+    offset: int
+    problem: str
+
+
+class DumpedBatch(NamedTuple):
+    """A batch's place and head."""
+
+    path: str
+    position: int
+    header: BatchHeader
+
+
+def dump_segment(disk: Disk, path: str) -> Iterator[DumpedBatch | Finding]:
+    """The heads of a `.log` file's batches in order, and a finding where they end too early."""
+    file = disk.open(path, read_only=True)
+    try:
+        scan = BatchScan(file, 0, file.size_bytes(), HEAD_CHUNK_BYTES)
+        next_offset = -1
+        for position, head in scan.heads():
+            header = BatchHeader._make(head)
+            next_offset = header.next_offset
+            yield DumpedBatch(path, position, header)
+        if scan.problem is not None:
+            yield Finding(Severity.DAMAGE, path, scan.position, next_offset, scan.problem)
+    finally:
+        file.close()
+
+
+def verify_log(disk: Disk, directory: str, *, deep: bool) -> Iterator[Finding]:
+    """Check every segment of a partition's directory.
+
+    Always: heads, offsets without a gap inside and between segments (a compacted log may have some), epochs that never
+    fall, indexes against the log.
+    `deep`: also each batch's checksum, and its records decompressed and decoded.
+    """
+    names = disk.list_directory(directory)
+    may_have_gaps = COMPACTED_FILE in names
+    base_offsets = base_offsets_in(names)
+    if not base_offsets:
+        yield Finding(Severity.DAMAGE, directory, -1, -1, "there is no segment file")
+    next_offset = last_epoch = -1
+    for base_offset in base_offsets:
+        path = f"{directory}/{segment_file_name(base_offset)}"
+        if next_offset > base_offset or (-1 < next_offset < base_offset and not may_have_gaps):
+            yield Finding(
+                Severity.DAMAGE,
+                path,
+                -1,
+                next_offset,
+                f"the segment before ends at {next_offset}, not at {base_offset}",
+            )
+        check = _SegmentCheck(disk, path, base_offset, last_epoch, deep, may_have_gaps)
+        yield from check.findings()
+        next_offset, last_epoch = check.next_offset, check.last_epoch
+
+
+class _SegmentCheck:
+    """One segment file and its indexes, in one walk; afterwards `next_offset` and `last_epoch` say where it ends."""
+
+    def __init__(
+        self, disk: Disk, path: str, base_offset: int, last_epoch: int, deep: bool, may_have_gaps: bool
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._base_offset = base_offset
+        self._deep = deep
+        self._may_have_gaps = may_have_gaps
+        # Index entries that no batch has confirmed yet: position -> last offset, last offset -> timestamp.
+        self._index_entries: dict[int, int] = {}
+        self._time_entries: dict[int, int] = {}
+        self.next_offset = base_offset
+        self.last_epoch = last_epoch
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._load_indexes()
+        file = self._disk.open(self._path, read_only=True)
+        try:
+            scan = BatchScan(file, 0, file.size_bytes(), HEAD_CHUNK_BYTES)
+            for position, head in scan.heads():
+                header = BatchHeader._make(head)
+                yield from self._check_head(position, header)
+                if self._deep:
+                    yield from self._check_records(file, position, header)
+                yield from self._confirm_index_entries(position, header)
+                self.next_offset = header.next_offset
+                self.last_epoch = max(self.last_epoch, header.leader_epoch)
+            if scan.problem is not None:
+                yield self._damage(scan.position, scan.problem)
+                yield from self._leave_out_index_entries(scan.position)
+        finally:
+            file.close()
+        for position, offset in self._index_entries.items():
+            yield self._index_note(INDEX_SUFFIX, position, offset, "no batch begins at the entry's position")
+        for offset in self._time_entries:
+            yield self._index_note(TIME_INDEX_SUFFIX, -1, offset, "no batch ends with the entry's offset")
+
+    def _damage(self, position: int, problem: str) -> Finding:
+        return Finding(Severity.DAMAGE, self._path, position, self.next_offset, problem)
+
+    def _check_head(self, position: int, header: BatchHeader) -> Iterator[Finding]:
+        is_gap = header.base_offset > self.next_offset and not self._may_have_gaps
+        if header.base_offset < self.next_offset or is_gap:
+            yield self._damage(position, f"base offset {header.base_offset} where {self.next_offset} must stand")
+        if header.leader_epoch < self.last_epoch:
+            yield self._damage(position, f"leader epoch {header.leader_epoch} behind epoch {self.last_epoch}")
+        # None: what compaction or repair leave where records were.
+        if not 0 <= header.records_count <= header.last_offset_delta + 1:
+            yield self._damage(
+                position, f"{header.records_count} records with a last offset delta of {header.last_offset_delta}"
+            )
+
+    def _check_records(self, file: File, position: int, header: BatchHeader) -> Iterator[Finding]:
+        batch = file.read_at(position, LOG_OVERHEAD_BYTES + header.batch_length)
+        try:
+            records = decode_batch(memoryview(batch))
+        except WireError as error:
+            yield self._damage(position, str(error))
+            return
+        if len(records) != header.records_count:
+            yield self._damage(position, f"{len(records)} records where the head says {header.records_count}")
+        for record in records:
+            if not header.base_offset <= record.offset <= header.last_offset:
+                yield self._damage(position, f"a record with offset {record.offset} outside of its batch")
+
+    # --- indexes --------------------------------------------------------------------------------------------
+
+    def _load_indexes(self) -> Iterator[Finding]:
+        """The active segment of a running broker has no index files, so a missing one is nothing to report."""
+        index_path, time_index_path = self._stem() + INDEX_SUFFIX, self._stem() + TIME_INDEX_SUFFIX
+        if self._disk.exists(index_path):
+            content = read_file(self._disk, index_path)
+            index = OffsetIndex.from_bytes(content, self._disk.file_size_bytes(self._path))
+            if index is None:
+                yield self._index_note(INDEX_SUFFIX, -1, self._base_offset, "not an offset index of this segment")
+            else:
+                offsets = (self._base_offset + relative_offset for relative_offset in index.relative_offsets)
+                self._index_entries = dict(zip(index.positions, offsets, strict=True))
+        if self._disk.exists(time_index_path):
+            time_index = TimeIndex.from_bytes(read_file(self._disk, time_index_path))
+            if time_index is None:
+                yield self._index_note(TIME_INDEX_SUFFIX, -1, self._base_offset, "not a time index of this segment")
+            else:
+                offsets = (self._base_offset + relative_offset for relative_offset in time_index.relative_offsets)
+                self._time_entries = dict(zip(offsets, time_index.timestamps_ms, strict=True))
+
+    def _leave_out_index_entries(self, position: int) -> Iterator[Finding]:
+        """Batches behind a damage are not seen, so the entries that point there can be neither right nor wrong."""
+        entries = {at: offset for at, offset in self._index_entries.items() if at < position}
+        time_entries = {offset: at for offset, at in self._time_entries.items() if offset < self.next_offset}
+        left_count = len(self._index_entries) - len(entries) + len(self._time_entries) - len(time_entries)
+        self._index_entries, self._time_entries = entries, time_entries
+        if left_count:
+            problem = f"the indexes are not checked behind the damage ({left_count} entries)"
+            yield Finding(Severity.NOTE, self._path, position, self.next_offset, problem)
+
+    def _stem(self) -> str:
+        return self._path.removesuffix(LOG_SUFFIX)
+
+    def _index_note(self, suffix: str, position: int, offset: int, problem: str) -> Finding:
+        return Finding(Severity.NOTE, self._stem() + suffix, position, offset, problem)
+
+    def _confirm_index_entries(self, position: int, header: BatchHeader) -> Iterator[Finding]:
+        offset = self._index_entries.pop(position, None)
+        if offset is not None and offset != header.last_offset:
+            problem = f"the batch there ends with offset {header.last_offset}"
+            yield self._index_note(INDEX_SUFFIX, position, offset, problem)
+        timestamp_ms = self._time_entries.pop(header.last_offset, None)
+        if timestamp_ms is not None and timestamp_ms != header.max_timestamp_ms:
+            problem = f"timestamp {timestamp_ms}, the batch there has {header.max_timestamp_ms}"
+            yield self._index_note(TIME_INDEX_SUFFIX, -1, header.last_offset, problem)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from ottla.model.identifiers import TopicPartition
+from ottla.storage.log.flush import SYNCS_ONE_BY_ONE_MAX
+from ottla.storage.log.log import Log
+from ottla.storage.log_config import LogConfig
+from tests.unit.storage.logs import Place, append, append_many, batch_of, topic_id
+from tests.unit.storage.quick_disk import QuickDisk, QuickFile
+
+BATCH_BYTES = len(batch_of())
+
+
+class WatchedFile(QuickFile):
+    __slots__ = ("disk",)
+    disk: WatchedDisk
+
+    def sync_data(self) -> None:
+        self.disk.synced.append(Path(self.path).name)
+
+
+class WatchedDisk(QuickDisk):
+    """Notes what is synced."""
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> WatchedFile:
+        opened = super().open(path, create=create, read_only=read_only)
+        file = WatchedFile(opened._fd, path)
+        opened._fd = -1  # the descriptor is the watched file's now
+        file.disk = self
+        return file
+
+    def sync_directory(self, path: str) -> None:
+        super().sync_directory(path)
+        self.synced.append(f"{Path(path).name}/")
+
+    def sync_file_system(self, path: str) -> None:
+        super().sync_file_system(path)
+        self.synced.append("file system")
+
+
+def watched(path: Path, config: LogConfig | None = None) -> tuple[Place, WatchedDisk]:
+    disk = WatchedDisk()
+    return Place(path / "data", disk, config), disk
+
+
+def logs_of(place: Place, count: int) -> list[Log]:
+    logs = place.open().create([(TopicPartition("clicks", number), topic_id(0)) for number in range(count)])
+    for log in logs:
+        log.start_epoch(0)
+        append(log, batch_of())
+    place.flush()
+    return logs
+
+
+def test_a_few_dirty_files_are_synced_one_by_one(tmp_path: Path) -> None:
+    place, disk = watched(tmp_path)
+    logs = logs_of(place, SYNCS_ONE_BY_ONE_MAX)
+    disk.synced.clear()
+    for log in logs:
+        append(log, batch_of())
+    assert place.flush() == 1
+    assert disk.synced == ["00000000000000000000.log"] * SYNCS_ONE_BY_ONE_MAX
+
+
+def test_many_dirty_files_are_synced_by_one_sync_of_the_file_system(tmp_path: Path) -> None:
+    place, disk = watched(tmp_path)
+    logs = logs_of(place, SYNCS_ONE_BY_ONE_MAX + 1)
+    disk.synced.clear()
+    for log in logs:
+        append(log, batch_of())
+    assert place.flush() == 1
+    assert disk.synced == ["file system"]
+    assert all(log.stable_end == 2 for log in logs)
+
+
+def test_an_untouched_log_is_in_no_plan(tmp_path: Path) -> None:
+    place, _ = watched(tmp_path)
+    logs = logs_of(place, 3)
+    append(logs[1], batch_of())
+    plan = place.open_directory.scheduler.plan(0)
+    assert plan is not None
+    assert [flush.log for flush in plan.flushes] == [logs[1]]
+
+
+def test_the_first_flush_of_an_epoch_makes_its_line_durable_with_the_batch(tmp_path: Path) -> None:
+    place, disk = watched(tmp_path)
+    log = place.log()
+    disk.synced.clear()
+    append(log, batch_of())
+    assert (Path(log.path) / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n", "before any acknowledgement"
+    place.flush()
+    assert disk.synced == ["leader-epoch-checkpoint.tmp", "00000000000000000000.log", "clicks-0/"]
+
+
+def test_a_rolled_segment_its_indexes_and_the_new_files_name_are_synced_together(tmp_path: Path) -> None:
+    place, disk = watched(tmp_path, LogConfig(segment_bytes=2 * BATCH_BYTES))
+    log = place.log()
+    append_many(log, 2)
+    place.flush()
+    append(log, batch_of())
+    plan = place.open_directory.scheduler.plan(0)
+    assert plan is not None
+    disk.synced.clear()
+    plan.syncs_file_system = False
+    plan.execute(disk)
+    assert disk.synced == [
+        "00000000000000000000.log",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "00000000000000000002.log",
+        "clicks-0/",
+    ]
+    place.open_directory.scheduler.complete(plan, None, 0)
+    append(log, batch_of())
+    disk.synced.clear()
+    place.flush()
+    assert disk.synced == ["00000000000000000002.log"], "once is enough"
+
+
+def test_a_deleted_log_is_in_no_later_plan(tmp_path: Path) -> None:
+    place, _ = watched(tmp_path)
+    logs = logs_of(place, 2)
+    for log in logs:
+        append(log, batch_of())
+    place.open_directory.delete(logs[0].topic_partition)
+    plan = place.open_directory.scheduler.plan(0)
+    assert plan is not None
+    assert [flush.log for flush in plan.flushes] == [logs[1]]
+
+
+def test_next_due_is_the_earliest_age_that_is_waited_for(tmp_path: Path) -> None:
+    place, _ = watched(tmp_path, LogConfig(flush_policy="interval"))
+    logs = logs_of(place, 2)
+    place.clock.ms = 10_000
+    place.flush()
+    scheduler = place.open_directory.scheduler
+    assert scheduler.next_due_ms(10_000) is None
+    append(logs[0], batch_of())
+    place.clock.ms = 10_400
+    append(logs[1], batch_of())
+    assert scheduler.next_due_ms(10_400) == 11_000
+    place.clock.ms = 11_000
+    plan = scheduler.plan(11_000)
+    assert plan is not None
+    assert [flush.log for flush in plan.flushes] == [logs[0]]
+    scheduler.complete(plan, None, 11_000)
+    assert scheduler.next_due_ms(11_000) == 11_400

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.records.builder import BatchBuilder
+from ottla.records.checksum import crc32c
+from ottla.records.compression import Codec
+from ottla.records.header import ATTRIBUTES_AT, CRC, CRC_AT
+from ottla.storage.log.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.segment.time_index import TimestampOffset
+from tests.unit.storage.logs import Place, append, batch_of, records_in
+
+CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    place = Place(tmp_path / "data", config=CONFIG)
+    return place.log()
+
+
+def fill(log: Log) -> None:
+    """Offset n has timestamp 1000 + 10 n; two records in each batch."""
+    for number in range(0, 60, 2):
+        builder = BatchBuilder()
+        for offset in (number, number + 1):
+            builder.append(1_000 + 10 * offset, None, b"v" * 100)
+        append(log, memoryview(builder.build()))
+
+
+def test_a_time_finds_the_first_record_at_or_after_it(log: Log) -> None:
+    fill(log)
+    for offset in range(60):
+        for timestamp_ms in (1_000 + 10 * offset, 1_000 + 10 * offset - 9):
+            found = log.offset_for_timestamp(timestamp_ms, log.log_end_offset)
+            assert found == TimestampOffset(1_000 + 10 * offset, offset, 0)
+
+
+def test_a_time_after_the_last_record_or_the_limit_finds_nothing(log: Log) -> None:
+    fill(log)
+    assert log.offset_for_timestamp(1_591, log.log_end_offset) is None
+    assert log.offset_for_timestamp(1_300, 30) is None
+    assert log.offset_for_timestamp(1_290, 30) is not None
+    assert log.offset_for_timestamp(1_000) is None, "nothing is stable yet"
+
+
+def test_a_time_finds_nothing_below_the_log_start(log: Log) -> None:
+    fill(log)
+    log.log_start_offset = 33
+    found = log.offset_for_timestamp(0, log.log_end_offset)
+    assert found is not None
+    assert found.offset == 33
+
+
+def test_a_time_is_looked_for_inside_compressed_batches(log: Log) -> None:
+    builder = BatchBuilder()
+    for number in range(100):
+        builder.append(1_000 + number, None, b"v" * 50)
+    append(log, memoryview(builder.build(codec=Codec.ZSTD)))
+    found = log.offset_for_timestamp(1_050, log.log_end_offset)
+    assert found is not None
+    assert (found.offset, found.timestamp_ms) == (50, 1_050)
+
+
+def test_a_batch_that_cannot_be_opened_is_found_by_its_first_offset(log: Log) -> None:
+    append(log, batch_of(timestamp_ms=500))
+    batch = batch_of(3, timestamp_ms=1_000)
+    batch[61:] = b"\xff" * (len(batch) - 61)
+    CRC.pack_into(batch, CRC_AT, crc32c(batch[ATTRIBUTES_AT:]))
+    append(log, batch)
+    found = log.offset_for_timestamp(900, log.log_end_offset)
+    assert found is not None
+    assert found.offset == 1
+
+
+def test_the_broker_set_time_of_a_batch_is_that_of_all_its_records(log: Log) -> None:
+    builder = BatchBuilder()
+    for number in range(3):
+        builder.append(number, None, b"")
+    append(log, memoryview(builder.build(log_append_time_ms=7_000)))
+    assert log.offset_for_timestamp(6_999, log.log_end_offset) == TimestampOffset(7_000, 0, 0)
+
+
+def test_records_out_of_time_order_are_found_by_their_first_that_is_late_enough(log: Log) -> None:
+    for timestamp_ms in (100, 400, 200, 300, 500):
+        append(log, batch_of(timestamp_ms=timestamp_ms, value=b"v" * 300))
+    offsets = []
+    for timestamp_ms in (100, 150, 300, 401, 500):
+        found = log.offset_for_timestamp(timestamp_ms, log.log_end_offset)
+        assert found is not None
+        offsets.append(found.offset)
+    assert offsets == [0, 1, 1, 4, 4]
+
+
+def test_the_greatest_timestamp_is_found_below_the_limit_only(log: Log) -> None:
+    for timestamp_ms in (100, 400, 200, 900, 300):
+        append(log, batch_of(timestamp_ms=timestamp_ms))
+    assert log.offset_of_max_timestamp(log.log_end_offset) == TimestampOffset(900, 3, 0)
+    assert log.offset_of_max_timestamp(3) == TimestampOffset(400, 1, 0)
+    assert log.offset_of_max_timestamp(0) is None
+
+
+def test_reads_find_everything_when_indexes_are_dropped_all_the_time(log: Log) -> None:
+    fill(log)
+    for segment in list(log.segments)[:-1]:
+        segment.drop_indexes()
+    for offset in range(0, 60, 7):
+        run = log.read(offset, log.log_end_offset, 10, whole_first_batch=True)
+        assert records_in(run)[0].offset == offset - offset % 2
+        for segment in list(log.segments)[:-1]:
+            segment.drop_indexes()
