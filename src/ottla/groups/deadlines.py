@@ -8,14 +8,32 @@ timer object is ever made or cancelled.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from ottla.groups.group import Group
+from ottla.groups.decision import Decision
+from ottla.groups.moment import Moment
+
+
+class DeadlineOwner(Protocol):
+    """The group that a deadline belongs to, as far as deadlines know it."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    def on_deadline(self, deadline: Deadline, moment: Moment) -> Decision | None:
+        """A deadline of this group has passed (and is disarmed).  Returns the records to append, or None.
+
+        When the log refuses the records, the shard calls `on_append_failed`.
+        """
+        ...
+
+    def on_append_failed(self, deadline: Deadline, moment: Moment) -> None:
+        """The records of `on_deadline` could not be appended: nothing has changed, so arm a later try."""
+        ...
 
 
 class Deadline:
-    """A moment by which something must have happened to `group`; `kind` and `member_id` are for the group to read.
+    """A moment by which something must have happened to `group`; the group alone reads `kind` and `member_id`.
 
     `due_ms` (monotonic) is None while disarmed.  To move a deadline later, or to disarm it, set `due_ms`; to arm it,
     or when it may move nearer, use `Deadlines.arm`.
@@ -23,7 +41,7 @@ class Deadline:
 
     __slots__ = ("due_ms", "group", "kind", "member_id", "queued_ms")
 
-    def __init__(self, group: Group, kind: str, member_id: str = "") -> None:
+    def __init__(self, group: DeadlineOwner, kind: str, member_id: str = "") -> None:
         self.group: Final = group
         self.kind: Final = kind
         self.member_id: Final = member_id

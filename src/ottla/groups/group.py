@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, Literal, Protocol
 
 from ottla.groups.commands import CommitOffsets
-from ottla.groups.deadlines import Deadline
-from ottla.groups.decision import Decision
+from ottla.groups.deadlines import DeadlineOwner
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.moment import Moment
 from ottla.model.error_code import ErrorCode
@@ -18,14 +17,11 @@ CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 
 
-class Group(Protocol):
+class Group(DeadlineOwner, Protocol):
     """A group of one shard.  Committed offsets are the shard's, under the group's id: they outlive its kind.
 
     The shard drops a group when it `is_forgettable` and has no committed offsets.
     """
-
-    @property
-    def group_id(self) -> str: ...
 
     @property
     def story(self) -> Story: ...
@@ -87,17 +83,6 @@ class Group(Protocol):
 
     def on_loaded(self, moment: Moment) -> None:
         """Replay has ended: every session starts anew, every state gets its deadline."""
-        ...
-
-    def on_deadline(self, deadline: Deadline, moment: Moment) -> Decision | None:
-        """A deadline of this group has passed (and is disarmed).  Records to log, or None.
-
-        When the log refuses the records, the shard calls `on_append_failed`.
-        """
-        ...
-
-    def on_append_failed(self, deadline: Deadline, moment: Moment) -> None:
-        """What `on_deadline` decided could not be logged: nothing has changed, so arm a later try."""
         ...
 
     def fail_all(self, error: ErrorCode) -> None:

@@ -100,11 +100,11 @@ class EmbeddedHome:
         return session
 
     async def write(self, session_id: int, operations: Sequence[Operation]) -> list[Stat | None]:
-        """Do `operations` for a session, all or none; returns when they are durable and visible."""
+        """Apply `operations` for a session, all or none; returns when they are durable and visible."""
         return (await self._submit(session_id, operations)).results
 
     async def end_session(self, session_id: int) -> None:
-        """Remove a session's ephemeral nodes, after all that it began to write."""
+        """Remove a session's ephemeral nodes, after all writes that it submitted before."""
         if session_id in self._sessions:
             await self._submit(session_id, (), ends_session=True)
 

@@ -1,12 +1,12 @@
-"""A session with the embedded tree: reads the committed table at once, hands writes to the home."""
+"""A session with the embedded tree: it reads the committed table at once and submits writes to the home."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from ottla.coordination.embedded.node_table import TreeChange
+from ottla.coordination.embedded.node_table import NodeTable, TreeChange
 from ottla.coordination.embedded.watches import WatchTable
 from ottla.coordination.tree import (
     ANY_VERSION,
@@ -23,14 +23,30 @@ from ottla.coordination.tree import (
     check_path,
 )
 
-if TYPE_CHECKING:
-    from ottla.coordination.embedded.home import EmbeddedHome
+
+class SessionHome(Protocol):
+    """The part of `EmbeddedHome` that its sessions use."""
+
+    @property
+    def committed(self) -> NodeTable:
+        """The nodes as of the last durable change."""
+        ...
+
+    async def write(self, session_id: int, operations: Sequence[Operation]) -> list[Stat | None]:
+        """Apply `operations` for a session, all or none; returns when they are durable and visible."""
+        ...
+
+    async def end_session(self, session_id: int) -> None:
+        """Remove a session's ephemeral nodes, after all writes that it submitted before."""
+        ...
+
+    def call_soon(self, callback: Callable[[], None]) -> None: ...
 
 
 class EmbeddedSession:
     """`coordination.tree.Tree` on an `EmbeddedHome`.  Never suspended: it is connected until it is lost."""
 
-    def __init__(self, home: EmbeddedHome, session_id: int) -> None:
+    def __init__(self, home: SessionHome, session_id: int) -> None:
         self.session_id = session_id
         self.state = SessionState.CONNECTED
         self._home = home
@@ -84,7 +100,7 @@ class EmbeddedSession:
             await self._home.end_session(self.session_id)
 
     def call_watches(self, change: TreeChange) -> None:
-        """The change is committed and readable: tell who waited for it."""
+        """The change is committed and readable: call the watches that it fires."""
         for watch in self._watches.take_for(change):
             self._home.call_soon(watch)
 
