@@ -51,9 +51,9 @@ def read_partitions(table: PartitionTable, request: FetchRequest, size_bytes_max
     for name_bytes, wanted in request.topics:
         reads: list[PartitionRead] = []
         for fetch in wanted:
-            partition = table.get(name_bytes, fetch[0])
+            partition = table.by_name.get(name_bytes, fetch[0])
             if partition is None:
-                read = PartitionRead(fetch[0], table.absence_error(name_bytes, fetch[0]))
+                read = PartitionRead(fetch[0], table.by_name.absence_error(name_bytes, fetch[0]))
             else:
                 read = read_partition(partition, fetch, left_bytes, is_first=readable_bytes == 0)
             if read.run is not None:
@@ -70,7 +70,7 @@ def ends_in_older_segment(table: PartitionTable, request: FetchRequest) -> bool:
     """Whether some partition has readable records behind its run, in a later segment: waiting adds none of them."""
     for name_bytes, wanted in request.topics:
         for fetch in wanted:
-            partition = table.get(name_bytes, fetch[0])
+            partition = table.by_name.get(name_bytes, fetch[0])
             if partition is not None and fetch[2] < min(partition.high_watermark, partition.log.active_base_offset):
                 return True
     return False

@@ -85,7 +85,7 @@ def fill_session(table: PartitionTable, session: FetchSession, request: FetchReq
     for (name_bytes, wanted), (_, parts) in zip(request.topics, read.topics, strict=True):
         for fetch, part in zip(wanted, parts, strict=True):
             entry = session.put(name_bytes, fetch)
-            entry.partition = table.get(name_bytes, fetch[0])
+            entry.partition = table.by_name.get(name_bytes, fetch[0])
             reads.append((entry, part))
     note_sent(session, SessionRead(reads, 0, False, False))
 
@@ -93,9 +93,9 @@ def fill_session(table: PartitionTable, session: FetchSession, request: FetchReq
 def _partition_of(table: PartitionTable, entry: SessionPartition) -> Partition | ErrorCode:
     partition = entry.partition
     if partition is None:
-        partition = entry.partition = table.get(entry.name_bytes, entry.index)
+        partition = entry.partition = table.by_name.get(entry.name_bytes, entry.index)
         if partition is None:
-            return table.absence_error(entry.name_bytes, entry.index)
+            return table.by_name.absence_error(entry.name_bytes, entry.index)
     elif not partition.is_served:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return partition

@@ -59,6 +59,7 @@ class Partition:
         "log",
         "name_bytes",
         "opening",
+        "topic_id_bytes",
         "topic_partition",
     )
 
@@ -66,6 +67,7 @@ class Partition:
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.name_bytes = log.topic_partition.topic.encode()
+        self.topic_id_bytes = log.topic_id.bytes
         self.index = log.topic_partition.partition
         self.leader_epoch = leader_epoch
         # What forces produced batches to be opened, as a rule nothing.

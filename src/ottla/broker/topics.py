@@ -118,7 +118,7 @@ class Topics:
         """See `BrokerContext.delete_records`."""
         partition = self._partitions.find(topic, index)
         if partition is None:
-            code = self._partitions.absence_error(topic.encode(), index)
+            code = self._partitions.absence_error(topic, index)
             raise RequestError(code, f"{topic}-{index} is not served here")
         if before_offset == NO_OFFSET:
             before_offset = partition.high_watermark
@@ -145,13 +145,13 @@ class Topics:
             if failure is None and found is None:
                 failure = self._directory.refuse_lost(topic_partition, topic.topic_id)
             if failure is not None:
-                self._partitions.add_failed(topic_partition, failure.error_code)
+                self._partitions.add_failed(topic_partition, topic.topic_id, failure.error_code)
             elif found is None:
                 missing.append((topic, node))
             elif found.topic_id != topic.topic_id:
                 # Another topic's records under this name: neither serve nor touch them.
                 log.error("log.foreign", extra=fields(partition=topic_partition, topic_id=found.topic_id))
-                self._partitions.add_failed(topic_partition, ErrorCode.INCONSISTENT_TOPIC_ID)
+                self._partitions.add_failed(topic_partition, topic.topic_id, ErrorCode.INCONSISTENT_TOPIC_ID)
             else:
                 self._partitions.add(self._led(found, node.state.leader_epoch))
         if missing:

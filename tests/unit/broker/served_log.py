@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from uuid import UUID
+from uuid import NAMESPACE_OID, uuid5
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import File, FileRun
@@ -17,7 +17,7 @@ class ServedLog:
 
     def __init__(self, name: str, index: int, *, config: LogConfig | None = None) -> None:
         self.topic_partition = TopicPartition(name, index)
-        self.topic_id = UUID(int=1)
+        self.topic_id = uuid5(NAMESPACE_OID, name)
         self.config = config or LogConfig()
         self.log_start_offset = 0
         self.log_end_offset = 0

@@ -131,5 +131,5 @@ def test_run_that_ends_with_its_segment_is_not_waited_for(
 ) -> None:
     logs.fill(0, 2)
     logs.logs[0].active_base_offset = active_base_offset
-    logs.table.get(b"t", 0).high_watermark = stable_end  # type: ignore[union-attr]  # it is there
+    logs.table.find("t", 0).high_watermark = stable_end  # type: ignore[union-attr]  # it is there
     assert ends_in_older_segment(logs.table, request_of(at(0, 9), at(offset))) is expected

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from ottla.broker.partition import Partition
-from ottla.broker.partition_table import PartitionTable
+from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from tests.unit.broker.served_log import ServedLog
 
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+CLICKS_ID = ServedLog("clicks", 0).topic_id
+OTHER_ID = UUID(int=7)
 
-def served(name: str, index: int) -> Partition:
-    return Partition(ServedLog(name, index), 0)  # type: ignore[arg-type]  # what a partition uses of a log
+
+def served(name: str, index: int, topic_id: UUID | None = None) -> Partition:
+    log = ServedLog(name, index)
+    if topic_id is not None:
+        log.topic_id = topic_id
+    return Partition(log, 0)  # type: ignore[arg-type]  # what a partition uses of a log
 
 
 @pytest.fixture
@@ -23,33 +32,61 @@ def table() -> PartitionTable:
     return table
 
 
-def test_table_finds_a_partition_by_its_names_bytes(table: PartitionTable) -> None:
-    found = table.get(b"clicks", 2)
+def indexes(table: PartitionTable) -> list[tuple[PartitionIndex, bytes]]:
+    """Both ways to the topic of the fixture."""
+    return [(table.by_name, b"clicks"), (table.by_id, CLICKS_ID.bytes)]
+
+
+def test_table_finds_a_partition_by_the_bytes_of_its_name_and_of_its_id(table: PartitionTable) -> None:
+    found = table.find("clicks", 2)
     assert found is not None
     assert found.topic_partition == TopicPartition("clicks", 2)
-    assert table.find("clicks", 2) is found
+    assert [index.get(topic, 2) for index, topic in indexes(table)] == [found, found]
 
 
 @pytest.mark.parametrize("index", [-1, -(2**31), 1, 3, 2**31 - 1])
 def test_table_has_nothing_for_an_index_that_is_not_served(table: PartitionTable, index: int) -> None:
-    assert table.get(b"clicks", index) is None
-    assert table.absence_error(b"clicks", index) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for partitions, topic in indexes(table):
+        assert partitions.get(topic, index) is None
+        assert partitions.absence_error(topic, index) is UNKNOWN
 
 
-@pytest.mark.parametrize("name", [b"", b"click", b"clicks ", b"\xff\xfe"])
+@pytest.mark.parametrize("name", [b"", b"click", b"clicks ", b"\xff\xfe", CLICKS_ID.bytes])
 def test_table_has_nothing_for_a_name_that_is_not_served(table: PartitionTable, name: bytes) -> None:
-    assert table.get(name, 0) is None
+    assert table.by_name.get(name, 0) is None
+    assert table.by_name.absence_error(name, 0) is UNKNOWN
 
 
-def test_table_tells_why_a_partition_could_not_be_opened_until_it_is_removed(table: PartitionTable) -> None:
-    table.add_failed(TopicPartition("clicks", 1), ErrorCode.KAFKA_STORAGE_ERROR)
-    assert table.get(b"clicks", 1) is None
-    assert table.absence_error(b"clicks", 1) is ErrorCode.KAFKA_STORAGE_ERROR
+@pytest.mark.parametrize("topic_id", [bytes(16), OTHER_ID.bytes, b"clicks"])
+def test_table_has_nothing_for_an_id_that_is_not_served(table: PartitionTable, topic_id: bytes) -> None:
+    assert table.by_id.get(topic_id, 0) is None
+    assert table.by_id.absence_error(topic_id, 0) is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_table_names_the_error_of_a_partition_that_could_not_be_opened_until_it_is_removed(
+    table: PartitionTable,
+) -> None:
+    table.add_failed(TopicPartition("clicks", 1), CLICKS_ID, ErrorCode.KAFKA_STORAGE_ERROR)
+    for partitions, topic in indexes(table):
+        assert partitions.get(topic, 1) is None
+        assert partitions.absence_error(topic, 1) is ErrorCode.KAFKA_STORAGE_ERROR
     assert table.remove(TopicPartition("clicks", 1)) is None
-    assert table.absence_error(b"clicks", 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for partitions, topic in indexes(table):
+        assert partitions.absence_error(topic, 1) is UNKNOWN
 
 
-def test_table_gives_a_removed_partition_once_and_takes_its_successor(table: PartitionTable) -> None:
+def test_topic_of_which_no_partition_could_be_opened_is_known_until_the_last_is_removed() -> None:
+    table = PartitionTable()
+    for index in (0, 1):
+        table.add_failed(TopicPartition("broken", index), OTHER_ID, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert table.by_id.absence_error(OTHER_ID.bytes, 2) is UNKNOWN
+    table.remove(TopicPartition("broken", 0))
+    assert table.by_id.absence_error(OTHER_ID.bytes, 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    table.remove(TopicPartition("broken", 1))
+    assert table.by_id.absence_error(OTHER_ID.bytes, 1) is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_table_returns_a_removed_partition_once_and_accepts_its_successor(table: PartitionTable) -> None:
     removed = table.remove(TopicPartition("clicks", 0))
     assert removed is not None
     assert table.remove(TopicPartition("clicks", 0)) is None
@@ -58,7 +95,17 @@ def test_table_gives_a_removed_partition_once_and_takes_its_successor(table: Par
     assert table.find("clicks", 0) is successor
 
 
-def test_table_may_change_while_it_is_walked(table: PartitionTable) -> None:
+def test_topic_made_anew_is_found_by_its_own_id_only(table: PartitionTable) -> None:
+    for index in (0, 2):
+        table.remove(TopicPartition("clicks", index))
+    successor = served("clicks", 0, OTHER_ID)
+    table.add(successor)
+    assert table.by_id.get(OTHER_ID.bytes, 0) is table.find("clicks", 0) is successor
+    assert table.by_id.get(CLICKS_ID.bytes, 0) is None
+    assert table.by_id.absence_error(CLICKS_ID.bytes, 0) is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_table_may_change_while_it_is_iterated(table: PartitionTable) -> None:
     seen = []
     for partition in table:
         seen.append(partition.index)

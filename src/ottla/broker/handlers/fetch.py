@@ -120,7 +120,9 @@ class FetchHandler:
         return response_pieces(request, version, correlation_id, read.topics, session_id)
 
     def _partitions_of(self, request: FetchRequest) -> list[Partition]:
-        found = (self._table.get(name_bytes, fetch[0]) for name_bytes, wanted in request.topics for fetch in wanted)
+        found = (
+            self._table.by_name.get(name_bytes, fetch[0]) for name_bytes, wanted in request.topics for fetch in wanted
+        )
         return [partition for partition in found if partition is not None]
 
     # --- sessions ---------------------------------------------------------------------------------------------

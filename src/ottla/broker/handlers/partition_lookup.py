@@ -15,7 +15,7 @@ def find_partition(
     """The partition, or why the request cannot have it: not here, not open, or another leader epoch than it knows."""
     partition = broker.partitions.find(topic_name, index)
     if partition is None:
-        return broker.partitions.absence_error(topic_name.encode(), index)
+        return broker.partitions.absence_error(topic_name, index)
     if current_leader_epoch != NO_LEADER_EPOCH:
         if current_leader_epoch > partition.leader_epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH

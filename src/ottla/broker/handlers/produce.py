@@ -188,9 +188,9 @@ class ProduceHandler:
             topics.append((name_bytes, results))
             is_internal = name_bytes in _INTERNAL_TOPICS
             for index, start, stop in wanted:
-                partition = None if is_internal else self._partitions.get(name_bytes, index)
+                partition = None if is_internal else self._partitions.by_name.get(name_bytes, index)
                 if partition is None:
-                    absence = self._partitions.absence_error(name_bytes, index)
+                    absence = self._partitions.by_name.absence_error(name_bytes, index)
                     failure = _INVALID_TOPIC if is_internal else absence
                     errors = _INTERNAL if is_internal else None
                     results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))

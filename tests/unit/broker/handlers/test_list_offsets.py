@@ -14,6 +14,7 @@ from ottla.protocol.schemas.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.records.compression import Codec
+from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.handlers.small_broker import SmallBroker
 
 VERSIONS = range(1, 10)
@@ -118,7 +119,7 @@ async def test_unknown_partition_is_told(topic: str, index: int) -> None:
 async def test_partition_that_could_not_be_opened_tells_its_error() -> None:
     broker = with_records()
     broker.partitions.remove(TopicPartition("t", 0))
-    broker.partitions.add_failed(TopicPartition("t", 0), ErrorCode.KAFKA_STORAGE_ERROR)
+    broker.partitions.add_failed(TopicPartition("t", 0), SAMPLE_UUID, ErrorCode.KAFKA_STORAGE_ERROR)
     assert (await ask(broker, 9, LATEST)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 

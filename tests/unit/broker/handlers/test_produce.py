@@ -30,6 +30,7 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
 from ottla.storage.errors import DirectoryOffline, DiskFull
 from ottla.storage.log_config import LogConfig
+from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.served_log import ServedLog
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
@@ -168,7 +169,7 @@ def test_request_with_errors_only_is_answered_at_once(served: Served) -> None:
 
 
 def test_partition_whose_log_could_not_be_opened_gives_its_own_error(served: Served) -> None:
-    served.table.add_failed(TopicPartition("t", 0), ErrorCode.KAFKA_STORAGE_ERROR)
+    served.table.add_failed(TopicPartition("t", 0), SAMPLE_UUID, ErrorCode.KAFKA_STORAGE_ERROR)
     served.send(("t", 0, batch()))
     assert served.codes() == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
 
