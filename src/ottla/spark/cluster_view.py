@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from types import TracebackType
+from uuid import UUID
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import UnknownTopic
@@ -71,6 +72,20 @@ class ClusterView:
                 )
             found = [partition for partition in found if partition in subscription.partitions]
         return sorted(found)
+
+    def topic_ids(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, UUID]:
+        """All zeros where the cluster has no topic ids (Apache Kafka before 2.8).
+
+        Raises `UnknownTopic` for a topic that does not exist; with `missing_ok` it is left out.
+        """
+        ids = {}
+        for name in topics:
+            try:
+                ids[name] = self._cluster.topic(name).topic_id
+            except UnknownTopic:
+                if not missing_ok:
+                    raise
+        return ids
 
     def _partitions_of(self, topic: str, missing_ok: bool) -> list[TopicPartition]:
         self._cluster.forget([topic])

@@ -60,3 +60,7 @@ class UnencodableColumn(SparkUserError):
 
 class NotWritten(SparkUserError):
     """The cluster refused a batch of the sink, or its fate is unknown; the task fails and may be run again."""
+
+
+class LakeError(SparkUserError):
+    """A load could not be made; the table is as it was before."""

@@ -1,9 +1,9 @@
 """Topics into a Delta table, partitioned by topic and event hour: data and offsets in one commit.
 
 Tasks write Parquet files with unique names; the driver then commits, at once, the files and how far each partition was
-read (Delta's own application transactions: one for each partition, whose version is its next offset).  A load that dies
-before its commit leaves files that no reader sees, and the next one reads the same records again; so every record is in
-the table once.  Of two loads at the same time, the second to commit is refused.
+read (`lake_progress`).  A load that dies before its commit leaves files that no reader sees, and the next one reads the
+same records again; so every record is in the table once.  Of two loads at the same time, the second to commit is
+refused.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import pyarrow as pa
 from pyspark.sql import Row, SparkSession
 
 from ottla.model.identifiers import TopicPartition
+from ottla.model.uuid_text import uuid_to_text
 from ottla.runtime.clock import SystemClock
 from ottla.spark.cluster_view import ClusterView
-from ottla.spark.errors import SparkUserError
+from ottla.spark.errors import LakeError
 from ottla.spark.lake_files import PARTITION_COLUMNS, REPORT_DDL, TABLE_SCHEMA, write_files
+from ottla.spark.lake_progress import Progress, TopicKeys, progress_of, versions_to_commit
 from ottla.spark.offset_spec import Offsets, to_dict
 from ottla.spark.read_options import parse_read_options
 from ottla.spark.registration import register_source
@@ -34,18 +36,21 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("loads need the package deltalake: pip install 'ottla[demo]'", name=error.name) from None
 
 
-class LakeError(SparkUserError):
-    """A load could not be made; the table is as it was before."""
+__all__ = ["LakeError", "LakeLoad", "load_topic_to_lake"]
 
 
 @dataclass(frozen=True, slots=True)
 class LakeLoad:
-    """What one load added: `next_offsets` is where the next one begins; `table_version` None when nothing was there."""
+    """What one load added: `next_offsets` is where the next one begins; `table_version` None without a commit.
+
+    `recreated_topics` were deleted and made anew since the load before: the table has the records of both topics.
+    """
 
     rows_count: int
     files_count: int
     next_offsets: Mapping[TopicPartition, int]
     table_version: int | None
+    recreated_topics: frozenset[str] = frozenset()
 
 
 def load_topic_to_lake(
@@ -59,12 +64,13 @@ def load_topic_to_lake(
 ) -> LakeLoad:
     """Append what the topics have and the table has not; the table is made when there is none.
 
+    A topic that was deleted and made anew since the last load is loaded from its beginning.
     `event_time` is a Spark SQL expression over the record's columns that gives a timestamp; where it is null, the
     record's own timestamp counts.  `options` are further options of the source.
     Columns: key, value, partition, offset, timestamp, event_time, and the table's partitions topic and event_hour (UTC,
     as in 2011-06-12-09; "out-of-range" beyond the years 1 to 9999).
     The target is a local path, so Spark must run on this machine.
-    Raises `LakeError`, and what the source raises.
+    Raises `LakeError`, and the errors of the source.
     """
     root = Path(target_path).absolute()
     master = spark.sparkContext.master or ""
@@ -74,30 +80,28 @@ def load_topic_to_lake(
     source = {**(options or {}), "kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(names)}
     table = _open_table(root)
     plan = _plan(table, source)
-    if plan.is_empty:
+    if not plan.versions:
         return LakeLoad(0, 0, plan.end, None)
-    register_source(spark)
-    files = _write(spark, source, plan, event_time, root)
+    files: list[Row] = []
+    if plan.first != plan.end:
+        register_source(spark)
+        files = _write(spark, source, plan, event_time, root)
+        _check_same_topics(source, plan)
     return _commit(table, plan, files)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    cluster_id: str
+    """Offsets `[first, end)` of each partition, and the table's numbers (`lake_progress`) after them."""
+
+    keys: TopicKeys
+    progress: Progress
     first: Offsets
     end: Offsets
 
     @property
-    def is_empty(self) -> bool:
-        return self.first == self.end
-
-    def app_id(self, place: TopicPartition) -> str:
-        """Names the application transaction of a partition; another cluster's topic of that name is another one."""
-        return _app_id(self.cluster_id, place)
-
-
-def _app_id(cluster_id: str, place: TopicPartition) -> str:
-    return f"ottla/{cluster_id}/{place.topic}/{place.partition}"
+    def versions(self) -> Mapping[str, int]:
+        return versions_to_commit(self.progress, self.first, self.end, self.keys)
 
 
 def _open_table(root: Path) -> DeltaTable:
@@ -107,15 +111,40 @@ def _open_table(root: Path) -> DeltaTable:
 
 
 def _plan(table: DeltaTable, source: Mapping[str, str]) -> _Plan:
-    with ClusterView(parse_read_options(source, is_stream=False)) as view:
+    options = parse_read_options(source, is_stream=False)
+    with ClusterView(options) as view:
         places = view.partitions()
-        cluster_id = view.cluster_id
-        loaded = {place: table.transaction_version(_app_id(cluster_id, place)) for place in places}
-        new = [place for place, offset in loaded.items() if offset is None]
-        first = {place: offset for place, offset in loaded.items() if offset is not None} | view.earliest(new)
-        # Whether the records after the last load are still there: a gap must not pass unseen.
+        # Ids before offsets, and again after the last record: in between no topic was made anew.
+        keys = TopicKeys(view.cluster_id, view.topic_ids({place.topic for place in places}))
+        progress = progress_of(places, keys, table.transaction_version)
+        end = view.latest(places)
+        loaded = dict(progress.next_offsets)
+        if not options.fails_on_data_loss:
+            # A log that is shorter than the load before, and known by its name only, is taken for another topic's.
+            loaded = {
+                place: offset
+                for place, offset in loaded.items()
+                if offset <= end[place] or place not in progress.found_by_name
+            }
+        first = loaded | view.earliest(place for place in places if place not in loaded)
+        # Records after the last load may have been deleted: such a gap is reported.
         first = view.checked("startingOffsets", first)
-        return _Plan(cluster_id, first, view.latest(places))
+        return _Plan(keys, progress, first, end)
+
+
+def _check_same_topics(source: Mapping[str, str], plan: _Plan) -> None:
+    """The tasks read by topic name: refuse their rows when a topic of the plan was made anew meanwhile.
+
+    A topic that was only deleted is no reason: its rows were read before.
+    """
+    with ClusterView(parse_read_options(source, is_stream=False)) as view:
+        ids = view.topic_ids(plan.keys.topic_ids, missing_ok=True)
+    changed = sorted(name for name, topic_id in ids.items() if topic_id != plan.keys.topic_ids[name])
+    if changed:
+        raise LakeError(
+            f"{', '.join(changed)}: deleted and made anew during the load, nothing was committed",
+            hint="run the load again",
+        )
 
 
 def _write(spark: SparkSession, source: Mapping[str, str], plan: _Plan, event_time: str, root: Path) -> list[Row]:
@@ -154,10 +183,12 @@ def _commit(table: DeltaTable, plan: _Plan, files: list[Row]) -> LakeLoad:
         )
         for file in files
     ]
-    moved = [place for place in plan.end if plan.end[place] > plan.first[place]]
     properties = CommitProperties(
-        custom_metadata={"ottla.offsets": json.dumps(to_dict(plan.end))},
-        app_transactions=[Transaction(plan.app_id(place), plan.end[place]) for place in moved],
+        custom_metadata={
+            "ottla.offsets": json.dumps(to_dict(plan.end)),
+            "ottla.topic_ids": json.dumps({name: uuid_to_text(id_) for name, id_ in plan.keys.topic_ids.items()}),
+        },
+        app_transactions=[Transaction(app_id, version) for app_id, version in plan.versions.items()],
     )
     try:
         table.create_write_transaction(
@@ -168,4 +199,5 @@ def _commit(table: DeltaTable, plan: _Plan, files: list[Row]) -> LakeLoad:
             f"another load of these topics was committed meanwhile: {error}", hint="run this one again"
         ) from error
     table.update_incremental()
-    return LakeLoad(sum(file["rows_count"] for file in files), len(files), plan.end, table.version())
+    rows_count = sum(file["rows_count"] for file in files)
+    return LakeLoad(rows_count, len(files), plan.end, table.version(), plan.progress.recreated_topics)

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from ottla.model.identifiers import TopicPartition
 from ottla.spark import lake
 from ottla.spark.errors import DataLoss
-from ottla.spark.lake import LakeError, load_topic_to_lake
+from ottla.spark.lake import LakeError, LakeLoad, load_topic_to_lake
+from ottla.spark.lake_progress import TopicKeys
 from tests.integration.spark.peer import Message, Peer
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -131,3 +132,82 @@ def test_records_deleted_between_two_loads_are_reported(
     peer.delete_records_before(topic, 0, 6)
     with pytest.raises(DataLoss, match="names offset 3"):
         load_topic_to_lake(spark, peer.bootstrap, topic, tmp_path / "lake")
+
+
+def recreate(peer: Peer, topic: str) -> None:
+    peer.delete_topic(topic)
+    peer.create_topic(topic, 2)
+
+
+def load_by_name(
+    spark: SparkSession, peer: Peer, topic: str, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> LakeLoad:
+    """A load that knows no topic id, as earlier versions made it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicKeys, "by_id", lambda *_: None)
+        return load_topic_to_lake(spark, peer.bootstrap, topic, target)
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_a_topic_made_anew_is_loaded_from_its_beginning(
+    count: int, spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "lake"
+    peer.produce(topic, events(5, hour=9))
+    assert load_topic_to_lake(spark, peer.bootstrap, topic, target).recreated_topics == set()
+    recreate(peer, topic)
+    peer.produce(topic, events(count, hour=10))
+    load = load_topic_to_lake(spark, peer.bootstrap, topic, target)
+    assert (load.rows_count, load.recreated_topics) == (count, frozenset({topic}))
+    assert counts(target) == {(topic, "2011-06-12-09"): 5, (topic, "2011-06-12-10"): count}
+    again = load_topic_to_lake(spark, peer.bootstrap, topic, target)
+    assert (again.rows_count, again.recreated_topics) == (0, frozenset())
+
+
+def test_a_table_that_knows_its_topic_by_name_goes_on_and_records_the_id(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "lake"
+    peer.produce(topic, events(5, hour=9))
+    assert load_by_name(spark, peer, topic, target, monkeypatch).rows_count == 5
+    assert load_topic_to_lake(spark, peer.bootstrap, topic, target).rows_count == 0
+    peer.produce(topic, events(2, hour=10))
+    assert load_topic_to_lake(spark, peer.bootstrap, topic, target).rows_count == 2
+    assert counts(target) == {(topic, "2011-06-12-09"): 5, (topic, "2011-06-12-10"): 2}
+    recreate(peer, topic)
+    peer.produce(topic, events(9, hour=11))
+    assert load_topic_to_lake(spark, peer.bootstrap, topic, target).rows_count == 9
+
+
+def test_a_log_shorter_than_a_table_that_knows_its_topic_by_name_is_reported_or_loaded_whole(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "lake"
+    peer.produce(topic, events(5, hour=9))
+    load_by_name(spark, peer, topic, target, monkeypatch)
+    recreate(peer, topic)
+    peer.produce(topic, events(3, hour=10))
+    with pytest.raises(DataLoss, match="names offset 5"):
+        load_topic_to_lake(spark, peer.bootstrap, topic, target)
+    load = load_topic_to_lake(spark, peer.bootstrap, topic, target, options={"failOnDataLoss": "false"})
+    assert load.rows_count == 3
+
+
+def test_a_topic_made_anew_during_a_load_has_nothing_committed(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "lake"
+    peer.produce(topic, events(5, hour=9))
+    write = lake._write
+
+    def write_from_a_new_topic(*arguments: object) -> object:
+        recreate(peer, topic)
+        peer.produce(topic, events(7, hour=10))
+        return write(*arguments)  # type: ignore[arg-type]  # passed on as they came
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lake, "_write", write_from_a_new_topic)
+        with pytest.raises(LakeError, match="made anew during the load"):
+            load_topic_to_lake(spark, peer.bootstrap, topic, target)
+    assert rows(target) == []
+    assert load_topic_to_lake(spark, peer.bootstrap, topic, target).rows_count == 7
