@@ -20,6 +20,7 @@ import pytest
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.offload import run_inline
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.log_directory import LogDirectory
 
@@ -194,7 +195,7 @@ def test_taken_port_is_one_clear_line(tmp_path: Path, started: list[Served]) -> 
 def test_start_is_refused_when_too_few_files_may_be_open(tmp_path: Path, partitions: int) -> None:
     """With 200 logs the opening itself fails; with 35 all open, and hardly a client could connect."""
     logs = LogDirectory.open(PosixDisk(), str(tmp_path), clock=SystemClock())
-    logs.create([(TopicPartition("orders", number), UUID(int=9)) for number in range(partitions)])
+    run_inline(logs.create([(TopicPartition("orders", number), UUID(int=9)) for number in range(partitions)]))
     logs.close()
     command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
     limited = ["sh", "-c", 'ulimit -n 64; exec "$0" "$@"', *command]

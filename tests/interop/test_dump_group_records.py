@@ -16,6 +16,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.offload import run_inline
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
@@ -51,7 +52,7 @@ def write_partition(path: Path, log: MemoryLog) -> Path:
     directory = LogDirectory.open(
         PosixDisk(), str(path), clock=SystemClock(), config_of=lambda _: config, node_id=1, cluster_id="cluster"
     )
-    [partition] = directory.create([(OFFSETS, uuid.UUID(int=1000))])
+    [partition] = run_inline(directory.create([(OFFSETS, uuid.UUID(int=1000))]))
     partition.start_epoch(0)
     for records in log.batches:
         builder = BatchBuilder()

@@ -14,6 +14,7 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec
 from ottla.records.header import HEADER
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.offload import run_inline
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log.log import Log
@@ -60,7 +61,7 @@ def fill(log: Log, rng: random.Random) -> None:
 @pytest.mark.parametrize("stop", ["clean", "crash"])
 def test_apache_kafka_finds_all_files_of_a_log_valid(tmp_path: Path, stop: str) -> None:
     directory = open_directory(tmp_path / "data")
-    [log] = directory.create([(CLICKS, uuid.UUID(int=1000))])
+    [log] = run_inline(directory.create([(CLICKS, uuid.UUID(int=1000))]))
     log.start_epoch(0)
     fill(log, random.Random(11))
     assert len(log.segments) > 3

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
 from ottla.records.header import HEADER
+from ottla.runtime.offload import run_inline
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
@@ -49,7 +50,7 @@ class LogPlace:
         )
 
     def create(self, count: int) -> list[Log]:
-        logs = self.directory.create([(partition(number), topic_id(number)) for number in range(count)])
+        logs = run_inline(self.directory.create([(partition(number), topic_id(number)) for number in range(count)]))
         for log in logs:
             log.start_epoch(0)
         return logs

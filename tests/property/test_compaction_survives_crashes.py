@@ -16,12 +16,12 @@ from ottla.runtime.disk import Disk
 from ottla.storage.compaction import swap as swap_module
 from ottla.storage.compaction import swap_file
 from ottla.storage.compaction.cleaner import clean
-from ottla.storage.compaction.compactor import run_inline
 from ottla.storage.compaction.job import CleanJob, CleanResult
 from ottla.storage.directory import flushed_ends
 from ottla.storage.log import flush as flush_module
 from ottla.storage.log.log import Log
 from ottla.testing.memory_disk import MemoryDisk, MemoryFile, Operation
+from tests.cleaning import run_clean
 
 from .compaction_model import CompactedModel, KeyedBatch, check_compacted, log_files
 from .log_place import LogPlace, partition
@@ -111,7 +111,7 @@ class CompactedWorkload:
         if job is None:
             return
         self.cleans_count += 1
-        run_inline(compactor, job, lambda job: self.cleaning(self.disk, job), self._between)
+        run_clean(compactor, job, lambda job: self.cleaning(self.disk, job), self._between)
         self.model.was_cleaned_up_to(compactor.cleaned_end(partition(0)), self.now_ms)
 
     def _between(self) -> None:
@@ -142,7 +142,7 @@ def check_survivor(disk: MemoryDisk, workload: CompactedWorkload, label: str) ->
     again.directory.abandon()
     compactor = place.directory.compactor
     if (job := compactor.next_job(workload.now_ms)) is not None:
-        run_inline(compactor, job, lambda job: whole_clean(disk, job))
+        run_clean(compactor, job, lambda job: whole_clean(disk, job))
         assert not compactor.has_failed_last, label
         check_compacted(log, model, workload.now_ms, DELETE_RETENTION_MS)
     place.directory.abandon()

@@ -14,12 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.records.compression import Codec
 from ottla.storage.compaction.cleaner import clean
 from ottla.storage.compaction.compacted_mark import read_compacted_end
-from ottla.storage.compaction.compactor import run_inline
 from ottla.storage.compaction.job import CleanJob, CleanResult, result_from_json, result_to_json
 from ottla.storage.directory import flushed_ends
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
+from tests.cleaning import run_clean
 
 from .compaction_model import CompactedModel, KeyedBatch, check_cleaned, check_compacted, check_cut, shown
 from .log_model import START_MS
@@ -170,7 +170,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
             elif what == "read":
                 self.shows_the_newest_values()
 
-        run_inline(compactor, job, lambda job: islice(results_on(self.place.disk, job), stops_after), between)
+        run_clean(compactor, job, lambda job: islice(results_on(self.place.disk, job), stops_after), between)
         cleaned_end = compactor.cleaned_end(partition(0))
         if compactor.is_cleaning:
             compactor.give_up("the test wants it")

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from ottla.storage.compaction.compactor import run_inline
 from ottla.storage.directory import flushed_ends
 from ottla.testing.memory_disk import MemoryDisk
+from tests.cleaning import run_clean
 
 from .compaction_model import CompactedModel, KeyedBatch, check_cut, newest_values, shown
 from .log_place import LogPlace
@@ -43,7 +43,7 @@ class CutLife:
         compactor = self.place.directory.compactor
         job = compactor.next_job(now_ms)
         if job is not None:
-            run_inline(compactor, job, lambda job: results_on(self.place.disk, job))
+            run_clean(compactor, job, lambda job: results_on(self.place.disk, job))
 
     def cut(self) -> int:
         log = self.place.log()

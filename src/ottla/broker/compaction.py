@@ -15,6 +15,7 @@ from typing import Final
 
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
+from ottla.runtime.loop_offload import LoopOffload
 from ottla.storage.compaction.job import CleanFailure, CleanJob, CleanResult, result_from_json
 from ottla.storage.directory.log_directory import LogDirectory
 
@@ -89,21 +90,14 @@ class Compaction:
         self._idle_since_ms = self._clock.monotonic_ms()
 
     async def _take(self, result: CleanResult) -> bool:
-        """Whether more results are to come.  The swap's syncs hold up nobody but the next result."""
-        loop = asyncio.get_running_loop()
-        steps = self._compactor.take_in_steps(result)
-        try:
-            while True:
-                await loop.run_in_executor(None, next(steps))
-        except StopIteration as done:
-            goes_on: bool = done.value
-            return goes_on
+        """Whether more results are to come.  The swap's syncs delay nothing but the next result."""
+        return await self._compactor.take(result, LoopOffload())
 
     async def _fail(self, reason: str) -> None:
         # First the process: it may be about to write one more file.
         await self._end_process()
         if self._compactor.is_cleaning:
-            self._compactor.take(CleanFailure(reason, is_damage=False))
+            await self._compactor.take(CleanFailure(reason, is_damage=False))
 
     async def _next_result(self, process: Process) -> CleanResult:
         assert process.stdout is not None

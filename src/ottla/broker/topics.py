@@ -7,14 +7,13 @@ topic, which are removed only if the tree has a note of the deletion (`TopicRegi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from ottla.broker.context import NewTopic
 from ottla.broker.log_configs import log_config
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
-from ottla.broker.steps import run_steps
 from ottla.broker.topic_rules import added_assignment, checked_config, new_assignment, require_free_name
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.topics import TopicRegistry
@@ -27,7 +26,9 @@ from ottla.model.identifiers import NO_OFFSET, LeaderEpoch, NodeId, TopicPartiti
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
+from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.mutex import Mutex
+from ottla.runtime.offload import run_inline
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import StorageError
 from ottla.storage.log.log import Log
@@ -157,7 +158,7 @@ class Topics:
         if missing:
             log.warning("log.created_late", extra=fields(partitions_count=len(missing)))
             ids = [(TopicPartition(topic.name, node.partition_index), topic.topic_id) for topic, node in missing]
-            for made, (_, node) in zip(self._directory.create(ids), missing, strict=True):
+            for made, (_, node) in zip(run_inline(self._directory.create(ids)), missing, strict=True):
                 self._partitions.add(self._led(made, node.state.leader_epoch))
 
     async def finish_pending_deletions(self) -> None:
@@ -179,19 +180,14 @@ class Topics:
 
     async def _make_logs(self, wanted: Sequence[tuple[Topic, PartitionNode]]) -> None:
         """Make and serve the logs of what the tree has got; clients hear of the partitions when they are served."""
+        ids = [(TopicPartition(topic.name, node.partition_index), topic.topic_id) for topic, node in wanted]
+        offload = LoopOffload()
         try:
-            await run_steps(self._log_steps(wanted))
+            for found, (_, node) in zip(await self._directory.create(ids, offload), wanted, strict=True):
+                self._partitions.add(self._led(found, node.state.leader_epoch))
+                await offload.pause()
         finally:
             await self._registry.refresh()
-
-    def _log_steps(
-        self, wanted: Sequence[tuple[Topic, PartitionNode]]
-    ) -> Generator[Callable[[], None] | None, None, None]:
-        ids = [(TopicPartition(topic.name, node.partition_index), topic.topic_id) for topic, node in wanted]
-        made = yield from self._directory.create_in_steps(ids)
-        for found, (_, node) in zip(made, wanted, strict=True):
-            self._partitions.add(self._led(found, node.state.leader_epoch))
-            yield None
 
     def _drop_logs(self, doomed: Sequence[TopicPartition]) -> None:
         for topic_partition in doomed:

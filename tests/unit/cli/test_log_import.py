@@ -28,6 +28,7 @@ from ottla.records.header import (
 )
 from ottla.records.record import Record
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.offload import run_inline
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
@@ -44,7 +45,7 @@ def source(tmp_path: Path) -> Path:
     logs = LogDirectory.open(
         PosixDisk(), str(path), clock=SystemClock(), config_of=lambda _: LogConfig(segment_bytes=1_000)
     )
-    for log in logs.create([(TopicPartition("orders", index), TOPIC_ID) for index in range(2)]):
+    for log in run_inline(logs.create([(TopicPartition("orders", index), TOPIC_ID) for index in range(2)])):
         log.start_epoch(7)
         for number in range(BATCHES):
             batch = build_batch([Record(0, 1_000 + number, b"key", b"value %d" % number)])

@@ -15,6 +15,7 @@ from ottla.records.builder import build_batch
 from ottla.records.header import HEADER
 from ottla.records.record import Record
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.offload import run_inline
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.directory.log_directory import LogDirectory
@@ -40,7 +41,7 @@ def data_dir(tmp_path: Path) -> Path:
     with StoppedDirectory(str(path)) as stopped:
         stopped.with_tree(make_topic)
     logs = open_logs(path)
-    [log] = logs.create([(ORDERS, TOPIC_ID)])
+    [log] = run_inline(logs.create([(ORDERS, TOPIC_ID)]))
     log.start_epoch(0)
     for number in range(BATCHES):
         batch = build_batch([Record(0, 1_000 + number, None, b"a"), Record(1, 1_000, None, b"b" * 50)])

@@ -10,6 +10,7 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from ottla.records.record import Record, decode_batch, split_batches
 from ottla.runtime.disk import Disk, FileRun
+from ottla.runtime.offload import run_inline
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
@@ -87,7 +88,7 @@ class Place:
         """The log of `CLICKS`, made on first use."""
         directory = self.open() if self.directory is None else self.directory
         if CLICKS not in directory.logs:
-            directory.create([(CLICKS, topic_id(0))])
+            run_inline(directory.create([(CLICKS, topic_id(0))]))
             directory.logs[CLICKS].start_epoch(0)
         return directory.logs[CLICKS]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.model.error_code import ErrorCode
+from ottla.runtime.offload import run_inline
 from ottla.storage.errors import DirectoryOffline, DiskFull, LogOffline, StorageError
 from ottla.storage.log_config import LogConfig
 from tests.unit.storage.failing_disk import FailingDisk
@@ -76,7 +77,7 @@ def test_a_refused_idempotent_batch_is_taken_when_it_is_sent_again(place: Place,
 
 def test_a_write_error_takes_the_partition_offline_and_no_other(place: Place, disk: FailingDisk) -> None:
     log = place.log()
-    other = place.open_directory.create([(CLICKS._replace(partition=1), topic_id(1))])[0]
+    other = run_inline(place.open_directory.create([(CLICKS._replace(partition=1), topic_id(1))]))[0]
     append_many(log, 2)
     place.flush()
     append(log, batch_of())
@@ -95,7 +96,7 @@ def test_a_write_error_takes_the_partition_offline_and_no_other(place: Place, di
 
 def test_a_write_that_cannot_be_undone_takes_the_directory_offline(place: Place, disk: FailingDisk) -> None:
     log = place.log()
-    other = place.open_directory.create([(CLICKS._replace(partition=1), topic_id(1))])[0]
+    other = run_inline(place.open_directory.create([(CLICKS._replace(partition=1), topic_id(1))]))[0]
     append_many(log, 1)
     disk.fail("write", ".log", errno.ENOSPC)
     disk.fail("truncate", ".log", errno.EIO)
@@ -131,7 +132,7 @@ def test_a_failed_sync_takes_the_directory_offline_and_shows_only_what_was_flush
     with pytest.raises(DirectoryOffline):
         append(log, batch_of())
     with pytest.raises(DirectoryOffline):
-        place.open_directory.create([(CLICKS._replace(partition=7), topic_id(7))])
+        run_inline(place.open_directory.create([(CLICKS._replace(partition=7), topic_id(7))]))
     place.close()
     assert not place.open().was_clean
 
@@ -139,7 +140,7 @@ def test_a_failed_sync_takes_the_directory_offline_and_shows_only_what_was_flush
 def test_a_failed_sync_of_the_file_system_counts_the_same(place: Place, disk: FailingDisk) -> None:
     place.open()
     names = [(CLICKS._replace(partition=number), topic_id(0)) for number in range(10)]
-    logs = place.open_directory.create(names)
+    logs = run_inline(place.open_directory.create(names))
     for log in logs:
         append(log, batch_of())
     disk.fail("sync_file_system", "data", errno.EIO)
@@ -152,7 +153,7 @@ def test_a_log_that_cannot_be_created_leaves_nothing_behind(place: Place, disk: 
     place.open()
     disk.fail("write", "partition.metadata", errno.ENOSPC)
     with pytest.raises(StorageError):
-        place.open_directory.create([(CLICKS, topic_id(0))])
+        run_inline(place.open_directory.create([(CLICKS, topic_id(0))]))
     assert CLICKS not in place.open_directory.logs
     assert not (Path(place.path) / str(CLICKS)).exists()
     disk.heal()

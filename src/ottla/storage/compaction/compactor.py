@@ -7,19 +7,20 @@ they were made.  Everything here is called from the event loop's thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.model.identifiers import TopicPartition
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
+from ottla.runtime.offload import INLINE, Offload
 from ottla.storage.compaction.cleaned_ends import CleanedEnds
 from ottla.storage.compaction.cleaner import remove_cleaned_files
 from ottla.storage.compaction.compacted_mark import lower_compacted_end
 from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanResult, CleanSummary
 from ottla.storage.compaction.plan import Cleanable, clean_job, cleanable, is_due
-from ottla.storage.compaction.swap import DiskWork, Swap, Swapped, SwapRefused
+from ottla.storage.compaction.swap import Swap, Swapped, SwapRefused
 from ottla.storage.directory.housekeeping import Removals
 from ottla.storage.errors import StorageError
 from ottla.storage.log.log import Log
@@ -113,14 +114,9 @@ class Compactor:
 
     # --- what became of it ---------------------------------------------------------------------------------------
 
-    def take(self, result: CleanResult) -> bool:
-        """`take_in_steps`, all of them right here."""
-        return _run_here(self.take_in_steps(result))
+    async def take(self, result: CleanResult, offload: Offload = INLINE) -> bool:
+        """Take one result of the clean under way in; whether more of its results are to come.
 
-    def take_in_steps(self, result: CleanResult) -> Generator[DiskWork, None, bool]:
-        """One result of the clean under way; whether more are to come.
-
-        What it yields takes long and is called, in another thread if that is better, before it goes on.
         A clean that cannot go on is over: its files are removed and the next job is another try.
         """
         clean = self._current
@@ -136,7 +132,7 @@ class Compactor:
             if isinstance(result, CleanedGroup):
                 swap = self._swap = Swap(log, result, lambda swapped: self._retire(log, swapped))
                 while (work := swap.next_work()) is not None:
-                    yield work
+                    await offload(work)
                 return self._current is clean
             self._ends.set(log.topic_partition, result.cleaned_end)
         except SwapRefused as error:
@@ -250,27 +246,3 @@ class Compactor:
             self.uncleanable.pop(topic_partition, None)
             self._given_up.pop(topic_partition, None)
         self._ends.forget(gone)
-
-
-def run_inline(
-    compactor: Compactor,
-    job: CleanJob,
-    results: Callable[[CleanJob], Iterable[CleanResult]],
-    between: Callable[[], None] = lambda: None,
-) -> None:
-    """Run a clean to its end right here: for tests and tools.  `between` stands for what happens while a swap waits."""
-    for result in results(job):
-        if not _run_here(compactor.take_in_steps(result), between):
-            return
-
-
-def _run_here(steps: Generator[DiskWork, None, bool], between: Callable[[], None] = lambda: None) -> bool:
-    try:
-        while True:
-            work = next(steps)
-            between()
-            work()
-            between()
-    except StopIteration as done:
-        goes_on: bool = done.value
-        return goes_on

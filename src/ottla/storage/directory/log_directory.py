@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from uuid import UUID
 
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
-from ottla.runtime.disk import Disk, write_fully
+from ottla.runtime.disk import Disk
+from ottla.runtime.offload import INLINE, Offload
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.compaction.compactor import Compactor
@@ -19,6 +19,7 @@ from ottla.storage.directory import directory_identity
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.directory.flushed_ends import FlushedEnds
 from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
+from ottla.storage.directory.log_creation import LogCreation
 from ottla.storage.directory.log_start_moves import LogStartMoves
 from ottla.storage.directory.log_starts import LogStarts
 from ottla.storage.directory.open_files import are_exhausted, too_many_open_files
@@ -27,14 +28,11 @@ from ottla.storage.log.flush import FlushPlan, FlushScheduler
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, LOG_SUFFIX, segment_file_name, topic_partition_of
+from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, LOG_SUFFIX, topic_partition_of
 from ottla.storage.recovery.recovery import LogRecovery, Recorded
 from ottla.storage.segment.index_cache import IndexCache
 
 _log = logging.getLogger(__name__)
-
-# Each costs two syncs; beyond this one sync of the file system is cheaper, see flush.py.
-CREATED_ONE_BY_ONE_MAX: Final = 2
 
 
 class LogDirectory:
@@ -55,6 +53,10 @@ class LogDirectory:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, StorageError] = {}
+        # Topics of those in `failed`, where they could be read.
+        self._refused_ids: dict[TopicPartition, UUID] = {}
+        # Deleted logs, and their topics where known: renamed, but not durably.
+        self._renamed: dict[TopicPartition, UUID | None] = {}
         self.was_clean = False
         self.offline: DirectoryOffline | None = None
         self.on_offline: Callable[[DirectoryOffline], None] | None = None
@@ -67,6 +69,7 @@ class LogDirectory:
         self._clock = clock
         self._config_of = config_of
         self._lock = lock
+        self._creation = LogCreation(disk, path)
         self._cache = IndexCache()
         self._removals = Removals(disk, self.scheduler)
         self._retention = RetentionPass(self.logs, retention_check_interval_ms)
@@ -123,6 +126,7 @@ class LogDirectory:
         found: list[tuple[TopicPartition, UUID, LogParts]] = []
         needs_sync = False
         for topic_partition, path in self._partition_directories():
+            topic_id: UUID | None = None
             try:
                 names = disk.list_directory(path)
                 topic_id = self._read_topic_id(path, names)
@@ -134,21 +138,22 @@ class LogDirectory:
                 found.append((topic_partition, topic_id, recovery.run()))
                 needs_sync = needs_sync or recovery.needs_sync
             except StorageError as error:
-                self._refuse(topic_partition, error)
+                self._refuse(topic_partition, topic_id, error)
             except OSError as error:
                 if are_exhausted(error):  # not the log's fault, and the next ones would fare no better
                     _close_all(parts for _, _, parts in found)
                     raise
                 hint = "see to the directory's owner and the disk, then start again; `ottla log verify DIR` looks at it"
-                self._refuse(topic_partition, StorageError(f"{path} cannot be opened: {error}", hint=hint))
+                self._refuse(topic_partition, topic_id, StorageError(f"{path} cannot be opened: {error}", hint=hint))
         if needs_sync:
             self._sync_file_system()
         for topic_partition, topic_id, parts in found:
-            self._add(topic_partition, topic_id, parts)
+            self.logs[topic_partition] = self._log(topic_partition, topic_id, parts)
         self._record_flushed_ends(self.logs.values())
         for log in self.logs.values():
             self._log_starts.set(log.topic_partition, log.log_start_offset)
-        if self._log_starts.retain([*self.logs, *self.failed]):
+        self._log_starts.retain([*self.logs, *self.failed])
+        if self._log_starts.is_stale:
             self._log_starts.write()
 
     def _partition_directories(self) -> Iterator[tuple[TopicPartition, str]]:
@@ -173,9 +178,11 @@ class LogDirectory:
         config = self._config_of(topic_partition)
         return LogRecovery(self._disk, path, names, config, self._cache, recorded, self._clock.now_ms())
 
-    def _refuse(self, topic_partition: TopicPartition, error: StorageError) -> None:
+    def _refuse(self, topic_partition: TopicPartition, topic_id: UUID | None, error: StorageError) -> None:
         _log.error("log.refused", extra=fields(partition=topic_partition, reason=str(error), hint=error.hint))
         self.failed[topic_partition] = error
+        if topic_id is not None:
+            self._refused_ids[topic_partition] = topic_id
 
     def refuse_lost(self, topic_partition: TopicPartition, topic_id: UUID) -> StorageError | None:
         """The error of a log that held flushed batches and whose directory is gone; None when it never held any.
@@ -189,7 +196,7 @@ class LogDirectory:
             f"{self.path}/{topic_partition} is gone; it was flushed up to offset {flushed_end}",
             hint="stop the broker and restore the directory from a backup, or delete the topic",
         )
-        self._refuse(topic_partition, error)
+        self._refuse(topic_partition, topic_id, error)
         return error
 
     def _read_topic_id(self, path: str, names: Sequence[str]) -> UUID | None:
@@ -205,11 +212,13 @@ class LogDirectory:
             raise CorruptLog(metadata_path, position, 0, problem)
         return None
 
-    def _add(self, topic_partition: TopicPartition, topic_id: UUID, parts: LogParts) -> Log:
+    def _log(self, topic_partition: TopicPartition, topic_id: UUID, parts: LogParts) -> Log:
         path = f"{self.path}/{topic_partition}"
-        log = Log(self._disk, path, topic_partition, topic_id, parts, self, self._cache)
-        self.logs[topic_partition] = log
-        return log
+        return Log(self._disk, path, topic_partition, topic_id, parts, self, self._cache)
+
+    def _require_online(self) -> None:
+        if self.offline is not None:
+            raise self.offline
 
     def _sync_file_system(self) -> None:
         try:
@@ -267,102 +276,94 @@ class LogDirectory:
 
     # --- creating and deleting ------------------------------------------------------------------------------
 
-    def create(self, partitions: Iterable[tuple[TopicPartition, UUID]]) -> list[Log]:
-        """Create logs that are durable when this returns; many at once cost few syncs.
+    def topic_id_of(self, topic_partition: TopicPartition) -> UUID | None:
+        """The topic of what lies in this partition's directory; None when nothing does, or nothing readable."""
+        log = self.logs.get(topic_partition)
+        if log is not None:
+            return log.topic_id
+        return self._refused_ids.get(topic_partition) or self._renamed.get(topic_partition)
 
-        Raises `LogExists`, `DirectoryOffline`, `StorageError`; then none of them was created.
-        """
-        steps = self.create_in_steps(partitions)
-        try:
-            work = next(steps)
-            while True:
-                try:
-                    if work is not None:
-                        work()
-                except OSError as error:
-                    work = steps.throw(error)
-                else:
-                    work = next(steps)
-        except StopIteration as done:
-            created: list[Log] = done.value
-            return created
+    async def create(
+        self, partitions: Iterable[tuple[TopicPartition, UUID]], offload: Offload = INLINE
+    ) -> list[Log]:  # fmt: skip
+        """Create logs, durably; `logs` has them, all at once, when this returns.  Many at once cost few syncs.
 
-    def create_in_steps(
-        self, partitions: Iterable[tuple[TopicPartition, UUID]]
-    ) -> Generator[Callable[[], None] | None, None, list[Log]]:
-        """`create` for those who have other work to do in between; the logs are served when it is at its end.
-
-        It yields None between short steps.  A function that it yields takes long and touches nothing but the disk: it
-        is called, in another thread if that is better, before the generator goes on; its `OSError` is thrown in here.
+        Raises `LogExists`, `DirectoryOffline`, `StorageError`: none of them was created then, and their files are
+        removed (by the next `create` or `delete` of these partitions, where that fails too).
         """
         wanted = list(partitions)
-        if self.offline is not None:
-            raise self.offline
+        self._require_online()
         for topic_partition, _ in wanted:
-            if topic_partition in self.logs or topic_partition in self.failed:
-                raise LogExists(f"{topic_partition} stands already in {self.path}")
-        syncs_each = len(wanted) <= CREATED_ONE_BY_ONE_MAX
-        sync = self._disk.sync_directory if syncs_each else self._disk.sync_file_system
+            if topic_partition in self.logs or topic_partition in self.failed or topic_partition in self._renamed:
+                raise LogExists(f"{topic_partition} is in {self.path} already")
+        created: list[Log] = []
         try:
             self.compactor.forget(topic_partition for topic_partition, _ in wanted)
+            await self._creation.make(wanted, offload)
             for topic_partition, topic_id in wanted:
-                self._make_files(f"{self.path}/{topic_partition}", topic_id, syncs_each)
-                yield None
-            yield lambda: sync(self.path)
-        except OSError as error:
-            for topic_partition, _ in wanted:
-                with contextlib.suppress(OSError):
-                    remove_tree(self._disk, f"{self.path}/{topic_partition}")
-            raise StorageError(f"creating logs in {self.path} failed: {error}") from error
-        created = []
-        for topic_partition, topic_id in wanted:
-            path = f"{self.path}/{topic_partition}"
-            recovery = self._recovery(topic_partition, topic_id, path, self._disk.list_directory(path))
-            created.append(self._add(topic_partition, topic_id, recovery.run()))
-            yield None
+                created.append(self._open_created(topic_partition, topic_id))
+                await offload.pause()
+            # While others ran a sync of theirs may have failed: then these must not take appends.
+            self._require_online()
+        except (OSError, OttlaError) as error:
+            for log in created:
+                log.close()
+            await self._creation.remove([topic_partition for topic_partition, _ in wanted], offload)
+            if isinstance(error, OSError):
+                raise StorageError(f"creating logs in {self.path} failed: {error}") from error
+            raise
+        for log in created:
+            self.logs[log.topic_partition] = log
         self._record_flushed_ends(created)
         return created
 
-    def _make_files(self, path: str, topic_id: UUID, syncs: bool) -> None:
-        self._disk.make_directory(path)
-        self._disk.open(f"{path}/{segment_file_name(0)}", create=True).close()
-        file = self._disk.open(f"{path}/{checkpoints.PARTITION_METADATA_FILE}", create=True)
-        try:
-            write_fully(file, 0, checkpoints.partition_metadata(topic_id))
-            if syncs:
-                file.sync_data()
-        finally:
-            file.close()
-        if syncs:
-            self._disk.sync_directory(path)
+    def _open_created(self, topic_partition: TopicPartition, topic_id: UUID) -> Log:
+        path = f"{self.path}/{topic_partition}"
+        recovery = self._recovery(topic_partition, topic_id, path, self._disk.list_directory(path))
+        return self._log(topic_partition, topic_id, recovery.run())
 
     def delete(self, *partitions: TopicPartition) -> None:
-        """Take logs out of service at once, durably; their files are removed after the delay of their readers."""
+        """Take logs out of service, durably; their files are removed after the delay of their readers.
+
+        Raises `OSError`: those that are in `logs` and `failed` still are there as they were.  Call it again with the
+        same partitions: the others are out of service, but a crash may bring them back.
+        """
         now_ms = self._clock.now_ms()
         self.finish_swap()
-        present = [name for name in partitions if name in self.logs or name in self.failed]
-        keys = [(log.topic_id, log.topic_partition.partition) for name in present if (log := self.logs.get(name))]
-        self._flushed_ends.forget(keys)
-        for topic_partition in present:
-            log = self.logs.pop(topic_partition, None)
-            self.failed.pop(topic_partition, None)
-            unique = log.topic_id.hex if log is not None else f"{now_ms:x}"
-            target = _deleted_path(self.path, topic_partition, unique)
-            if log is None and not self._disk.exists(f"{self.path}/{topic_partition}"):
-                continue
-            self._disk.rename(f"{self.path}/{topic_partition}", target)
-            if log is None:
-                self._removals.add(now_ms, (), directory=target)
-                continue
+        for topic_partition in partitions:
+            self._creation.remove_half_made(topic_partition)
+            if topic_partition in self.logs or topic_partition in self.failed:
+                self._rename_deleted(topic_partition, now_ms)
+        if not self._renamed:
+            return
+        self._disk.sync_directory(self.path)
+        # Only now: a log that is still there with its ends and its start forgotten would look damaged.
+        self._flushed_ends.forget((topic_id, name.partition) for name, topic_id in self._renamed.items() if topic_id)
+        self._log_starts.forget(self._renamed)
+        if self._log_starts.is_stale:
+            self._log_starts.write()
+        self.compactor.forget(self._renamed)
+        self._renamed.clear()
+
+    def _rename_deleted(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        path = f"{self.path}/{topic_partition}"
+        topic_id = self.topic_id_of(topic_partition)
+        log = self.logs.get(topic_partition)
+        target = _deleted_path(self.path, topic_partition, f"{now_ms:x}" if log is None else log.topic_id.hex)
+        is_there = log is not None or self._disk.exists(path)
+        if is_there:
+            self._disk.rename(path, target)
+        self.logs.pop(topic_partition, None)
+        self.failed.pop(topic_partition, None)
+        self._refused_ids.pop(topic_partition, None)
+        self._renamed[topic_partition] = topic_id
+        if log is not None:
             log.is_deleted = True
             self.scheduler.forget(log)
             self._start_moves.forget(log)
             self._removals.add(now_ms + log.config.file_delete_delay_ms, (), log.close, target)
-        self._disk.sync_directory(self.path)
-        # Only now: a log that was still there with its start forgotten would look damaged.
-        if self._log_starts.forget(present):
-            self._log_starts.write()
-        self.compactor.forget(present)
+        elif is_there:
+            self._removals.add(now_ms, (), directory=target)
 
     # --- housekeeping ---------------------------------------------------------------------------------------
 

@@ -19,9 +19,11 @@ class LogStarts:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        # Nobody knows the starts when the file is missing or damaged: then each log starts with what it has.
+        # The starts are unknown when the file is missing or damaged: then each log starts with what it has.
         starts = read_log_starts(disk, directory) if disk.exists(f"{directory}/{LOG_START_FILE}") else None
         self._is_known = starts is not None
+        # Whether the file is missing, or has starts of logs that were forgotten since.
+        self.is_stale = starts is None
         self._starts: dict[TopicPartition, int] = starts or {}
 
     def start_of(self, topic_partition: TopicPartition) -> int | None:
@@ -34,18 +36,19 @@ class LogStarts:
         else:
             self._starts.pop(topic_partition, None)
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Deleted logs: a log of the same name starts at 0.  Whether anything was known of them."""
-        forgotten = [self._starts.pop(topic_partition, None) for topic_partition in partitions]
-        return any(start is not None for start in forgotten)
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Deleted logs: a log of the same name starts at 0.  `write` makes it durable."""
+        for topic_partition in partitions:
+            if self._starts.pop(topic_partition, None) is not None:
+                self.is_stale = True
 
-    def retain(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Forget all but these; whether the file must be written: for what was forgotten, or because it is new."""
+    def retain(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget all but these."""
         kept = set(partitions)
-        gone = [topic_partition for topic_partition in self._starts if topic_partition not in kept]
-        return self.forget(gone) or not self._is_known
+        self.forget([topic_partition for topic_partition in self._starts if topic_partition not in kept])
 
     def write(self) -> None:
         """Make the starts durable."""
         write_log_starts(self._disk, self._directory, self._starts)
         self._is_known = True
+        self.is_stale = False

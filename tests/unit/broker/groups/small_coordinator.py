@@ -15,6 +15,7 @@ from ottla.groups.commands import Command, CommitOffsets, FetchOffsets, JoinGrou
 from ottla.groups.settings import GroupSettings
 from ottla.model.identifiers import OFFSETS_TOPIC, LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.runtime.offload import run_inline
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
@@ -49,7 +50,7 @@ class SmallCoordinator:
             for index in range(PARTITIONS)
             if TopicPartition(OFFSETS_TOPIC, index) not in self.directory.logs
         ]
-        self.directory.create(missing)
+        run_inline(self.directory.create(missing))
         for log in self.directory.logs.values():
             self.partitions.add(Partition(log, 0))
         self.coordinator = GroupCoordinator(

@@ -27,6 +27,7 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.header import HEADER
 from ottla.records.record import Record
+from ottla.runtime.offload import run_inline
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
@@ -138,7 +139,7 @@ class SmallBroker:
         topic = _topic(name, partitions_count, topic_id, leader_epoch)
         self.topics = TopicsView.of(self.topics.version + 1, {**self.topics.by_name, name: topic})
         names = [TopicPartition(name, index) for index in range(partitions_count)]
-        for log in self._directory.create([(each, topic_id) for each in names]):
+        for log in run_inline(self._directory.create([(each, topic_id) for each in names])):
             log.start_epoch(leader_epoch)
             self.partitions.add(Partition(log, leader_epoch))
         self.groups.on_topics_changed(self.topics)

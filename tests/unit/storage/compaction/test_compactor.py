@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
@@ -14,8 +14,9 @@ import pytest
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from ottla.records.record import Record
+from ottla.runtime.offload import run_inline
 from ottla.storage.compaction.cleaner import clean
-from ottla.storage.compaction.compactor import GIVEN_UP_MAX, Compactor, run_inline
+from ottla.storage.compaction.compactor import GIVEN_UP_MAX, Compactor
 from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanSummary, result_from_json
 from ottla.storage.compaction.swap import DiskWork
 from ottla.storage.compaction.swap_file import SWAP_FILE
@@ -23,6 +24,7 @@ from ottla.storage.compaction.worker import BrokerGone, Pace, serve
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
+from tests.cleaning import blocking_calls, run_clean
 from tests.unit.storage.failing_disk import FailingDisk
 from tests.unit.storage.logs import CLICKS, NOW_MS, Place, bytes_of, read_all, records_in, topic_id
 
@@ -64,7 +66,7 @@ def clean_all(place: Place) -> CleanJob | None:
     compactor = compactor_of(place)
     job = compactor.next_job(place.clock.now_ms())
     if job is not None:
-        run_inline(compactor, job, lambda job: clean(place.disk, job, lambda _: None))
+        run_clean(compactor, job, lambda job: clean(place.disk, job, lambda _: None))
     return job
 
 
@@ -258,7 +260,7 @@ def test_clean_of_a_log_that_was_cut_meanwhile_is_given_up(place: Place) -> None
     assert job is not None
     results = list(clean(place.disk, job, lambda _: None))
     log.truncate_to(15)
-    assert not compactor.take(results[0])
+    assert not run_inline(compactor.take(results[0]))
     assert not compactor.is_cleaning
     assert compactor.has_failed_last
     assert read_all(log) == list(range(15))
@@ -278,7 +280,7 @@ def test_clean_of_segments_that_retention_took_goes_on_with_the_others(place: Pl
     log.delete_records_before(job.segments[1].base_offset)
     log.delete_old_segments(NOW_MS)
     for result in results:
-        if not compactor.take(result):
+        if not run_inline(compactor.take(result)):
             break
     assert not compactor.has_failed_last
     assert [record.offset for record in all_records(log)] == [39]
@@ -303,7 +305,7 @@ def test_damaged_log_is_left_alone_with_an_error(place: Place, caplog: pytest.Lo
     failure = result_from_json(output.getvalue().decode())
     assert isinstance(failure, CleanFailure)
     assert failure.is_damage
-    assert not compactor_of(place).take(failure)
+    assert not run_inline(compactor_of(place).take(failure))
     assert CLICKS in compactor_of(place).uncleanable
     assert compactor_of(place).next_job(NOW_MS) is None
     assert "log.uncleanable" in [record.getMessage() for record in caplog.records]
@@ -314,7 +316,7 @@ def test_failures_without_damage_are_tried_again_but_not_for_ever(place: Place) 
     compactor = compactor_of(place)
     for _ in range(GIVEN_UP_MAX):
         assert compactor.next_job(NOW_MS) is not None
-        compactor.take(CleanFailure("no room", is_damage=False))
+        run_inline(compactor.take(CleanFailure("no room", is_damage=False)))
     assert compactor.next_job(NOW_MS) is None
 
 
@@ -349,7 +351,7 @@ def test_failure_in_the_middle_of_a_swap_takes_the_log_offline_and_a_restart_com
         rename(source, target)
 
     disk.rename = rename_twice  # type: ignore[method-assign]
-    assert not compactor.take(results[0])
+    assert not run_inline(compactor.take(results[0]))
     assert log.failure is not None
     disk.rename = rename  # type: ignore[method-assign]
     place.crash()
@@ -412,13 +414,13 @@ def test_result_that_is_none_is_refused() -> None:
     assert isinstance(summary, CleanSummary)
 
 
-def begun_swap(place: Place) -> Generator[DiskWork, None, bool]:
-    """The first swap of a clean, before its first step."""
+def begun_swap(place: Place) -> Iterator[Callable[[], object]]:
+    """The first swap of a clean, before its first blocking call."""
     job = compactor_of(place).next_job(NOW_MS)
     assert job is not None
     result = next(clean(place.disk, job, lambda _: None))
     assert isinstance(result, CleanedGroup)
-    return compactor_of(place).take_in_steps(result)
+    return blocking_calls(compactor_of(place), result)
 
 
 @pytest.mark.parametrize("steps_count", [0, 1, 2, 3])
@@ -458,7 +460,7 @@ def test_topic_made_anew_while_a_swap_of_the_old_one_waits_has_nothing_of_it(pla
         work()
         work = next(steps)
     place.open_directory.delete(CLICKS)
-    log = place.open_directory.create([(CLICKS, topic_id(1))])[0]
+    log = run_inline(place.open_directory.create([(CLICKS, topic_id(1))]))[0]
     names = list(place.disk.list_directory(log.path))
     work()
     with pytest.raises(StopIteration):

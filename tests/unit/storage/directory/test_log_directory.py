@@ -9,6 +9,7 @@ import pytest
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.limits_of_process import OpenFilesLimit
+from ottla.runtime.offload import run_inline
 from ottla.storage.directory import open_files
 from ottla.storage.directory.directory_lock import NoLock
 from ottla.storage.directory.log_directory import LogDirectory
@@ -98,7 +99,7 @@ def test_directory_is_not_opened_when_files_run_out_and_no_log_is_called_damaged
                 self.opened.append(file)
             return file
 
-    place.open().create([(TopicPartition("clicks", number), topic_id(0)) for number in range(3)])
+    run_inline(place.open().create([(TopicPartition("clicks", number), topic_id(0)) for number in range(3)]))
     place.close()
     monkeypatch.setattr(open_files, "raise_open_files_limit", lambda: OpenFilesLimit(64, 64))
     place.disk = Exhausted()
@@ -113,7 +114,7 @@ def test_directory_is_not_opened_when_files_run_out_and_no_log_is_called_damaged
 def test_created_logs_are_there_after_a_crash_with_their_topic_ids(place: Place) -> None:
     directory = place.open()
     wanted = [(TopicPartition("views", number), topic_id(4)) for number in range(20)]
-    assert [log.topic_partition for log in directory.create(wanted)] == [name for name, _ in wanted]
+    assert [log.topic_partition for log in run_inline(directory.create(wanted))] == [name for name, _ in wanted]
     place.crash()
     logs = place.open().logs
     assert {name: log.topic_id for name, log in logs.items()} == dict(wanted)
@@ -121,9 +122,9 @@ def test_created_logs_are_there_after_a_crash_with_their_topic_ids(place: Place)
 
 def test_a_log_is_not_created_twice(place: Place) -> None:
     directory = place.open()
-    directory.create([(CLICKS, topic_id(0))])
+    run_inline(directory.create([(CLICKS, topic_id(0))]))
     with pytest.raises(LogExists):
-        directory.create([(TopicPartition("views", 0), topic_id(1)), (CLICKS, topic_id(0))])
+        run_inline(directory.create([(TopicPartition("views", 0), topic_id(1)), (CLICKS, topic_id(0))]))
     assert list(directory.logs) == [CLICKS]
 
 
@@ -151,7 +152,7 @@ def test_a_topic_of_the_same_name_starts_anew(tmp_path: Path) -> None:
     log.delete_records_before(7)
     place.open_directory.checkpoint()
     place.open_directory.delete(CLICKS)
-    place.open_directory.create([(CLICKS, topic_id(1))])
+    run_inline(place.open_directory.create([(CLICKS, topic_id(1))]))
     place.crash()
     log = place.reopen_log()
     assert (log.topic_id, log.log_start_offset, log.log_end_offset) == (topic_id(1), 0, 0)
@@ -249,7 +250,7 @@ class ListingsCounted(QuickDisk):
 @pytest.mark.parametrize("was_clean", [True, False])
 def test_each_log_is_listed_and_configured_once_when_a_directory_is_opened(place: Place, was_clean: bool) -> None:
     append_many(place.log(), 5)
-    place.open_directory.create([(TopicPartition("views", number), topic_id(4)) for number in range(3)])
+    run_inline(place.open_directory.create([(TopicPartition("views", number), topic_id(4)) for number in range(3)]))
     place.flush()
     if was_clean:
         place.close()

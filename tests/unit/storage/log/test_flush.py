@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ottla.model.identifiers import TopicPartition
+from ottla.runtime.offload import run_inline
 from ottla.storage.log.flush import SYNCS_ONE_BY_ONE_MAX
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
@@ -48,7 +49,7 @@ def watched(path: Path, config: LogConfig | None = None) -> tuple[Place, Watched
 
 
 def logs_of(place: Place, count: int) -> list[Log]:
-    logs = place.open().create([(TopicPartition("clicks", number), topic_id(0)) for number in range(count)])
+    logs = run_inline(place.open().create([(TopicPartition("clicks", number), topic_id(0)) for number in range(count)]))
     for log in logs:
         log.start_epoch(0)
         append(log, batch_of())

@@ -1,0 +1,82 @@
+"""The files of new logs: made durable together, and removed again when a creation fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.disk import Disk, write_fully
+from ottla.runtime.offload import Offload
+from ottla.storage import checkpoints
+from ottla.storage.directory.housekeeping import remove_tree
+from ottla.storage.log_files import segment_file_name
+
+# Each costs two syncs; beyond this one sync of the file system is cheaper, see flush.py.
+CREATED_ONE_BY_ONE_MAX: Final = 2
+
+
+class LogCreation:
+    """Makes partition directories below `path`, and remembers those that it could neither complete nor remove."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._half_made: set[TopicPartition] = set()
+
+    async def make(self, wanted: Sequence[tuple[TopicPartition, UUID]], offload: Offload) -> None:
+        """Make a directory with an empty log for each, durably.  Raises `OSError`: call `remove` then."""
+        syncs_each = len(wanted) <= CREATED_ONE_BY_ONE_MAX
+        sync = self._disk.sync_directory if syncs_each else self._disk.sync_file_system
+        for topic_partition, topic_id in wanted:
+            self.remove_half_made(topic_partition)
+            self._make_files(f"{self._path}/{topic_partition}", topic_id, syncs_each)
+            await offload.pause()
+        await offload(lambda: sync(self._path))
+
+    async def remove(self, partitions: Sequence[TopicPartition], offload: Offload) -> None:
+        """Remove what a failed creation of these made.  What cannot be removed now is left to `remove_half_made`."""
+
+        def remove_all() -> list[TopicPartition]:
+            left: list[TopicPartition] = []
+            for topic_partition in partitions:
+                try:
+                    self._remove_directory(f"{self._path}/{topic_partition}")
+                except OSError:
+                    left.append(topic_partition)
+            return left
+
+        self._half_made.difference_update(partitions)
+        self._half_made.update(await offload(remove_all))
+
+    def remove_half_made(self, topic_partition: TopicPartition) -> None:
+        """Remove what an earlier creation left of this log, if anything.  Raises `OSError`."""
+        if topic_partition in self._half_made:
+            self._remove_directory(f"{self._path}/{topic_partition}")
+            self._half_made.discard(topic_partition)
+
+    def _make_files(self, path: str, topic_id: UUID, syncs: bool) -> None:
+        self._disk.make_directory(path)
+        self._disk.open(f"{path}/{segment_file_name(0)}", create=True).close()
+        file = self._disk.open(f"{path}/{checkpoints.PARTITION_METADATA_FILE}", create=True)
+        try:
+            write_fully(file, 0, checkpoints.partition_metadata(topic_id))
+            if syncs:
+                file.sync_data()
+        finally:
+            file.close()
+        if syncs:
+            self._disk.sync_directory(path)
+
+    def _remove_directory(self, path: str) -> None:
+        if not self._disk.exists(path):
+            return
+        try:
+            remove_tree(self._disk, path)
+        except OSError:
+            # Listing it takes a descriptor, and perhaps there is none: these files are made first.
+            for name in (segment_file_name(0), checkpoints.PARTITION_METADATA_FILE):
+                if self._disk.exists(f"{path}/{name}"):
+                    self._disk.remove(f"{path}/{name}")
+            self._disk.remove_directory(path)
