@@ -7,11 +7,11 @@ import itertools
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ottla.broker.fetch_read import PartitionRead, read_partitions
+from ottla.broker.fetch_read import read_partitions
 from ottla.broker.fetch_session import FetchSession, next_epoch
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetch_session_read import fill_session, note_sent, read_session
-from ottla.broker.partition import Partition
+from ottla.broker.partition_read import PartitionRead
 from ottla.broker.partition_table import PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -19,7 +19,7 @@ from ottla.protocol.fetch import FetchPartition, FetchRequest
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from tests.property.property_settings import example_settings
-from tests.unit.broker.served_log import ServedLog
+from tests.unit.broker.served_log import ServedLog, led
 
 MANY = 1 << 30
 PLACES = [("a", 0), ("a", 1), ("b", 0)]
@@ -70,14 +70,12 @@ class Sessions(RuleBasedStateMachine):
     def create(self, place: tuple[str, int]) -> None:
         if place not in self.logs:
             self.logs[place] = ServedLog(*place)
-            self.table.add(Partition(self.logs[place], 0))  # type: ignore[arg-type]  # what a partition uses of a log
+            self.table.add(led(self.logs[place], 0))
 
     @rule(place=PLACE)
     def delete(self, place: tuple[str, int]) -> None:
         if self.logs.pop(place, None) is not None:
-            partition = self.table.remove(TopicPartition(*place))
-            assert partition is not None
-            partition.fail_waiting(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self.table.remove(TopicPartition(*place))
             if place in self.asked and self.told[place][0] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self.gone_untold.add(place)
 
@@ -94,7 +92,7 @@ class Sessions(RuleBasedStateMachine):
         log, partition = self.logs.get(place), self.table.find(*place)
         if log is not None and partition is not None and log.log_start_offset < partition.high_watermark:
             log.log_start_offset += 1
-            partition.tell_fetches()
+            partition.wake_fetches()
 
     @rule(
         wanted=st.dictionaries(PLACE, OFFSET, max_size=3),
@@ -162,12 +160,12 @@ class Sessions(RuleBasedStateMachine):
         if hasattr(self, "session"):
             mine = set(self.session)
             for partition in self.table:
-                assert set(partition._waiting_fetches) <= mine
+                assert set(partition._watermark_waiters) <= mine
 
     def teardown(self) -> None:
         if hasattr(self, "session"):
             self.cache.remove(self.session.id)
-        assert not any(partition._waiting_fetches for partition in self.table)
+        assert not any(partition._watermark_waiters for partition in self.table)
 
 
 def fetch_of(place: tuple[str, int], offset: int) -> FetchPartition:

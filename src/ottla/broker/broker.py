@@ -129,7 +129,7 @@ class Broker:
         housekeeping.start()
         self._start_compaction()
         for listening in bound:
-            listener = Listener(listening, loop, router, self._connection_limits(), housekeeping.expire_late_produces)
+            listener = Listener(listening, loop, router, self._connection_limits(), housekeeping.expire_produces)
             self._listeners.append(listener)
             listener.start()
         self._closing.push_async_callback(self._drain, flusher, deadlines)
@@ -173,8 +173,9 @@ class Broker:
             self.settings[setting.BROKER_RACK],
         )
         broker_epoch = await self._brokers.register(registration, self.clock.now_ms())
+        log_epochs = {partition: log.leader_epoch for partition, log in self._directory.logs.items()}
         changes = elections.after_start(
-            self._registry.view, self.node_id, broker_epoch, was_clean=self._directory.was_clean
+            self._registry.view, self.node_id, broker_epoch, log_epochs, was_clean=self._directory.was_clean
         )
         await self._registry.change_states(changes)
         await self._registry.refresh()
@@ -225,7 +226,7 @@ class Broker:
         self.groups.stop()
         for partition in self.partitions:
             if partition.has_waiting_produces:
-                self._directory.mark_due(partition.log)
+                self._directory.mark_due(self._directory.logs[partition.topic_partition])
         flusher.poke()
         await asyncio.gather(*(listener.drain(DRAIN_MS) for listener in self._listeners))
 
@@ -255,7 +256,7 @@ class Broker:
     def _on_log_start_moved(self, moved: Log) -> None:
         partition = self.partitions.find(*moved.topic_partition)
         if partition is not None:
-            partition.tell_fetches()
+            partition.wake_fetches()
 
     # What handlers see (BrokerContext).
 

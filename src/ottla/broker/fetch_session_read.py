@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.broker.fetch_read import FetchRead, PartitionRead, read_partition
+from ottla.broker.fetch_read import FetchRead, read_partition
 from ottla.broker.fetch_session import FetchSession, SessionPartition
 from ottla.broker.partition import Partition
+from ottla.broker.partition_read import PartitionRead
 from ottla.broker.partition_table import PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import FetchRequest
@@ -51,9 +52,7 @@ def read_session(table: PartitionTable, session: FetchSession, limit_bytes: int)
             length_bytes = read.run.length_bytes
             readable_bytes += length_bytes
             left_bytes -= length_bytes
-            would_not_grow = would_not_grow or entry.fetch[2] < min(
-                partition.high_watermark, partition.log.active_base_offset
-            )
+            would_not_grow = would_not_grow or partition.ends_in_older_segment(entry.fetch[2])
         elif read.error_code or read.diverging is not None:
             is_due = True
         elif read.high_watermark == entry.sent_high_watermark and read.log_start_offset == entry.sent_log_start:

@@ -43,12 +43,12 @@ class Housekeeping:
             self._timer.cancel()
             self._timer = None
 
-    def expire_late_produces(self) -> None:
+    def expire_produces(self) -> None:
         """Answer produces whose time-out has passed."""
         now_ms = self._clock.monotonic_ms()
         for partition in self._partitions:
             if partition.has_waiting_produces:
-                partition.expire_late(now_ms)
+                partition.expire_produces(now_ms)
 
     def _run_slice(self) -> None:
         goes_on = False

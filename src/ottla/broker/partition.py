@@ -1,142 +1,404 @@
-"""A partition as this broker serves it: its log, its high watermark, and who waits for it to move.
+"""A partition as this broker serves it: the only way to its log for produce, fetch, groups and every other handler.
 
-Waiting produces are kept in append order and released by one comparison each when the high watermark moves;
-no task, future or timer for any of them.
+It appends and reads, knows its role and its ends, and wakes the requests that wait for an end to move.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Protocol
+import enum
+import logging
+from typing import Final, Protocol
 
 from ottla.broker.batch_opening import opening_of
-from ottla.model.identifiers import TopicPartition
+from ottla.broker.parked_produces import ParkedProduces, WaitingProduce
+from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader
+from ottla.broker.partition_read import PartitionRead
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, TopicPartition
+from ottla.observe.events import fields
+from ottla.runtime.disk import FileRun
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
+from ottla.storage.segment.time_index import TimestampOffset
+
+_log = logging.getLogger(__name__)
+
+ACKS_ALL: Final = -1
+ACKS_LEADER: Final = 1
+# The required end of a batch that its producer need not wait for.
+NO_WAIT: Final = 0
+_LOG_APPEND_TIME: Final = "LogAppendTime"
+
+# Plain ints: they are compared for every fetch.
+_NONE: Final = int(ErrorCode.NONE)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_FENCED_EPOCH: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
+_UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-class WaitingProduce(Protocol):
-    """A produce request that waits for some of its partitions."""
+class Role(enum.Enum):
+    """What this broker is for the partition."""
 
-    def on_stable(self, slot: int) -> None:
-        """The batch of this slot is below the high watermark."""
-        ...
+    LEADER = "leader"
+    FOLLOWER = "follower"
 
-    def on_failed(self, slot: int, error_code: int) -> None:
-        """The batch of this slot will not become stable on this broker."""
-        ...
 
-    def is_late(self, now_ms: int) -> bool:
-        """Whether its time-out has passed, by the monotonic clock, and it still waits."""
-        ...
+class WakeOn(enum.Enum):
+    """What a parked fetch waits for: consumers for the high watermark, replicas for the log's end."""
 
-    def on_late(self) -> None:
-        """Its time-out has passed: it waits no more."""
-        ...
+    HIGH_WATERMARK = "high watermark"
+    APPEND = "append"
 
 
 class WaitingFetch(Protocol):
     """A fetch request that waits for records in some of its partitions."""
 
     def on_readable(self) -> None:
-        """The high watermark of one of its partitions moved."""
+        """An end of one of its partitions moved, or the partition leaves this broker."""
         ...
 
 
-class Partition:
-    """One partition on its leader.
+_LEADER: Final = Role.LEADER
 
-    `high_watermark` is exclusive, and with one replica it is the log's stable end (docs/invariants.md).
+
+class Partition:
+    """One replica of a partition.  It begins as a follower and answers no client before `become_leader`.
+
+    Ends are exclusive.  log start <= high watermark <= log end, and last stable offset <= high watermark
+    (docs/invariants.md, 6).  Other modules read the public fields and assign none of them.
     """
 
     __slots__ = (
-        "_waiting_fetches",
-        "_waiting_produces",
+        "_append_waiters",
+        "_has_min_in_sync",
+        "_log",
+        "_parked_for_all",
+        "_parked_for_leader",
+        "_watermark_waiters",
         "high_watermark",
+        "in_sync_count",
         "index",
         "is_served",
-        "leader_epoch",
-        "log",
+        "max_message_bytes",
         "name_bytes",
         "opening",
+        "role",
+        "stamps_append_time",
+        "timestamp_after_max_ms",
         "topic_id_bytes",
         "topic_partition",
     )
 
-    def __init__(self, log: Log, leader_epoch: int) -> None:
-        self.log = log
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.name_bytes = log.topic_partition.topic.encode()
         self.topic_id_bytes = log.topic_id.bytes
         self.index = log.topic_partition.partition
-        self.leader_epoch = leader_epoch
-        # What forces produced batches to be opened, as a rule nothing.
-        self.opening = opening_of(log.config)
-        # False once it has left this broker: whoever still holds it must not read on.
+        self.role = Role.FOLLOWER
+        # False once it has left this broker: a request that still holds it must not read on.
         self.is_served = True
+        # Replicas that are in sync, this one included: no other broker follows it.
+        self.in_sync_count = 1
         self.high_watermark = log.stable_end
-        self._waiting_produces: deque[tuple[int, WaitingProduce, int]] = deque()
-        self._waiting_fetches: dict[WaitingFetch, None] = {}
+        # Both are made when the first produce waits: a thousand idle partitions hold no queue.
+        self._parked_for_leader: ParkedProduces | None = None
+        self._parked_for_all: ParkedProduces | None = None
+        self._watermark_waiters: dict[WaitingFetch, None] = {}
+        self._append_waiters: dict[WaitingFetch, None] | None = None
+        self._apply_config(log.config)
         log.on_stable = self._on_stable
+
+    # --- role and settings ------------------------------------------------------------------------------------
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that later appends carry."""
+        return self._log.leader_epoch
+
+    def become_leader(self, epoch: int) -> None:
+        """Take appends and reads of clients from now on; `epoch` is not below any that the log has seen."""
+        if epoch != self._log.leader_epoch:
+            self._log.start_epoch(epoch)
+        self.role = Role.LEADER
+        self._move_high_watermark()
+
+    def leadership_error(self, current_leader_epoch: int) -> int:
+        """The error code for a client that knows `current_leader_epoch` (-1: none), 0 when it may go on (KIP-320)."""
+        if current_leader_epoch != NO_LEADER_EPOCH:
+            leader_epoch = self._log.leader_epoch
+            if current_leader_epoch != leader_epoch:
+                return _UNKNOWN_EPOCH if current_leader_epoch > leader_epoch else _FENCED_EPOCH
+        return _NONE if self.role is _LEADER else _NOT_LEADER
+
+    def update_config(self, config: LogConfig) -> None:
+        """Apply new settings; they hold for the next request."""
+        self._log.update_config(config)
+        self._apply_config(config)
+
+    def retire(self, error_code: int) -> None:
+        """The partition leaves this broker: every request that waits for it is answered, produces with `error_code`."""
+        self.is_served = False
+        self.fail_waiting(error_code)
+
+    def _apply_config(self, config: LogConfig) -> None:
+        """What produce needs of the settings, ready to compare."""
+        self.max_message_bytes = config.max_message_bytes
+        self.stamps_append_time = config.message_timestamp_type == _LOG_APPEND_TIME
+        self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
+        # Why produced batches are opened; None, as a rule: they are not.
+        self.opening = opening_of(config)
+        min_in_sync_count = config.min_insync_replicas
+        if self.topic_partition.topic in INTERNAL_TOPICS:
+            # The setting is meant for users' topics: groups go on with the replicas that their log has, as in Kafka.
+            min_in_sync_count = 1
+        self._has_min_in_sync = self.in_sync_count >= min_in_sync_count
+
+    # --- ends -------------------------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read; inclusive."""
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._log.log_end_offset
+
+    @property
+    def stable_end(self) -> int:
+        """What this replica will not lose ends here (docs/invariants.md, 6)."""
+        return self._log.stable_end
+
+    @property
+    def last_stable_offset(self) -> int:
+        """What readers of committed records see ends here: the high watermark, since there are no transactions."""
+        return self.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        """All segments' `.log` files."""
+        return self._log.size_bytes
+
+    # --- appending --------------------------------------------------------------------------------------------
+
+    def append(self, batch: memoryview, header: tuple[int, ...], acks: int, now_ms: int) -> tuple[int, int, int]:
+        """Append ONE whole batch as leader: (base offset, required end, log start offset).
+
+        `required_end` is what the producer must wait for with `park_produce`: `NO_WAIT` when `acks` is met already.
+        `batch` is writable and checked by the caller; `header` is its head.  A duplicate of an idempotent producer
+        appends nothing and has the base offset that it got first.
+        Raises `NotLeader`, `NotEnoughReplicas`, `AppendRefused` or `StorageError`; then nothing was appended.
+        """
+        log = self._log
+        if self.role is not _LEADER:
+            raise NotLeader(f"this broker does not lead {self.topic_partition}")
+        if acks == ACKS_ALL and not self._has_min_in_sync:
+            raise NotEnoughReplicas(
+                f"{self.in_sync_count} replica(s) of {self.topic_partition} are in sync, "
+                f"{log.config.min_insync_replicas} are required (min.insync.replicas)"
+            )
+        base_offset = log.append(batch, header, now_ms)
+        if self._append_waiters:
+            _wake(self._append_waiters)
+        required_end: int = base_offset + header[6] + 1
+        if required_end <= (self.high_watermark if acks == ACKS_ALL else log.stable_end) or not acks:
+            required_end = NO_WAIT
+        return base_offset, required_end, log.log_start_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log to end at `offset`, or below it where that lies inside a batch; leaders never do.
+
+        The high watermark goes back with the log's end, and produces that wait above it fail with
+        NOT_LEADER_OR_FOLLOWER: their batches are gone.  Raises `StorageError`.
+        """
+        try:
+            self._log.truncate_to(offset)
+        finally:
+            self._follow_truncation()
+
+    def _follow_truncation(self) -> None:
+        end_offset = self._log.log_end_offset
+        self.high_watermark = min(self.high_watermark, end_offset)
+        for parked in (self._parked_for_leader, self._parked_for_all):
+            if parked:
+                parked.fail_above(end_offset, _NOT_LEADER)
+        self.wake_fetches()
+
+    def delete_records_before(self, offset: int) -> None:
+        """DeleteRecords: the log start moves up to `offset`, which is not above the high watermark."""
+        assert offset <= self.high_watermark
+        self._log.delete_records_before(offset)
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        leader_epoch: int,
+        fetch_offset: int,
+        last_fetched_epoch: int,
+        size_bytes_max: int,
+        *,
+        whole_first_batch: bool,
+        reads_committed: bool = False,
+    ) -> PartitionRead:
+        """What a fetch gets: records below the reader's limit, or an error, or where its history leaves ours.
+
+        The limit is the high watermark, and the last stable offset if it `reads_committed`.  `leader_epoch` and
+        `last_fetched_epoch` are what the reader knows, -1 for nothing.  No more than `size_bytes_max` bytes, which may
+        cut the last batch; the first one is whole if `whole_first_batch`, else left out when it does not fit.
+        """
+        refusal = self.leadership_error(leader_epoch)
+        if refusal:
+            return PartitionRead(self.index, refusal)
+        log = self._log
+        high_watermark = last_stable_offset = self.high_watermark
+        limit_offset = last_stable_offset if reads_committed else high_watermark
+        run = None
+        try:
+            if last_fetched_epoch >= 0:
+                diverging = self.epoch_end_offset(last_fetched_epoch)
+                if diverging[0] < 0:
+                    # An epoch that this log has not come to: no offset tells the client where to go on.
+                    return PartitionRead(self.index, _OUT_OF_RANGE)
+                if diverging[0] < last_fetched_epoch or diverging[1] < fetch_offset:
+                    return PartitionRead(
+                        self.index, _NONE, high_watermark, last_stable_offset, log.log_start_offset, diverging
+                    )
+            if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+                return PartitionRead(self.index, _OUT_OF_RANGE)
+            if fetch_offset < limit_offset and (size_bytes_max > 0 or whole_first_batch):
+                run = log.read(fetch_offset, limit_offset, max(size_bytes_max, 0), whole_first_batch=whole_first_batch)
+        except OttlaError as error:
+            return PartitionRead(self.index, error.error_code)
+        except OSError as error:
+            # Opening or reading a closed segment failed: no descriptor left, a disk that cannot read.
+            _log.error("fetch.read_failed", extra=fields(partition=self.topic_partition, error=str(error)))
+            return PartitionRead(self.index, _STORAGE_ERROR)
+        return PartitionRead(self.index, _NONE, high_watermark, last_stable_offset, log.log_start_offset, None, (), run)
+
+    def read_batches(self, start_offset: int, end_offset: int, size_bytes_max: int) -> FileRun | None:
+        """Batches from the one that holds `start_offset`, the first one whole; for the broker's own reading.
+
+        Unlike `read` it goes up to any `end_offset`.  Raises `OttlaError` or `OSError`.
+        """
+        return self._log.read(start_offset, end_offset, size_bytes_max, whole_first_batch=True)
+
+    def ends_in_older_segment(self, fetch_offset: int) -> bool:
+        """Whether a read at `fetch_offset` ends with its segment although later records are readable.
+
+        Waiting adds nothing to such a read.
+        """
+        return fetch_offset < min(self.high_watermark, self._log.active_base_offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record below the high watermark at or after a time."""
+        return self._log.offset_for_timestamp(timestamp_ms, self.high_watermark)
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The first record below the high watermark with the greatest timestamp there."""
+        return self._log.offset_of_max_timestamp(self.high_watermark)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(the greatest known epoch not above `epoch`, where it ended), (-1, -1) when `epoch` was never known.
+
+        The current epoch has no line of its own in the log until its first record, but ends at the log's end.
+        """
+        log = self._log
+        leader_epoch = log.leader_epoch
+        if epoch == leader_epoch:
+            return epoch, log.log_end_offset
+        latest_written = log.epochs.latest_epoch
+        if latest_written is None or latest_written < epoch < leader_epoch:
+            # The epoch that follows it is the current one, which begins at the log end.
+            is_past = 0 <= epoch < leader_epoch
+            return (epoch if latest_written is None else latest_written, log.log_end_offset) if is_past else (-1, -1)
+        return log.epoch_end_offset(epoch)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch under which the record at `offset` was appended, -1 when it is not known."""
+        return self._log.epoch_of(offset)
+
+    # --- parking and waking -----------------------------------------------------------------------------------
 
     @property
     def has_waiting_produces(self) -> bool:
-        return bool(self._waiting_produces)
+        return bool(self._parked_for_leader or self._parked_for_all)
 
-    def update_config(self, config: LogConfig) -> None:
-        """Take new settings; they hold for the next request."""
-        self.log.update_config(config)
-        self.opening = opening_of(config)
+    def park_produce(self, required_end: int, acks: int, produce: WaitingProduce, slot: int) -> None:
+        """Release `slot` of `produce` once its `acks` is met up to `required_end`, as `append` gave it.
 
-    def park_produce(self, required_end: int, produce: WaitingProduce, slot: int) -> None:
-        """Release `slot` of `produce` once the high watermark reaches `required_end`.
-
-        Batches are parked in append order.  A duplicate asks for an end that is not above its predecessors':
-        it is released with them, which is later than needed by at most one flush.
+        acks=1 is met at this replica's stable end, acks=all at the high watermark.
         """
-        assert required_end > self.high_watermark
-        self._waiting_produces.append((required_end, produce, slot))
+        if acks == ACKS_ALL:
+            assert required_end > self.high_watermark
+            parked = self._parked_for_all
+            if parked is None:
+                parked = self._parked_for_all = ParkedProduces()
+        else:
+            assert required_end > self._log.stable_end
+            parked = self._parked_for_leader
+            if parked is None:
+                parked = self._parked_for_leader = ParkedProduces()
+        parked.append((required_end, produce, slot))
 
-    def park_fetch(self, fetch: WaitingFetch) -> None:
-        self._waiting_fetches[fetch] = None
+    def park_fetch(self, fetch: WaitingFetch, wake_on: WakeOn = WakeOn.HIGH_WATERMARK) -> None:
+        """Wake `fetch` at each move of what it waits for, until `forget_fetch`."""
+        if wake_on is WakeOn.HIGH_WATERMARK:
+            self._watermark_waiters[fetch] = None
+            return
+        if self._append_waiters is None:
+            self._append_waiters = {}
+        self._append_waiters[fetch] = None
 
     def forget_fetch(self, fetch: WaitingFetch) -> None:
-        self._waiting_fetches.pop(fetch, None)
+        self._watermark_waiters.pop(fetch, None)
+        if self._append_waiters:
+            self._append_waiters.pop(fetch, None)
 
-    def advance(self) -> None:
-        """Move the high watermark to the stable end and release who waited for that."""
-        stable_end = self.log.stable_end
-        if stable_end <= self.high_watermark:
-            return
-        self.high_watermark = stable_end
-        waiting = self._waiting_produces
-        while waiting and waiting[0][0] <= stable_end:
-            _, produce, slot = waiting.popleft()
-            produce.on_stable(slot)
-        if self._waiting_fetches:
-            for fetch in list(self._waiting_fetches):
-                fetch.on_readable()
+    def wake_fetches(self) -> None:
+        """Wake every parked fetch: the log start moved, or the partition changed in another way that readers see."""
+        _wake(self._watermark_waiters)
+        if self._append_waiters:
+            _wake(self._append_waiters)
 
-    def expire_late(self, now_ms: int) -> None:
-        """Answer the produces whose time-out has passed, by the monotonic clock.
-
-        They stay queued: released later, they find it done.
-        """
-        for _, produce, _ in list(self._waiting_produces):
-            if produce.is_late(now_ms):
-                produce.on_late()
+    def expire_produces(self, now_ms: int) -> None:
+        """Answer the produces whose time-out has passed, by the monotonic clock."""
+        for parked in (self._parked_for_leader, self._parked_for_all):
+            if parked:
+                parked.expire(now_ms)
 
     def fail_waiting(self, error_code: int) -> None:
-        """Answer everything that waits: the log's directory failed, or the partition leaves this broker."""
-        waiting, self._waiting_produces = self._waiting_produces, deque()
-        for _, produce, slot in waiting:
-            produce.on_failed(slot, error_code)
-        self.tell_fetches()
+        """Answer every request that waits: the log's directory failed, or the partition leaves this broker."""
+        for parked in (self._parked_for_leader, self._parked_for_all):
+            if parked:
+                parked.fail_all(error_code)
+        self.wake_fetches()
 
-    def tell_fetches(self) -> None:
-        """Something that readers are told of has changed."""
-        for fetch in list(self._waiting_fetches):
-            fetch.on_readable()
+    def _on_stable(self, log: Log) -> None:
+        """This replica's stable end moved."""
+        if self._parked_for_leader:
+            self._parked_for_leader.release(log.stable_end)
+        if self.role is _LEADER:
+            self._move_high_watermark()
 
-    def _on_stable(self, _: Log) -> None:
-        self.advance()
+    def _move_high_watermark(self) -> None:
+        """The leader's high watermark is the least stable end of the in-sync replicas: of this one alone, its own."""
+        high_watermark = self._log.stable_end
+        if high_watermark <= self.high_watermark:
+            return
+        self.high_watermark = high_watermark
+        if self._parked_for_all:
+            self._parked_for_all.release(high_watermark)
+        if self._watermark_waiters:
+            _wake(self._watermark_waiters)
+
+
+def _wake(waiters: dict[WaitingFetch, None]) -> None:
+    # A copy: a fetch that is woken may forget its partitions.
+    for fetch in list(waiters):
+        fetch.on_readable()

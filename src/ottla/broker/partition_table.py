@@ -100,8 +100,13 @@ class PartitionTable:
         self.by_name.add_failed(topic_partition.topic.encode(), topic_partition.partition, error_code)
         self.by_id.add_failed(topic_id.bytes, topic_partition.partition, error_code)
 
-    def remove(self, topic_partition: TopicPartition) -> Partition | None:
-        """Serve this partition no more; it, or None when it was not served (its error is forgotten too)."""
+    def remove(
+        self, topic_partition: TopicPartition, error_code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ) -> Partition | None:
+        """Serve the partition no more and retire it, or forget its error; None when it was not served.
+
+        Requests that wait for it are answered, produces with `error_code`.
+        """
         index = topic_partition.partition
         failed_id = self._failed_ids.pop(topic_partition, None)
         if failed_id is not None:
@@ -110,7 +115,7 @@ class PartitionTable:
         if partition is None:
             return None
         self.by_id.remove(partition.topic_id_bytes, index)
-        partition.is_served = False
+        partition.retire(error_code)
         return partition
 
     def __iter__(self) -> Iterator[Partition]:

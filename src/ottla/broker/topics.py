@@ -127,12 +127,12 @@ class Topics:
             problem = f"offset {before_offset} is not in [0, {partition.high_watermark}]"
             raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE, problem)
         try:
-            partition.log.delete_records_before(before_offset)
+            partition.delete_records_before(before_offset)
             # What was acknowledged as deleted must not come back after a crash.
             self._directory.checkpoint()
         except OSError as error:
             raise StorageError(f"{topic}-{index}: the new log start could not be written: {error}") from error
-        return partition.log.log_start_offset
+        return partition.log_start_offset
 
     def serve_known(self) -> None:
         """At start: serve every partition of the tree that is ours, making logs that a crash left out."""
@@ -174,9 +174,9 @@ class Topics:
                 log.warning("log.without_topic", extra=fields(partition=topic_partition, kept=True))
 
     def _led(self, found: Log, leader_epoch: int) -> Partition:
-        if leader_epoch > found.leader_epoch:
-            found.start_epoch(leader_epoch)
-        return Partition(found, leader_epoch)
+        partition = Partition(found)
+        partition.become_leader(leader_epoch)
+        return partition
 
     async def _make_logs(self, wanted: Sequence[tuple[Topic, PartitionNode]]) -> None:
         """Make and serve the logs of what the tree has got; clients hear of the partitions when they are served."""
@@ -191,9 +191,7 @@ class Topics:
 
     def _drop_logs(self, doomed: Sequence[TopicPartition]) -> None:
         for topic_partition in doomed:
-            partition = self._partitions.remove(topic_partition)
-            if partition is not None:
-                partition.fail_waiting(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._partitions.remove(topic_partition)
         present = [tp for tp in doomed if tp in self._directory.logs or tp in self._directory.failed]
         self._directory.delete(*present)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import NAMESPACE_OID, uuid5
 
+from ottla.broker.partition import Partition
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import File, FileRun
 from ottla.runtime.posix_disk import PosixDisk
@@ -22,7 +23,8 @@ class ServedLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.stable_end = 0
-        self.leader_epoch = 0
+        self.leader_epoch = -1
+        self.epochs = self
         self.active_base_offset = 0
         self.on_stable: Callable[[ServedLog], None] | None = None
         self.failure: StorageError | None = None
@@ -61,7 +63,21 @@ class ServedLog:
             length = sizes[0]
         return FileRun(self._file, 0, length)
 
+    @property
+    def latest_epoch(self) -> int:
+        return self.leader_epoch
+
+    def start_epoch(self, epoch: int) -> None:
+        self.leader_epoch = epoch
+
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         if epoch > self.leader_epoch:
             return (-1, -1)
         return (epoch if epoch == self.leader_epoch else 0, self.log_end_offset)
+
+
+def led(log: ServedLog, leader_epoch: int) -> Partition:
+    """The partition of a log, led by this broker."""
+    partition = Partition(log)  # type: ignore[arg-type]  # what a partition uses of a log
+    partition.become_leader(leader_epoch)
+    return partition

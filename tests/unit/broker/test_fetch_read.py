@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.fetch_read import ends_in_older_segment, read_partitions
-from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
-from tests.unit.broker.served_log import ServedLog
+from tests.unit.broker.served_log import ServedLog, led
 
 MANY = 1 << 30
 
@@ -23,7 +22,7 @@ class Logs:
         self.table = PartitionTable()
         self.logs = [ServedLog("t", index) for index in range(3)]
         for log in self.logs:
-            self.table.add(Partition(log, 3))  # type: ignore[arg-type]  # what a partition uses of a log
+            self.table.add(led(log, 3))
 
     def fill(self, index: int, batches: int) -> int:
         builder = BatchBuilder()
@@ -116,7 +115,7 @@ def test_reader_of_another_history_is_told_where_it_leaves_ours(logs: Logs) -> N
 
 def test_reader_of_an_epoch_that_is_not_known_here_is_out_of_range(logs: Logs) -> None:
     logs.fill(0, 2)
-    read = read_partitions(logs.table, request_of(at(1, last_epoch=3)), MANY)
+    read = read_partitions(logs.table, request_of(at(1, last_epoch=4)), MANY)
     ((_, (partition,)),) = read.topics
     assert (partition.error_code, partition.diverging, partition.run) == (ErrorCode.OFFSET_OUT_OF_RANGE, None, None)
     assert read.is_due

@@ -10,7 +10,7 @@ from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from tests.unit.broker.served_log import ServedLog
+from tests.unit.broker.served_log import ServedLog, led
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 CLICKS_ID = ServedLog("clicks", 0).topic_id
@@ -21,7 +21,7 @@ def served(name: str, index: int, topic_id: UUID | None = None) -> Partition:
     log = ServedLog(name, index)
     if topic_id is not None:
         log.topic_id = topic_id
-    return Partition(log, 0)  # type: ignore[arg-type]  # what a partition uses of a log
+    return led(log, 0)
 
 
 @pytest.fixture

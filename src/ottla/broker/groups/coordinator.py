@@ -167,7 +167,7 @@ class GroupCoordinator:
             self._member_bytes,
             on_moved=self._on_moved,
         )
-        if partition.log.log_end_offset == partition.log.log_start_offset:
+        if partition.log_end_offset == partition.log_start_offset:
             self._on_loaded(served, None)
         else:
             loading = ShardLoading(partition, served.shard, self._load_bytes_max)

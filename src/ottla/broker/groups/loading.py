@@ -27,8 +27,8 @@ class ShardLoading:
         self._partition = partition
         self._shard = shard
         self._read_bytes = min(read_bytes_max, _READ_BYTES)
-        self._next_offset = partition.log.log_start_offset
-        self._end_offset = partition.log.log_end_offset
+        self._next_offset = partition.log_start_offset
+        self._end_offset = partition.log_end_offset
         self._records = self._all_records()
         self.records_count = 0
 
@@ -55,7 +55,7 @@ class ShardLoading:
 
     def _read_batches(self) -> Iterator[memoryview]:
         """The next whole batches; the place is kept as an offset, so that compaction may put other files under it."""
-        run = self._partition.log.read(self._next_offset, self._end_offset, self._read_bytes, whole_first_batch=True)
+        run = self._partition.read_batches(self._next_offset, self._end_offset, self._read_bytes)
         if run is None:
             self._next_offset = self._end_offset
             return

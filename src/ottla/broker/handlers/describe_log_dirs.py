@@ -35,7 +35,7 @@ async def handle(request: DescribeLogDirsRequest, broker: BrokerContext, call: C
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, state.path)])
     sizes: dict[str, list[DescribeLogDirsPartition]] = {}
     for number, partition in enumerate(_wanted(request, broker), 1):
-        size_bytes = partition.log.size_bytes
+        size_bytes = partition.size_bytes
         found = DescribeLogDirsPartition(partition.index, size_bytes, offset_lag=0, is_future_key=False)
         sizes.setdefault(partition.topic_partition.topic, []).append(found)
         if number % _PARTITIONS_OF_TURN == 0:

@@ -21,7 +21,7 @@ from typing import Final
 
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.deadlines import Deadlines
-from ottla.broker.fetch_read import FetchRead, PartitionRead, ends_in_older_segment, read_partitions
+from ottla.broker.fetch_read import FetchRead, ends_in_older_segment, read_partitions
 from ottla.broker.fetch_session import FetchSession, next_epoch
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetch_session_read import SessionRead, fill_session, note_sent, read_session
@@ -29,6 +29,7 @@ from ottla.broker.fetch_waiting import FetchCall, WaitingFetch, WaitingSessionFe
 from ottla.broker.limits import PARKED_PARTITIONS_MAX
 from ottla.broker.outbox import Piece
 from ottla.broker.partition import Partition
+from ottla.broker.partition_read import PartitionRead
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.error_code import ErrorCode
@@ -234,17 +235,17 @@ def response_pieces(
         correlation_id, version, topics_count=len(topics), error_code=error_code, session_id=session_id
     )
     # Readers of committed data get a list of aborted transactions, empty while there are none; others get null.
-    aborted = () if request.isolation_level == _READ_COMMITTED else None
+    reads_committed = request.isolation_level == _READ_COMMITTED
     for name_bytes, reads in topics:
         writer.topic(name_bytes, len(reads))
-        for index, code, high_watermark, log_start_offset, diverging, run in reads:
+        for index, code, high_watermark, last_stable_offset, log_start_offset, diverging, aborted, run in reads:
             writer.partition(
                 index,
                 code,
                 high_watermark,
-                high_watermark,
+                last_stable_offset,
                 log_start_offset,
-                aborted=aborted,
+                aborted=aborted if reads_committed else None,
                 diverging=diverging,
                 records=run,
                 records_length=0 if run is None else run.length_bytes,

@@ -77,17 +77,16 @@ def _partition_answer(
 
 def _look_up(partition: Partition, timestamp: int) -> tuple[int, int, int]:
     """Offset, timestamp, leader epoch."""
-    log = partition.log
     if timestamp == LATEST:
         return partition.high_watermark, NO_TIMESTAMP, partition.leader_epoch
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        return log.log_start_offset, NO_TIMESTAMP, _epoch_at_start(partition)
+        return partition.log_start_offset, NO_TIMESTAMP, _epoch_at_start(partition)
     if timestamp == LATEST_TIERED:
         return NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH
     if timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp(partition.high_watermark)
+        found = partition.offset_of_max_timestamp()
     else:
-        found = log.offset_for_timestamp(timestamp, partition.high_watermark)
+        found = partition.offset_for_timestamp(timestamp)
     if found is None:
         return NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH
     return found.offset, found.timestamp_ms, found.leader_epoch
@@ -95,10 +94,9 @@ def _look_up(partition: Partition, timestamp: int) -> tuple[int, int, int]:
 
 def _epoch_at_start(partition: Partition) -> int:
     """Of the first record, there now or to come: the current epoch has no line in the log until it has a record."""
-    log = partition.log
-    if log.log_start_offset == log.log_end_offset:
+    if partition.log_start_offset == partition.log_end_offset:
         return partition.leader_epoch
-    return log.epoch_of(log.log_start_offset)
+    return partition.epoch_of(partition.log_start_offset)
 
 
 def _refused(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.partition_lookup import find_partition
-from ottla.broker.partition import Partition
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -36,17 +35,4 @@ def _answer(broker: BrokerContext, topic_name: str, wanted: OffsetForLeaderParti
     partition = find_partition(broker, topic_name, wanted.partition, wanted.current_leader_epoch)
     if isinstance(partition, ErrorCode):
         return EpochEndOffset(partition, wanted.partition)
-    return EpochEndOffset(ErrorCode.NONE, wanted.partition, *_end_of(partition, wanted.leader_epoch))
-
-
-def _end_of(partition: Partition, leader_epoch: int) -> tuple[int, int]:
-    """(epoch, end offset).  The current epoch has no line of its own in the log until its first record."""
-    log = partition.log
-    if leader_epoch == partition.leader_epoch:
-        return leader_epoch, log.log_end_offset
-    latest_written = log.epochs.latest_epoch
-    if latest_written is None or latest_written < leader_epoch < partition.leader_epoch:
-        # The epoch that follows it is the current one, which starts at the log end.
-        is_past = 0 <= leader_epoch < partition.leader_epoch
-        return (leader_epoch if latest_written is None else latest_written, log.log_end_offset) if is_past else (-1, -1)
-    return log.epoch_end_offset(leader_epoch)
+    return EpochEndOffset(ErrorCode.NONE, wanted.partition, *partition.epoch_end_offset(wanted.leader_epoch))

@@ -12,16 +12,12 @@ from ottla.model.identifiers import NO_LEADER_EPOCH
 def find_partition(
     broker: BrokerContext, topic_name: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
 ) -> Partition | ErrorCode:
-    """The partition, or why the request cannot have it: not here, not open, or another leader epoch than it knows."""
+    """The partition, or why the request cannot have it: not here, not open, not led, or in another leader epoch."""
     partition = broker.partitions.find(topic_name, index)
     if partition is None:
         return broker.partitions.absence_error(topic_name, index)
-    if current_leader_epoch != NO_LEADER_EPOCH:
-        if current_leader_epoch > partition.leader_epoch:
-            return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if current_leader_epoch < partition.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-    return partition
+    error = partition.leadership_error(current_leader_epoch)
+    return ErrorCode(error) if error else partition
 
 
 def storage_error_code(error: OttlaError) -> ErrorCode:

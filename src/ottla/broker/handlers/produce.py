@@ -2,11 +2,12 @@
 
 Each partition's batch is checked by its head and CRC (broker/batch_rules.py), stamped and appended as it came, unless
 the topic's settings force the broker to open it (broker/batch_opening.py): then single records may be refused, and are
-named from v8 on (KIP-467).  Batches that would be opened behind many others of the same request are refused with
+named from v8 on (KIP-467).  Batches that would be opened after many others of the same request are refused with
 NOT_ENOUGH_REPLICAS, which makes clients send them again.
-acks=0 answers nothing, and an error closes the connection; acks=1 and acks=all answer when the batch is below
-the partition's high watermark, which on one replica is the log's stable end.  Errors are per partition.
-Internal topics are INVALID_TOPIC_EXCEPTION.
+acks=0 answers nothing, and an error closes the connection; acks=1 answers when the batch is below the leader's stable
+end, acks=all when it is below the high watermark, which on one replica is the same.  Errors are per partition:
+NOT_LEADER_OR_FOLLOWER where another broker leads, NOT_ENOUGH_REPLICAS for acks=all below min.insync.replicas,
+INVALID_TOPIC_EXCEPTION for internal topics.
 A request that waits past its time-out answers REQUEST_TIMED_OUT: the outcome of its batches is then unknown.
 
 Versions 0-2 (message formats before v2) are advertised, because old librdkafka turns compression off without
@@ -24,7 +25,7 @@ from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpenedSum, op
 from ottla.broker.batch_rules import batch_error
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
-from ottla.broker.partition import Partition
+from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.error_code import ErrorCode
@@ -52,22 +53,19 @@ TopicResult = tuple[bytes, list[ProducePartitionResult]]
 
 _NO_OFFSET: Final = -1
 _NO_TIME: Final = -1
-_LOG_APPEND_TIME: Final = "LogAppendTime"
-_ACKS_ALL: Final = -1
-_ACKS_LEGAL: Final = frozenset({-1, 0, 1})
+_ACKS_LEGAL: Final = frozenset({ACKS_ALL, 0, ACKS_LEADER})
 # Written by the broker alone.
 _INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
 _ONE_BATCH: Final = RecordErrors(
     "exactly one record batch of format v2, with a consistent head, is taken for each partition"
 )
-_AHEAD: Final = RecordErrors("a record's time is further ahead than message.timestamp.after.max.ms allows")
+_FUTURE: Final = RecordErrors("a record's time is further ahead than message.timestamp.after.max.ms allows")
 _INTERNAL: Final = RecordErrors("clients do not produce to the broker's own topics")
 
 # Plain ints: they are compared and packed for every batch.
 _NONE: Final = int(ErrorCode.NONE)
 _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
-_NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -75,7 +73,7 @@ _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
 
 
 class WaitingProduce:
-    """A produce request of which some batches are not below the high watermark yet."""
+    """A produce request of which some batches cannot be acknowledged yet."""
 
     __slots__ = ("_answer", "_correlation_id", "_deadline_ms", "_ready", "_slots", "_topics", "_version", "_waits_for")
 
@@ -99,39 +97,39 @@ class WaitingProduce:
         self._waits_for = 0
 
     def add_slot(self, topic_place: int, partition_place: int) -> int:
-        """A batch to wait for; returns its slot."""
+        """Wait for one more batch; returns its slot."""
         self._slots.append((topic_place, partition_place))
         self._waits_for += 1
         return len(self._slots) - 1
 
     @property
     def waits(self) -> bool:
-        """False when all its batches came to an end before it was parked: the disk failed under the last one."""
+        """False when all its batches were released or failed before it was parked: the disk failed under the last."""
         return self._waits_for > 0
 
     def park(self, answer: Answer) -> None:
         self._answer = answer
 
-    def is_late(self, now_ms: int) -> bool:
+    def is_expired(self, now_ms: int) -> bool:
         return self._waits_for > 0 and now_ms >= self._deadline_ms
 
-    def on_stable(self, slot: int) -> None:
+    def release(self, slot: int) -> None:
         if self._waits_for == 0:
-            return  # it was late and has been answered
+            return  # it expired and has been answered
         self._waits_for -= 1
         if self._waits_for == 0:
             self._complete()
         else:
             self._slots[slot] = None
 
-    def on_failed(self, slot: int, error_code: int) -> None:
+    def fail(self, slot: int, error_code: int) -> None:
         if self._waits_for == 0:
             return
         self._set_error(slot, error_code)
-        self.on_stable(slot)
+        self.release(slot)
 
-    def on_late(self) -> None:
-        """Answer now, with the error for those that still wait; what becomes stable later finds nobody waiting."""
+    def expire(self) -> None:
+        """Answer now, with an error for the batches that still wait; their release does nothing later."""
         for slot in range(len(self._slots)):
             self._set_error(slot, _TIMED_OUT)
         self._waits_for = 0
@@ -167,7 +165,7 @@ class ProduceHandler:
         self._ready = ready
         self._clock = clock
         self._poke_flusher = poke_flusher
-        # Of the request at hand; nothing for most.
+        # What the current request opened: nothing, for most.
         self._opened = OpenedSum()
 
     def handle(
@@ -195,21 +193,16 @@ class ProduceHandler:
                     errors = _INTERNAL if is_internal else None
                     results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))
                     continue
-                error, errors, base_offset, required_end = _append(
-                    partition, view, start, stop, version, acks, now_ms, opened
-                )
-                if error:
-                    failure = error
-                    results.append((index, error, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))
-                    continue
-                served = partition.log
-                append_time_ms = now_ms if served.config.message_timestamp_type == _LOG_APPEND_TIME else _NO_TIME
-                results.append((index, _NONE, base_offset, append_time_ms, served.log_start_offset, None))
-                if acks and required_end > partition.high_watermark:
+                result, required_end = _append(partition, view, start, stop, version, acks, now_ms, opened)
+                results.append(result)
+                if result[1]:
+                    failure = result[1]
+                elif required_end:
                     if waiting is None:
                         deadline_ms = self._clock.monotonic_ms() + max(request.timeout_ms, 0)
                         waiting = WaitingProduce(self._ready, correlation_id, version, deadline_ms, topics)
-                    partition.park_produce(required_end, waiting, waiting.add_slot(len(topics) - 1, len(results) - 1))
+                    slot = waiting.add_slot(len(topics) - 1, len(results) - 1)
+                    partition.park_produce(required_end, acks, waiting, slot)
         self._poke_flusher()
         if not acks:
             if failure:
@@ -238,38 +231,40 @@ def _append(
     acks: int,
     now_ms: int,
     opened: OpenedSum,
-) -> tuple[int, RecordErrors | None, int, int]:
-    """Check and append one partition's records: (error code, errors, base offset, end to wait for)."""
+) -> tuple[ProducePartitionResult, int]:
+    """Check and append one partition's records: (the result, the end to wait for or `NO_WAIT`)."""
     if acks not in _ACKS_LEGAL:
-        return _INVALID_ACKS, None, _NO_OFFSET, _NO_OFFSET
+        return _refused(partition, _INVALID_ACKS)
     if stop - start < BATCH_OVERHEAD_BYTES:
-        return _INVALID_RECORD, _ONE_BATCH, _NO_OFFSET, _NO_OFFSET
-    served = partition.log
-    config = served.config
-    if stop - start > config.max_message_bytes:
-        return _TOO_LARGE, None, _NO_OFFSET, _NO_OFFSET
+        return _refused(partition, _INVALID_RECORD, _ONE_BATCH)
+    if stop - start > partition.max_message_bytes:
+        return _refused(partition, _TOO_LARGE)
     batch = view[start:stop]
     header = HEADER.unpack_from(batch)
     error = batch_error(batch, header, version)
     if error:
-        return error, _ONE_BATCH if error == _INVALID_RECORD else None, _NO_OFFSET, _NO_OFFSET
-    if partition.opening is not None:
-        try:
-            batch, header = _opened(partition, partition.opening, batch, header, now_ms, opened)
-        except BatchRefused as refused:
-            return refused.error_code, refused.errors, _NO_OFFSET, _NO_OFFSET
-    if config.message_timestamp_type == _LOG_APPEND_TIME:
-        header = _stamp_time(batch, now_ms)
-    elif header[8] > now_ms + config.message_timestamp_after_max_ms:
-        return _INVALID_TIMESTAMP, _AHEAD, _NO_OFFSET, _NO_OFFSET
-    if acks == _ACKS_ALL and config.min_insync_replicas > 1:
-        # This broker is the only in-sync replica.
-        return _NOT_ENOUGH_REPLICAS, None, _NO_OFFSET, _NO_OFFSET
+        return _refused(partition, error, _ONE_BATCH if error == _INVALID_RECORD else None)
     try:
-        base_offset = served.append(batch, header, now_ms)
-    except OttlaError as refused:
-        return refused.error_code, None, _NO_OFFSET, _NO_OFFSET
-    return _NONE, None, base_offset, base_offset + header[6] + 1
+        if partition.opening is not None:
+            batch, header = _opened(partition, partition.opening, batch, header, now_ms, opened)
+        append_time_ms = _NO_TIME
+        if partition.stamps_append_time:
+            append_time_ms = now_ms
+            header = _stamp_time(batch, now_ms)
+        elif header[8] > now_ms + partition.timestamp_after_max_ms:
+            return _refused(partition, _INVALID_TIMESTAMP, _FUTURE)
+        base_offset, required_end, log_start_offset = partition.append(batch, header, acks, now_ms)
+    except BatchRefused as refusal:
+        return _refused(partition, refusal.error_code, refusal.errors)
+    except OttlaError as refusal:
+        return _refused(partition, refusal.error_code)
+    return (partition.index, _NONE, base_offset, append_time_ms, log_start_offset, None), required_end
+
+
+def _refused(
+    partition: Partition, error_code: int, errors: RecordErrors | None = None
+) -> tuple[ProducePartitionResult, int]:  # fmt: skip
+    return (partition.index, error_code, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors), NO_WAIT
 
 
 def _opened(
@@ -284,7 +279,7 @@ def _opened(
     opened = open_batch(batch, header, opening, now_ms, partition.topic_partition, opened_before)
     if opened is batch:
         return batch, header
-    if len(opened) > partition.log.config.max_message_bytes:
+    if len(opened) > partition.max_message_bytes:
         text = f"the batch has {len(opened)} bytes with the topic's own compression"
         raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(text))
     return opened, HEADER.unpack_from(opened)

@@ -52,7 +52,9 @@ class SmallCoordinator:
         ]
         run_inline(self.directory.create(missing))
         for log in self.directory.logs.values():
-            self.partitions.add(Partition(log, 0))
+            partition = Partition(log)
+            partition.become_leader(0)
+            self.partitions.add(partition)
         self.coordinator = GroupCoordinator(
             self._settings,
             lambda _: self._settings.consumer_times,

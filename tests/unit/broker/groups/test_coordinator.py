@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import errno
 
 import pytest
 
@@ -15,7 +15,7 @@ from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC
-from ottla.storage.errors import DiskFull
+from ottla.storage.log_config import LogConfig
 from tests.unit.broker.groups.small_coordinator import PARTITIONS, SmallCoordinator, commit, fetch, join
 
 
@@ -71,23 +71,16 @@ def test_commit_that_comes_during_a_flush_waits_for_the_next_one(small: SmallCoo
     assert second
 
 
-def test_refused_append_is_answered_and_changes_nothing(
-    small: SmallCoordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_room(*_: object) -> int:
-        raise DiskFull("no room on the disk")
-
-    log_class = type(small.partitions.find(OFFSETS_TOPIC, 0).log)  # type: ignore[union-attr]
-    with monkeypatch.context() as patch:
-        patch.setattr(log_class, "append", no_room)
-        (reply,) = small.ask(commit("g", 7))
+def test_refused_append_is_answered_and_changes_nothing(small: SmallCoordinator) -> None:
+    small.disk.faults.fail("write", error=errno.ENOSPC)
+    (reply,) = small.ask(commit("g", 7))
     assert list(reply.errors) == [ErrorCode.NOT_COORDINATOR]
     assert offsets_of(small, "g") == {}
 
 
 def test_records_beyond_max_message_bytes_are_refused(small: SmallCoordinator) -> None:
     for partition in small.partitions:
-        partition.update_config(replace(partition.log.config, max_message_bytes=100))
+        partition.update_config(LogConfig(max_message_bytes=100))
     (reply,) = small.ask(commit("g", 7))
     assert list(reply.errors) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
 
@@ -121,26 +114,11 @@ def test_partition_that_cannot_be_read_leaves_the_others_in_service(small: Small
     assert all(by_partition.values())
     small.crash()
     small.start()
-    damaged = small.partitions.find(OFFSETS_TOPIC, 0)
-    assert damaged is not None
-
-    def unreadable(*_: object, **__: object) -> None:
-        raise OSError(5, "the disk does not answer")
-
-    damaged.log = _Unreadable(damaged.log, unreadable)  # type: ignore[assignment]
+    small.disk.faults.fail("read", path_contains=f"{OFFSETS_TOPIC}-0/", times=None)
     small.show_topics()
     small.loop.turn()
     states = {number: small.coordinator.state_of(f"g{number}") for number in range(12)}
     assert set(states.values()) == {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-
-
-class _Unreadable:
-    def __init__(self, log: object, read: object) -> None:
-        self._log = log
-        self.read = read
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._log, name)
 
 
 def test_loading_leaves_the_loop_to_others_after_each_slice() -> None:

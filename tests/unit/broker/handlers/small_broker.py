@@ -11,7 +11,7 @@ from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopi
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
-from ottla.broker.partition import Partition
+from ottla.broker.partition import ACKS_ALL, Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination import topics_view
 from ottla.coordination.configs import ConfigEntity, ConfigsView
@@ -121,8 +121,8 @@ class SmallBroker:
         end = partition.high_watermark if before_offset == -1 else before_offset
         if end > partition.high_watermark:
             raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
-        partition.log.delete_records_before(end)
-        return partition.log.log_start_offset
+        partition.delete_records_before(end)
+        return partition.log_start_offset
 
     async def next_producer_id(self) -> ProducerId:
         self._producer_id += 1
@@ -140,8 +140,9 @@ class SmallBroker:
         self.topics = TopicsView.of(self.topics.version + 1, {**self.topics.by_name, name: topic})
         names = [TopicPartition(name, index) for index in range(partitions_count)]
         for log in run_inline(self._directory.create([(each, topic_id) for each in names])):
-            log.start_epoch(leader_epoch)
-            self.partitions.add(Partition(log, leader_epoch))
+            partition = Partition(log)
+            partition.become_leader(leader_epoch)
+            self.partitions.add(partition)
         self.groups.on_topics_changed(self.topics)
         return topic
 
@@ -153,9 +154,7 @@ class SmallBroker:
     def append(self, topic: str, *timestamps_ms: int, codec: Codec = Codec.NONE) -> None:
         """One batch with a record for each timestamp."""
         batch = build_batch([Record(0, each, b"key", b"value") for each in timestamps_ms], codec)
-        partition = self.partition(topic)
-        partition.log.append(memoryview(batch), HEADER.unpack_from(batch), self.clock.now_ms())
-        partition.advance()
+        self.partition(topic).append(memoryview(batch), HEADER.unpack_from(batch), ACKS_ALL, self.clock.now_ms())
 
     async def ask(self, api: ApiKey, version: int, request: object, response_class: type[R]) -> R:
         """The answer as a client of this version reads it: over the wire's bytes in both directions."""

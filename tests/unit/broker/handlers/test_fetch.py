@@ -29,7 +29,7 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.testing.fake_clock import FakeClock
-from tests.unit.broker.served_log import ServedLog
+from tests.unit.broker.served_log import ServedLog, led
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
 VERSION = 11
@@ -92,7 +92,7 @@ class Served:
 
     def add(self, name: str, index: int = 0) -> FilledLog:
         log = FilledLog(name, index, f"{self.directory}/run")
-        self.table.add(Partition(log, 3))  # type: ignore[arg-type]  # what a partition uses of a log
+        self.table.add(led(log, 3))
         return log
 
     def partition(self, name: str, index: int = 0) -> Partition:
@@ -174,7 +174,7 @@ def test_fetch_waits_for_the_high_watermark_not_for_the_append(served: Served) -
     assert served.answer() is None
     log.become_stable()
     assert served.sizes() == [size]
-    assert not served.partition("t")._waiting_fetches
+    assert not served.partition("t")._watermark_waiters
 
 
 def test_fetch_is_answered_empty_at_its_deadline_and_not_again_by_later_records(served: Served) -> None:
@@ -264,9 +264,7 @@ def test_fetch_between_high_watermark_and_log_end_waits_instead_of_failing(serve
 def test_fetch_is_told_when_the_topic_is_deleted_while_it_waits(served: Served) -> None:
     served.add("t")
     served.ask(at(0), max_wait_ms=2**31 - 1)
-    partition = served.table.remove(TopicPartition("t", 0))
-    assert partition is not None
-    partition.fail_waiting(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    served.table.remove(TopicPartition("t", 0))
     assert [found.error_code for found in served.partitions()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
@@ -307,7 +305,7 @@ def test_failing_file_keeps_no_other_fetch_from_its_records(served: Served, monk
     served.client.close()
     served.client = other
     assert [found.error_code for found in served.partitions()] == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert not failing._waiting_fetches
+    assert not failing._watermark_waiters
 
 
 def test_waiting_fetch_leaves_nothing_behind_when_its_client_goes_away(served: Served) -> None:
@@ -317,7 +315,7 @@ def test_waiting_fetch_leaves_nothing_behind_when_its_client_goes_away(served: S
     served.client.close()
     served.loop.turn()
     assert served.connection.is_closed
-    assert not served.partition("t")._waiting_fetches
+    assert not served.partition("t")._watermark_waiters
     assert served.handler.parked_partitions_count == 0
     # Only its deadline still knows it, without what it asked for.
     (_, _, waiting), = served.deadlines._heap  # fmt: skip
@@ -341,7 +339,7 @@ def test_fetch_is_answered_at_once_when_too_many_partitions_are_waited_for(
     served.client = first
 
 
-def test_all_waiting_fetches_are_answered_when_the_broker_stops(served: Served) -> None:
+def test_all_watermark_waiters_are_answered_when_the_broker_stops(served: Served) -> None:
     served.add("t")
     served.ask(at(0), max_wait_ms=2**31 - 1)
     served.connection.drain()
@@ -434,7 +432,7 @@ def test_waiting_session_whose_place_is_taken_is_answered(served: Served) -> Non
     response = served.answer()
     assert response is not None
     assert (response.error_code, response.responses) == (0, [])
-    assert not served.partition("t")._waiting_fetches
+    assert not served.partition("t")._watermark_waiters
 
 
 def test_replica_continues_no_session(served: Served) -> None:

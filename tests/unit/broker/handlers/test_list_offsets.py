@@ -49,7 +49,7 @@ async def test_latest_is_the_high_watermark(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_earliest_is_the_log_start(version: int) -> None:
     broker = with_records()
-    broker.partition("t").log.delete_records_before(2)
+    broker.partition("t").delete_records_before(2)
     assert await ask(broker, version, EARLIEST) == answer(version, 2, -1, 2)
 
 

@@ -31,8 +31,7 @@ def with_epochs() -> SmallBroker:
     broker.append("t", 1, 2)
     partition = broker.partition("t")
     for epoch, records_count in ((3, 3), (6, 0)):
-        partition.log.start_epoch(epoch)
-        partition.leader_epoch = epoch
+        partition.become_leader(epoch)
         for _ in range(records_count):
             broker.append("t", 5)
     return broker

@@ -11,7 +11,6 @@ from ottla.broker import batch_opening
 from ottla.broker.connection import Connection
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
-from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
@@ -31,7 +30,7 @@ from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
 from ottla.storage.errors import DirectoryOffline, DiskFull
 from ottla.storage.log_config import LogConfig
 from tests.property.wire_samples import SAMPLE_UUID
-from tests.unit.broker.served_log import ServedLog
+from tests.unit.broker.served_log import ServedLog, led
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
 NOW_MS = 1_700_000_000_000
@@ -77,7 +76,7 @@ class Served:
 
     def add(self, name: str, index: int, config: LogConfig | None = None) -> ServedLog:
         log = self.logs[name, index] = ServedLog(name, index, config=config)
-        self.table.add(Partition(log, 0))  # type: ignore[arg-type]  # what a partition uses of a log
+        self.table.add(led(log, 0))
         return log
 
     def send(self, *wanted: tuple[str, int, bytes], acks: int = -1, timeout_ms: int = 1_000) -> None:
@@ -259,9 +258,9 @@ def test_late_produce_is_told_that_it_timed_out_and_its_flush_answers_nobody(ser
     served.send(("t", 0, batch()), timeout_ms=500)
     partition = served.table.find("t", 0)
     assert partition is not None
-    partition.expire_late(STARTED_MS + 499)
+    partition.expire_produces(STARTED_MS + 499)
     assert served.codes() == []
-    partition.expire_late(STARTED_MS + 500)
+    partition.expire_produces(STARTED_MS + 500)
     assert served.codes() == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
     log.become_stable()
     assert served.codes() == []
@@ -294,7 +293,7 @@ def test_late_produce_is_told_which_of_its_batches_are_stable(served: Served) ->
     for key in (("a", 0), ("b", 0)):
         partition = served.table.find(*key)
         assert partition is not None
-        partition.expire_late(STARTED_MS + 1_000)
+        partition.expire_produces(STARTED_MS + 1_000)
     served.handler._ready.send_all()
     assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.REQUEST_TIMED_OUT, -1)]
     late.become_stable()

@@ -113,7 +113,7 @@ def with_records() -> SmallBroker:
 async def test_log_start_moves_up(version: int, offset: int, low_watermark: int) -> None:
     broker = with_records()
     assert await delete(broker, version, offset) == DeleteRecordsPartitionResult(0, low_watermark, 0)
-    assert broker.partition("t").log.log_start_offset == low_watermark
+    assert broker.partition("t").log_start_offset == low_watermark
 
 
 async def test_log_start_never_moves_down() -> None:

@@ -114,7 +114,7 @@ async def test_directory_names_the_partitions_that_are_here_once() -> None:
     assert (directory.log_dir, directory.total_bytes, directory.usable_bytes) == ("/data", 1000, 400)
     ((name, partitions),) = [(topic.name, topic.partitions) for topic in directory.topics]
     assert (name, [each.partition_index for each in partitions]) == ("a", [0])
-    assert partitions[0].partition_size == broker.partition("a").log.size_bytes > 0
+    assert partitions[0].partition_size == broker.partition("a").size_bytes > 0
 
 
 async def test_directory_that_is_out_of_use_says_so() -> None:
