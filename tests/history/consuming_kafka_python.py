@@ -78,17 +78,37 @@ class KafkaPythonClient:
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
     """The library's own thread calls it, where nothing may be asked of the broker: so no commit at a revocation."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, consumer: KafkaConsumer) -> None:
         self._member = member
+        self._consumer = consumer
         self.newly_given: list[int] = []
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         self.newly_given = []
         self._member.lost([partition.partition for partition in revoked])
+        # kafka-python 3.0 keeps a revoked partition's position until the rebalance ends, and reads on from there when
+        # it gets the partition back.  When the rebalance takes several generations, another member may have read and
+        # committed beyond that position meanwhile.  Java's client forgets positions here, and so does this member.
+        self._consumer._subscription.assign_from_subscribed([])
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         self.newly_given = [partition.partition for partition in assigned]
         self._member.given(self.newly_given)
+
+
+def poll(consumer: KafkaConsumer, member: Member) -> None:
+    """Read once.  While its broker is down the library raises what it would retry: then nothing was read."""
+    member.begin_poll()
+    try:
+        polled = consumer.poll(POLL_MS, max_records=RECORDS_PER_POLL_MAX)
+    except KafkaError as failure:
+        if not failure.retriable:
+            raise
+        polled = {}
+    for partition, records in polled.items():
+        for record in records:
+            member.got(partition.partition, record.offset, record.value)
+    member.end_poll()
 
 
 def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file: str) -> None:
@@ -107,14 +127,10 @@ def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file:
     )
     with Recorder(Path(file)) as recorder:
         member = Member(name, KafkaPythonClient(consumer, topic), recorder)
-        listener = Listener(member)
+        listener = Listener(member, consumer)
         consumer.subscribe([topic], listener=listener)
         while not stopping.is_set():
-            member.begin_poll()
-            for partition, records in consumer.poll(POLL_MS, max_records=RECORDS_PER_POLL_MAX).items():
-                for record in records:
-                    member.got(partition.partition, record.offset, record.value)
-            member.end_poll()
+            poll(consumer, member)
             member.read_committed(listener.newly_given)
             listener.newly_given = []
             member.commit_sometimes()

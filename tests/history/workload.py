@@ -1,8 +1,12 @@
-"""Producers and a consumer group, each client a process of its own, while broker and members are killed."""
+"""Producers and a consumer group, each client a process of its own, while broker and members are killed.
+
+A run that fails keeps its directory: the histories, each client's output, the broker's log and its data.
+"""
 
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
@@ -20,8 +24,9 @@ from kafka import TopicPartition as KafkaTopicPartition
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.testing.broker import RunningBroker
+from tests.eventually import eventually
 from tests.history.checker import FINAL_READER, check
-from tests.history.operations import Operation, Outcome, Poll, Send, read_lines
+from tests.history.operations import Operation, Outcome, Poll, Positioned, Send, read_lines
 from tests.history.recorder import now_ns
 from tests.history.report import Report
 
@@ -32,6 +37,9 @@ SEGMENT_BYTES: Final = "65536"
 PRODUCERS_COUNT: Final = 2
 MEMBERS_COUNT: Final = 3
 DRAIN_S: Final = 90.0
+BROKER_LOG: Final = "broker.log"
+CLIENT_LINES_SHOWN: Final = 25
+BROKER_LINES_SHOWN: Final = 40
 # Shorter than a session's time-out as well as longer: a group is hit in every state.
 PAUSE_S: Final = (0.2, 3.0)
 # Longer than a session's time-out and the rebalance behind it.
@@ -97,18 +105,46 @@ class Faults:
 
 @dataclass
 class Result:
-    """What a run came to."""
+    """The checker's report of a run, and what else went wrong in it."""
 
     report: Report
     faults: Faults
     problems: list[str] = field(default_factory=list)
+    # Where the run's files are; None when they were removed, as after every run that ended as expected.
+    kept_directory: Path | None = None
+    broker_lines: Sequence[str] = ()
 
     @property
     def is_clean(self) -> bool:
         return self.report.is_clean and not self.problems
 
     def __str__(self) -> str:
-        return "\n".join([str(self.faults), str(self.report), *self.problems])
+        lines = [str(self.faults), str(self.report), *self.problems]
+        if self.kept_directory is not None:
+            lines += [f"the broker's last log lines, of {self.kept_directory / BROKER_LOG}:"]
+            lines += [f"  {line}" for line in self.broker_lines[-BROKER_LINES_SHOWN:]]
+            lines += [f"all files of this run are kept in {self.kept_directory}"]
+        return "\n".join(lines)
+
+
+@dataclass
+class ClientProcess:
+    """A producer or a member of the group: a process that writes its history and its output to files of its own."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    history: Path
+    output: Path
+
+    def wait_until_started(self) -> None:
+        """Until it is ready for SIGTERM: then it opens its history.  A process that has ended is not waited for."""
+        eventually(lambda: self.history.exists() or self.process.poll() is not None, within_s=DRAIN_S)
+
+    def describe_end(self, code: int | None) -> str:
+        """How it ended and the last lines that it printed."""
+        ended = f"was still running {DRAIN_S:.0f} s after SIGTERM" if code is None else f"ended with status {code}"
+        lines = self.output.read_text(errors="replace").splitlines()[-CLIENT_LINES_SHOWN:]
+        return "\n".join([f"{self.name} {ended}; its last lines:", *(f"  {line}" for line in lines or ["(none)"])])
 
 
 class HistoryRun:
@@ -127,21 +163,21 @@ class HistoryRun:
         self._random = random.Random(seed)
         self._directory = directory
         self._pause_s = pause_s
-        self._producers: list[subprocess.Popen[bytes]] = []
-        self._members: list[subprocess.Popen[bytes]] = []
+        self._producers: list[ClientProcess] = []
+        self._members: list[ClientProcess] = []
         self._member_names: list[str] = []
+        self._problems: list[str] = []
         self.faults = Faults()
 
     def run(self, plan: Sequence[Fault]) -> Result:
         with Cluster(self._broker.bootstrap) as cluster:
             Admin(cluster).create_topic(TOPIC, PARTITIONS_COUNT, 1, {"segment.bytes": SEGMENT_BYTES})
-        problems: list[str] = []
         try:
             for number in range(PRODUCERS_COUNT):
                 self._start_producer(f"producer{number}")
             for _ in range(MEMBERS_COUNT):
                 self._start_member()
-            time.sleep(3)
+            self._wait_until_under_way()
             do = {
                 Fault.KILL_BROKER: self._kill_broker,
                 Fault.KILL_MEMBER: self._kill_member,
@@ -151,16 +187,15 @@ class HistoryRun:
             for fault in plan:
                 do[fault]()
                 time.sleep(self._random.uniform(*self._pause_s))
-            problems += self._stop(self._producers, "producer")
-            if not self._wait_until_delivered():
-                problems.append(f"the group had not read everything after {DRAIN_S:.0f} s")
-            problems += self._stop(self._members, "member")
+            self._stop(self._producers)
+            self._wait_until_delivered()
+            self._stop(self._members)
         finally:
-            for process in (*self._producers, *self._members):
-                process.kill()
-                process.wait()
+            for client in (*self._producers, *self._members):
+                client.process.kill()
+                client.process.wait()
         history = [*self._history(), *read_finally(self._broker.bootstrap)]
-        return Result(check(history, self._member_names), self.faults, problems)
+        return Result(check(history, self._member_names), self.faults, self._problems)
 
     def _start_producer(self, name: str) -> None:
         arguments = (name, self._broker.bootstrap, TOPIC, str(PARTITIONS_COUNT))
@@ -174,11 +209,12 @@ class HistoryRun:
         arguments = (name, self._broker.bootstrap, TOPIC, GROUP, kind.protocol)
         self._members.append(self._start(kind.module, name, arguments))
 
-    def _start(self, module: str, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-        file = self._directory / f"{name}.history"
-        with (self._directory / f"{name}.output").open("wb") as output:
-            command = [sys.executable, "-m", f"tests.history.{module}", *arguments, str(file)]
-            return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    def _start(self, module: str, name: str, arguments: Sequence[str]) -> ClientProcess:
+        history, output = self._directory / f"{name}.history", self._directory / f"{name}.output"
+        command = [sys.executable, "-m", f"tests.history.{module}", *arguments, str(history)]
+        with output.open("wb") as opened:
+            process = subprocess.Popen(command, stdout=opened, stderr=subprocess.STDOUT)
+        return ClientProcess(name, process, history, output)
 
     def _kill_broker(self) -> None:
         self._broker.kill()
@@ -188,55 +224,71 @@ class HistoryRun:
 
     def _kill_member(self) -> None:
         member = self._members.pop(self._random.randrange(len(self._members)))
-        member.kill()
-        member.wait()
+        member.process.kill()
+        member.process.wait()
         self.faults.member_kills += 1
         self._start_member()
 
     def _pause_member(self) -> None:
         """Long enough for the group to go on without it: when it wakes up, its partitions are another's."""
         member = self._random.choice(self._members)
-        member.send_signal(signal.SIGSTOP)
+        member.process.send_signal(signal.SIGSTOP)
         time.sleep(PAUSED_S)
-        member.send_signal(signal.SIGCONT)
+        member.process.send_signal(signal.SIGCONT)
         self.faults.member_pauses += 1
 
     def _replace_member(self) -> None:
         member = self._members.pop(self._random.randrange(len(self._members)))
         self._start_member()
-        self._stop([member], "member")
+        self._stop([member])
         self.faults.members_left += 1
 
-    def _stop(self, processes: Sequence[subprocess.Popen[bytes]], what: str) -> list[str]:
-        problems = []
-        for process in processes:
-            process.terminate()
-        for process in processes:
+    def _stop(self, clients: Sequence[ClientProcess]) -> None:
+        """Ask each to end, by SIGTERM; any status but 0 is a problem of the run."""
+        for client in clients:
+            client.wait_until_started()
+            client.process.terminate()
+        for client in clients:
             try:
-                code = process.wait(DRAIN_S)
+                code = client.process.wait(DRAIN_S)
             except subprocess.TimeoutExpired:
                 code = None
+                client.process.kill()
+                client.process.wait()
             if code != 0:
-                problems.append(f"a {what} did not end well: {code} ({self._directory})")
-        return problems
+                self._problems.append(client.describe_end(code))
 
-    def _wait_until_delivered(self) -> bool:
-        give_up_s = time.monotonic() + DRAIN_S
-        while time.monotonic() < give_up_s:
-            time.sleep(1)
-            missing: set[tuple[int, str]] = set()
-            given: set[tuple[int, str]] = set()
-            for operation in self._history():
-                if isinstance(operation, Send) and operation.outcome is Outcome.OK:
-                    missing.add((operation.partition, operation.value))
-                elif isinstance(operation, Poll):
-                    given.update((operation.partition, value) for _, value in operation.records)
-            if missing <= given:
-                return True
-        return False
+    def _wait_until_under_way(self) -> None:
+        """Until every producer has sent and every member has been given partitions: a kill hits a system at work."""
+
+        def idle() -> set[str]:
+            history = self._history()
+            working = {operation.process for operation in history if isinstance(operation, Positioned)}
+            working |= {operation.process for operation in history if is_acknowledged(operation)}
+            return {client.name for client in (*self._producers, *self._members)} - working
+
+        eventually(idle, lambda idle: not idle, within_s=DRAIN_S, every_s=0.2)
+
+    def _wait_until_delivered(self) -> None:
+        def undelivered() -> int:
+            history = self._history()
+            missing = {(send.partition, send.value) for send in filter(is_acknowledged, history)}
+            for poll in history:
+                if isinstance(poll, Poll):
+                    missing.difference_update((poll.partition, value) for _, value in poll.records)
+            return len(missing)
+
+        try:
+            eventually(undelivered, lambda count: count == 0, within_s=DRAIN_S, every_s=1)
+        except AssertionError as late:
+            self._problems.append(f"acknowledged records were not read by the group: {late}")
 
     def _history(self) -> list[Operation]:
         return list(read_lines(sorted(self._directory.glob("*.history"))))
+
+
+def is_acknowledged(operation: Operation) -> TypeGuard[Send]:
+    return isinstance(operation, Send) and operation.outcome is Outcome.OK
 
 
 def read_finally(bootstrap: str) -> list[Operation]:
@@ -271,8 +323,18 @@ def run_faults(
     command = [sys.executable, "-m", "ottla"]
     if mutation is not None:
         command = [sys.executable, "-m", "tests.history.mutated_broker", mutation]
-    with (
-        tempfile.TemporaryDirectory(prefix="ottla-history-") as directory,
-        RunningBroker(settings=SETTINGS, command=command) as broker,
-    ):
-        return HistoryRun(broker, kinds, seed, Path(directory), pause_s).run(plan)
+    directory = Path(tempfile.mkdtemp(prefix="ottla-history-"))
+    broker = RunningBroker(directory / "data", settings=SETTINGS, command=command)
+    try:
+        with broker:
+            result = HistoryRun(broker, kinds, seed, directory, pause_s).run(plan)
+    except BaseException as error:
+        error.add_note(f"all files of this run are kept in {directory}")
+        raise
+    finally:
+        (directory / BROKER_LOG).write_text("\n".join(broker.log_lines))
+    if result.is_clean == (mutation is None):
+        shutil.rmtree(directory)
+    else:
+        result.kept_directory, result.broker_lines = directory, broker.log_lines
+    return result
