@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ottla.runtime.posix_disk import PosixFile
+from tests.worker_groups import pytest_xdist_make_scheduler
+
+__all__ = ["pytest_xdist_make_scheduler"]
 
 
 @pytest.fixture(autouse=True)
 def files_opened_by_the_test_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Many tests leave a log behind as a crash would, open.  Thousands of them would use up the descriptors that
-    `select` can watch."""
+    """Many tests leave a log open, as a crash would.  Thousands of them would use up the descriptors that `select` can
+    watch."""
     opened: list[PosixFile] = []
     make_file = PosixFile.__init__
 
@@ -24,3 +29,11 @@ def files_opened_by_the_test_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iter
     yield
     for file in opened:
         file.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was downloaded and built beside the tests, and why not: `./dev test` names the installer's output."""
+    report = Path(os.environ.get("OTTLA_PEERS_REPORT", os.devnull))
+    if report.is_file():
+        terminalreporter.section("clients and tools of other projects")
+        terminalreporter.write_line(report.read_text(encoding="utf-8", errors="replace").rstrip())

@@ -1,28 +1,67 @@
-"""Brings what the interop tests want and pip cannot give: python -m tests.peers.install.
+"""Brings what the interop tests want and pip cannot give.
 
-What cannot be had is reported with its reason, and the tests that need it skip: that is no failure here.
+    python -m tests.peers.install downloads    what many tests need, in seconds: Apache Kafka, kcat
+    python -m tests.peers.install builds       what one test file needs each, in minutes: clients, librdkafka's tests
+
+What cannot be had is reported with its reason, and the tests that need it skip: that is no failure here.  A test that
+needs a build while it is under way waits for it (`tests.peers.cache`).
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
 
-from tests.peers import kcat
-from tests.peers.kafka_jars import KafkaUnavailable, install, kafka_version
+from tests.interop.clients.go_client import go_scenarios
+from tests.interop.clients.java_client import VERSIONS, java_scenarios
+from tests.interop.clients.spark_connector import connector_jars
+from tests.interop.librdkafka.build import runner_dir
+from tests.peers import kafka_jars, kcat
+from tests.peers.unavailable import PeerUnavailable
+
+Bring = Callable[[], object]
+
+DOWNLOADS: Final[Mapping[str, Bring]] = {"Apache Kafka": kafka_jars.install, "kcat": kcat.install}
+# In the order in which their tests run.
+BUILDS: Final[Mapping[str, Bring]] = {
+    **{f"Java's client {version}": partial(java_scenarios, version) for version in VERSIONS},
+    "franz-go": go_scenarios,
+    "Spark's Kafka connector": connector_jars,
+    "librdkafka's tests": runner_dir,
+}
+# Builds leave the processor to tests that run beside them.
+BUILD_NICENESS: Final = 5
 
 
-def main() -> int:
+def bring(name: str, how: Bring) -> None:
+    began_s = time.monotonic()
     try:
-        sys.stderr.write(f"peers: Apache Kafka {kafka_version()} in {install()}\n")
-    except KafkaUnavailable as reason:
-        sys.stderr.write(f"peers: no Apache Kafka: {reason}\n")
-    try:
-        kcat.install()
-        sys.stderr.write(f"peers: kcat in {kcat.find_kcat()}\n")
-    except kcat.KcatUnavailable as reason:
-        sys.stderr.write(f"peers: no kcat: {reason}\n")
+        how()
+        outcome = f"{name}, {time.monotonic() - began_s:.0f} s"
+    except (PeerUnavailable, kafka_jars.KafkaUnavailable, kcat.KcatUnavailable) as reason:
+        outcome = f"no {name}: {reason}"
+    sys.stderr.write(f"peers: {outcome}\n")
+    sys.stderr.flush()
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["downloads"]:
+            wanted = DOWNLOADS
+        case ["builds"]:
+            wanted = BUILDS
+            os.nice(BUILD_NICENESS)
+        case _:
+            sys.stderr.write(__doc__ or "")
+            return 2
+    for name, how in wanted.items():
+        bring(name, how)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -11,10 +11,11 @@ from ottla.testing.broker import RunningBroker
 from tests.interop.clients.go_client import go_scenarios
 from tests.interop.clients.java_client import java_scenarios
 from tests.interop.clients.scenarios import ENDS_WITHIN_S, run_scenarios
+from tests.peers.cache import BROUGHT_WITHIN_S
 from tests.peers.kafka_jars import KafkaUnavailable
 from tests.peers.unavailable import PeerUnavailable
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(2 * ENDS_WITHIN_S)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(BROUGHT_WITHIN_S + ENDS_WITHIN_S)]
 
 SCENARIOS: Final = ("produce", "compression", "headers", "classic-group", "consumer-group", "admin")
 Told = dict[str, str]

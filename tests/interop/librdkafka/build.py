@@ -16,7 +16,7 @@ from tests.peers.cache import keep_in_cache
 from tests.peers.unavailable import PeerUnavailable
 
 CRATE: Final = "rdkafka-sys"
-# The part behind the plus sign is librdkafka's own version.
+# The part after the plus sign is librdkafka's own version.
 CRATE_VERSION: Final = "4.10.0+2.12.1"
 LIBRDKAFKA_VERSION: Final = CRATE_VERSION.partition("+")[2]
 # Only what needs no further library: no TLS, no SASL, no zstd.  A test runner that is built fast serves us better than
@@ -31,6 +31,7 @@ CONFIGURE: Final = (
     "--disable-debug-symbols",
 )
 STEP_TIMEOUT_S: Final = 600
+OUTPUT_LINES_SHOWN: Final = 20
 _MANIFEST: Final = f"""\
 [package]
 name = "librdkafka-source"
@@ -41,15 +42,11 @@ edition = "2021"
 """
 
 
-class LibrdkafkaUnavailable(PeerUnavailable):
-    """The tests cannot be built on this machine; the text is a reason to show to people."""
-
-
 @functools.cache
 def runner_dir() -> Path:
     """The directory with `test-runner`, where it must be started.  Builds it at the first call (a minute).
 
-    Raises LibrdkafkaUnavailable with the reason.
+    Raises PeerUnavailable with the reason.
     """
     recipe = hashlib.sha256("\n".join((_MANIFEST, *CONFIGURE)).encode()).hexdigest()[:8]
     return keep_in_cache(f"librdkafka-{LIBRDKAFKA_VERSION}-{recipe}", _build) / "tests"
@@ -58,7 +55,7 @@ def runner_dir() -> Path:
 def _build(tree: Path) -> None:
     for tool in ("cargo", "make", "gcc", "g++", "stdbuf"):
         if shutil.which(tool) is None:
-            raise LibrdkafkaUnavailable(f"no {tool} command (librdkafka's source comes as a crate and is built)")
+            raise PeerUnavailable(f"no {tool} command (librdkafka's source comes as a crate and is built)")
     with tempfile.TemporaryDirectory(prefix="librdkafka-source-") as scratch:
         shutil.copytree(_fetch_source(Path(scratch)), tree, symlinks=True, dirs_exist_ok=True)
     _run(tree, "./configure", *CONFIGURE)
@@ -77,7 +74,7 @@ def _fetch_source(scratch: Path) -> Path:
     for package in described["packages"]:
         if package["name"] == CRATE and package["version"] == CRATE_VERSION:
             return Path(package["manifest_path"]).parent / "librdkafka"
-    raise LibrdkafkaUnavailable(f"cargo gave no {CRATE} {CRATE_VERSION}")
+    raise PeerUnavailable(f"cargo gave no {CRATE} {CRATE_VERSION}")
 
 
 def _run(directory: Path, *command: str) -> str:
@@ -86,8 +83,8 @@ def _run(directory: Path, *command: str) -> str:
             command, cwd=directory, capture_output=True, text=True, timeout=STEP_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise LibrdkafkaUnavailable(f"`{' '.join(command)}` did not end within {STEP_TIMEOUT_S} s") from None
+        raise PeerUnavailable(f"`{' '.join(command)}` did not end within {STEP_TIMEOUT_S} s") from None
     if done.returncode != 0:
-        last = (done.stdout + done.stderr).strip()[-300:]
-        raise LibrdkafkaUnavailable(f"`{' '.join(command)}` failed: {last}")
+        last = "\n".join((done.stdout + done.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
+        raise PeerUnavailable(f"`{' '.join(command)}` failed:\n{last}")
     return done.stdout

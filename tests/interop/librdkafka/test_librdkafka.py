@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.interop.expected_failures import Result, judge, read_entries
-from tests.interop.librdkafka.build import LibrdkafkaUnavailable, runner_dir
+from tests.interop.librdkafka.build import runner_dir
 from tests.interop.librdkafka.plan import (
     NEED_KAFKA_TOOLS,
     NO_AUTO_CREATE,
@@ -19,15 +19,17 @@ from tests.interop.librdkafka.plan import (
     write_kafka_tools,
 )
 from tests.interop.librdkafka.runner import Job, Outcome, run_jobs
+from tests.peers.cache import BROUGHT_WITHIN_S
 from tests.peers.either_broker import BrokerKind, either_broker
 from tests.peers.kafka_jars import KafkaUnavailable
+from tests.peers.unavailable import PeerUnavailable
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 EXPECTED: Final = read_entries(Path(__file__).with_name("expected_failures.txt"))
 JOBS: Final = [*jobs(with_long=False), *jobs_without_auto_create()]
-# The first test of the session builds the runner and runs them all.
-ALL_WITHIN_S: Final = 900
+# The first test of the session waits for the runner's build and runs them all.
+ALL_WITHIN_S: Final = BROUGHT_WITHIN_S + 900
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +45,7 @@ def kafka_tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def outcomes(tmp_path_factory: pytest.TempPathFactory, kafka_tools: dict[str, str]) -> dict[str, Outcome]:
     try:
         runner = runner_dir()
-    except LibrdkafkaUnavailable as reason:
+    except PeerUnavailable as reason:
         pytest.skip(f"librdkafka's tests are not available: {reason}")
     scratch = tmp_path_factory.mktemp("librdkafka")
     found: dict[str, Outcome] = {}

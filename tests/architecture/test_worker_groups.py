@@ -1,0 +1,64 @@
+"""How tests are divided among workers: what starts a JVM is in a heavy group, and every name there exists."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+import pytest
+
+from tests.architecture.source_tree import ROOT, files_below
+from tests.worker_groups import HEAVY, SEPARATE, group_of, start_rank
+
+# Whoever imports these starts a JVM, or may.
+STARTS_A_JVM: Final = frozenset(
+    {
+        "tests.peers.apache_kafka",
+        "tests.peers.java_tool",
+        "tests.peers.either_broker",
+        "tests.interop.test_apache_tools",
+    }
+)
+# Only the names of the two kinds of brokers.
+ONLY_NAMES: Final = frozenset({"tests/interop/test_expected_failures.py"})
+
+
+def _imports(source: str) -> set[str]:
+    tree = ast.parse(source)
+    found = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module is not None}
+    return found | {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+
+
+def _test_files() -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in files_below(ROOT / "tests", ".py") if path.name.startswith("test_")]
+
+
+def test_file_that_starts_a_jvm_is_in_a_heavy_group() -> None:
+    light = [
+        file
+        for file in _test_files()
+        if _imports((ROOT / file).read_text(encoding="utf-8")) & STARTS_A_JVM
+        and group_of(f"{file}::test") not in HEAVY.values()
+        and file not in ONLY_NAMES
+    ]
+    assert not light, f"add them to HEAVY in tests/worker_groups.py: {light}"
+
+
+def test_rule_of_heavy_files_finds_an_import() -> None:
+    assert _imports("def f():\n    from tests.peers.java_tool import run_tool") & STARTS_A_JVM
+
+
+@pytest.mark.parametrize("prefix", [*HEAVY, *SEPARATE])
+def test_every_group_names_tests_that_exist(prefix: str) -> None:
+    assert any(file.startswith(prefix) for file in _test_files())
+
+
+def test_group_of_a_test_is_its_heavy_group_itself_or_its_file() -> None:
+    assert group_of("tests/peers/test_raw_client.py::test_it[1]") == "jvm"
+    assert group_of("tests/kill/test_kill.py::test_it") == "tests/kill/test_kill.py::test_it"
+    assert group_of("tests/unit/cli/test_log.py::test_it[a::b]") == "tests/unit/cli/test_log.py"
+
+
+def test_heavy_groups_start_first_and_long_tests_before_files() -> None:
+    groups = ["tests/unit/cli/test_log.py", "tests/kill/test_kill.py::test_it", "jvm"]
+    assert sorted(groups, key=start_rank) == groups[::-1]

@@ -1,0 +1,76 @@
+"""How the tests are divided among pytest-xdist's workers: groups that one worker runs in order, longest first.
+
+Most tests wait: for sessions to expire, JVMs to start, killed brokers to come back.  So `./dev test` uses more workers
+than the machine has cores.  A file is a group unless it is named here:
+
+* Files that start Spark or a JVM belong to one of the two heavy groups, so that at most two of them compete for cores
+  and memory, and what they share (a Spark session, an Apache Kafka broker) starts once.
+* Tests that run for long with a broker of their own are groups by themselves.
+
+The order matters because the run ends when its last group does: heavy groups start first, then long tests, then files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
+
+# A folder or a file of the tests, and its group.
+HEAVY: Final[Mapping[str, str]] = {
+    # Apache Kafka's broker, its tools, Java's clients, librdkafka's runner.
+    "tests/peers": "jvm",
+    "tests/integration/test_client_": "jvm",
+    "tests/integration/test_group_settings.py": "jvm",
+    "tests/interop/clients/test_apache_group_tools.py": "jvm",
+    "tests/interop/clients/test_other_languages.py": "jvm",
+    "tests/interop/probes": "jvm",
+    "tests/interop/librdkafka": "jvm",
+    "tests/interop/test_apache_tools.py": "jvm",
+    "tests/interop/test_compacted_topics.py": "jvm",
+    "tests/interop/test_dump_": "jvm",
+    "tests/interop/test_fetch_sessions.py": "jvm",
+    "tests/interop/test_group_clients.py": "jvm",
+    "tests/interop/test_log_import.py": "jvm",
+    "tests/interop/test_repaired_log.py": "jvm",
+    # Spark sessions.
+    "tests/integration/spark": "spark",
+    "tests/integration/test_demo.py": "spark",
+    "tests/integration/test_readme.py": "spark",
+    "tests/interop/clients/test_spark_connector.py": "spark",
+}
+# Each test of these files is a group: it has a broker and clients of its own, and mostly waits.
+SEPARATE: Final = ("tests/history/test_histories.py", "tests/kill/test_kill.py")
+
+
+def group_of(node_id: str) -> str:
+    """The group of a test: a heavy group's name, its own node id, or its file."""
+    for prefix, group in HEAVY.items():
+        if node_id.startswith(prefix):
+            return group
+    file, _, _ = node_id.partition("::")
+    return node_id if file in SEPARATE else file
+
+
+def start_rank(group: str) -> int:
+    """Groups of the lowest rank start first."""
+    if group in HEAVY.values():
+        return 0
+    if group.startswith(SEPARATE):
+        return 1
+    return 2 if group.startswith(("tests/integration", "tests/interop")) else 3
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """Ours with `--dist loadgroup`; xdist's own with any other."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from tests.worker_scheduler import GroupScheduler
+
+    return GroupScheduler(config, log)
