@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 from tests.architecture.source_tree import Module, imports, modules, sample
-
-# Folders that still hold a circle, until their logs and segments are one object each.
-CIRCULAR_FOLDERS: Final = {"ottla.storage.log", "ottla.storage.segment"}
 
 
 def import_graph(every: Iterable[Module]) -> dict[str, list[str]]:
@@ -71,18 +67,9 @@ def _round_trip(graph: Mapping[str, Iterable[str]], group: set[str]) -> list[str
     raise AssertionError(f"{start} does not reach itself")
 
 
-def _is_known(circle: list[str]) -> bool:
-    return any(all(name.startswith(f"{folder}.") for name in circle) for folder in CIRCULAR_FOLDERS)
-
-
 def test_no_files_import_each_other() -> None:
-    offences = [" -> ".join(circle) for circle in circles(modules()) if not _is_known(circle)]
+    offences = [" -> ".join(circle) for circle in circles(modules())]
     assert not offences, "\n".join(offences)
-
-
-def test_every_folder_that_may_hold_a_circle_holds_one() -> None:
-    found = {circle[0].rpartition(".")[0] for circle in circles(modules()) if _is_known(circle)}
-    assert CIRCULAR_FOLDERS - found == set(), "these hold no circle any more: take them off the list"
 
 
 def test_rule_of_circles_names_a_circle_through_the_type_checkers_imports() -> None:

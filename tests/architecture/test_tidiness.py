@@ -114,19 +114,3 @@ def test_rule_of_dead_modules_finds_one() -> None:
     user = sample("ottla.storage.other_module", "from ottla.storage.lonely_module import thing")
     assert "ottla.storage.lonely_module" in _dead((*modules(), lonely))
     assert "ottla.storage.lonely_module" not in _dead((*modules(), lonely, user))
-
-
-LINES_MAX: Final = 500
-
-
-def _lines_count(module: Module) -> int:
-    return max((node.end_lineno or 0 for node in ast.walk(module.tree) if isinstance(node, ast.stmt)), default=0)
-
-
-def test_no_module_has_grown_past_two_nouns() -> None:
-    too_long = {module.name: lines for module in modules() if (lines := _lines_count(module)) > LINES_MAX}
-    assert not too_long, f"over {LINES_MAX} lines, split by noun: {too_long}"
-
-
-def test_rule_of_length_counts_lines() -> None:
-    assert _lines_count(sample("ottla.storage.sample", "x = 1\n" * (LINES_MAX + 1))) > LINES_MAX

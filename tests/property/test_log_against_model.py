@@ -126,7 +126,7 @@ class LogAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model.batches) > 2)
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        first_kept = self.log.segments.first.base_offset
+        first_kept = self.log.segments[0].base_offset
         offset = data.draw(st.integers(first_kept, self.model.log_end_offset))
         self.model.abandoned.append(list(self.model.batches))
         self.log.truncate_to(offset)
@@ -151,7 +151,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         log.update_config(self.config)
         assert self.model.log_start_offset <= log.log_start_offset <= end_before
         if count:
-            assert log.log_start_offset >= log.segments.first.base_offset
+            assert log.log_start_offset >= log.segments[0].base_offset
             assert log.size_bytes >= min(kept_bytes, size_before) or log.log_start_offset > 0
         self.model.log_start_offset = log.log_start_offset
 
@@ -299,7 +299,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         found = self.log.epoch_end_offset(epoch)
         expected = self.model.epoch_end_offset(epoch)
         # Epochs that wrote only what retention removed may still be known or not.
-        if expected[0] != epoch or expected[1] > self.log.segments.first.base_offset:
+        if expected[0] != epoch or expected[1] > self.log.segments[0].base_offset:
             assert found == expected or found[1] <= self.model.log_start_offset
 
 

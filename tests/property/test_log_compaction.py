@@ -113,7 +113,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model.appended) > 2)
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        first = self.log.segments.first.base_offset
+        first = self.log.segments[0].base_offset
         if data.draw(st.integers(0, 3)):
             first = max(first, self._cleaned_end())
         offset = data.draw(st.integers(first, self.log.log_end_offset))

@@ -90,8 +90,7 @@ class Workload:
             log.delete_records_before(self.rng.randint(log.log_start_offset, log.stable_end))
             model.log_start_offset = log.log_start_offset
         elif kind == "drop" and len(log.segments) > 2:
-            log.log_start_offset = max(log.log_start_offset, min(log.segments[1].base_offset, log.stable_end))
-            log.host.log_start_moved(log)
+            log.delete_records_before(max(log.log_start_offset, min(log.segments[1].base_offset, log.stable_end)))
             log.delete_old_segments(self.place.clock.now_ms())
             model.log_start_offset = log.log_start_offset
         elif kind == "housekeep":
@@ -112,7 +111,7 @@ class Workload:
 
     def _cut(self, log_number: int) -> None:
         model, log = self.models[log_number], self.place.log(log_number)
-        offset = self.rng.randint(max(log.segments.first.base_offset, model.log_end_offset - 6), model.log_end_offset)
+        offset = self.rng.randint(max(log.segments[0].base_offset, model.log_end_offset - 6), model.log_end_offset)
         end_offset = model.end_if_truncated_to(offset)
         # From here on a crash may find the log cut or not.
         model.abandoned.append(list(model.batches))
@@ -158,7 +157,7 @@ def check_derived(log: Log, model: LogModel, found: list[Stored]) -> None:
     """Producers, epochs and indexes against the batches themselves."""
     assert producers_in(log) == producers_of(model.batches)
     starts = epoch_starts_of(found, log.log_start_offset)
-    known = [tuple(entry) for entry in log.epochs.entries if entry.start_offset > log.log_start_offset]
+    known = [tuple(entry) for entry in log.epoch_starts if entry.start_offset > log.log_start_offset]
     assert known == [start for start in starts if start[1] > log.log_start_offset]
     for stored in found:
         offset = stored.next_offset - 1

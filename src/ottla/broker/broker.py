@@ -226,7 +226,7 @@ class Broker:
         self.groups.stop()
         for partition in self.partitions:
             if partition.has_waiting_produces:
-                self._directory.mark_due(self._directory.logs[partition.topic_partition])
+                self._directory.scheduler.mark_due(self._directory.logs[partition.topic_partition])
         flusher.poke()
         await asyncio.gather(*(listener.drain(DRAIN_MS) for listener in self._listeners))
 

@@ -110,7 +110,7 @@ class Partition:
         self._watermark_waiters: dict[WaitingFetch, None] = {}
         self._append_waiters: dict[WaitingFetch, None] | None = None
         self._apply_config(log.config)
-        log.on_stable = self._on_stable
+        log.watch(on_stable=self._on_stable, on_truncated=self._on_truncated)
 
     # --- role and settings ------------------------------------------------------------------------------------
 
@@ -216,12 +216,10 @@ class Partition:
         The high watermark goes back with the log's end, and produces that wait above it fail with
         NOT_LEADER_OR_FOLLOWER: their batches are gone.  Raises `StorageError`.
         """
-        try:
-            self._log.truncate_to(offset)
-        finally:
-            self._follow_truncation()
+        self._log.truncate_to(offset)
 
-    def _follow_truncation(self) -> None:
+    def _on_truncated(self) -> None:
+        """The log's end went back."""
         end_offset = self._log.log_end_offset
         self.high_watermark = min(self.high_watermark, end_offset)
         for parked in (self._parked_for_leader, self._parked_for_all):
@@ -304,20 +302,8 @@ class Partition:
         return self._log.offset_of_max_timestamp(self.high_watermark)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """(the greatest known epoch not above `epoch`, where it ended), (-1, -1) when `epoch` was never known.
-
-        The current epoch has no line of its own in the log until its first record, but ends at the log's end.
-        """
-        log = self._log
-        leader_epoch = log.leader_epoch
-        if epoch == leader_epoch:
-            return epoch, log.log_end_offset
-        latest_written = log.epochs.latest_epoch
-        if latest_written is None or latest_written < epoch < leader_epoch:
-            # The epoch that follows it is the current one, which begins at the log end.
-            is_past = 0 <= epoch < leader_epoch
-            return (epoch if latest_written is None else latest_written, log.log_end_offset) if is_past else (-1, -1)
-        return log.epoch_end_offset(epoch)
+        """(the greatest known epoch not above `epoch`, its end offset), (-1, -1) when `epoch` was never known."""
+        return self._log.epoch_end_offset(epoch)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch under which the record at `offset` was appended, -1 when it is not known."""
@@ -379,10 +365,10 @@ class Partition:
                 parked.fail_all(error_code)
         self.wake_fetches()
 
-    def _on_stable(self, log: Log) -> None:
+    def _on_stable(self) -> None:
         """This replica's stable end moved."""
         if self._parked_for_leader:
-            self._parked_for_leader.release(log.stable_end)
+            self._parked_for_leader.release(self._log.stable_end)
         if self.role is _LEADER:
             self._move_high_watermark()
 

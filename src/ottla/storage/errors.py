@@ -9,7 +9,8 @@ StorageError            the disk, or what lies on it
   ForeignDirectory      somebody else's directory, or another node's
   DirectoryUnusable     the path is no directory, or this user may not write there
   TooManyOpenFiles      the operating system gives this process too few descriptors
-  LogExists             a log of that name stands already
+  LogExists             a log of that name exists already
+  SwapRefused           the log is not what a clean saw: cleaned segments cannot replace its own
 OffsetOutOfRange        a read or a cut outside of what the log holds
 AppendRefused           the batch itself is refused; the log is as it was
   OutOfOrderSequence, InvalidProducerEpoch, BatchTooLarge
@@ -88,9 +89,15 @@ class TooManyOpenFiles(StorageError):
 
 
 class LogExists(StorageError):
-    """A log of this name stands already."""
+    """A log of this name exists already."""
 
     error_code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class SwapRefused(StorageError):
+    """The log is no longer what was cleaned: it was truncated, or retention removed a part."""
+
+    hint = "nothing: the next clean sees the log as it is"
 
 
 class OffsetOutOfRange(OttlaError):

@@ -26,11 +26,14 @@ class ServedLog:
         self.leader_epoch = -1
         self.epochs = self
         self.active_base_offset = 0
-        self.on_stable: Callable[[ServedLog], None] | None = None
+        self._on_stable: Callable[[], None] | None = None
         self.failure: StorageError | None = None
         self.batches: list[tuple[int, bytes]] = []
         # Never read: runs carry their length, and tests look at that.
         self._file: File = PosixDisk().open("/dev/null", read_only=True)
+
+    def watch(self, *, on_stable: Callable[[], None], on_truncated: Callable[[], None] | None = None) -> None:
+        self._on_stable = on_stable
 
     def append(self, batch: memoryview, header: tuple[int, ...], now_ms: int) -> int:
         if self.failure is not None:
@@ -42,8 +45,8 @@ class ServedLog:
 
     def become_stable(self, end: int | None = None) -> None:
         self.stable_end = self.log_end_offset if end is None else end
-        assert self.on_stable is not None
-        self.on_stable(self)
+        assert self._on_stable is not None
+        self._on_stable()
 
     def read(
         self, start_offset: int, limit_offset: int, size_bytes_max: int, *, whole_first_batch: bool

@@ -40,7 +40,7 @@ def test_a_full_disk_refuses_the_batch_and_appends_go_on_when_there_is_room(
         disk.fill_up_after(room_bytes)
     assert refused.value.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert log.log_end_offset == 2
-    assert Path(log.segments.active.log_path).stat().st_size == 2 * BATCH_BYTES
+    assert Path(log.segments[-1].log_path).stat().st_size == 2 * BATCH_BYTES
     disk.heal()
     assert append(log, batch_of()) == 2
     place.flush()

@@ -23,7 +23,7 @@ class Watched:
         self.log: Log = self.place.log()
         self.place.flush()
         self.told: list[int] = []
-        self.log.on_stable = lambda log: self.told.append(log.stable_end)
+        self.log.watch(on_stable=lambda: self.told.append(self.log.stable_end))
 
     def visible(self) -> list[int]:
         return read_all(self.log, self.log.stable_end)
@@ -145,7 +145,7 @@ def test_a_roll_makes_the_old_segment_due_and_the_stable_end_may_lie_in_it(tmp_p
     plan.execute(it.place.disk)
     scheduler.complete(plan, None, 0)
     assert it.visible() == [0, 1]
-    assert it.log.segments.active.base_offset > it.log.stable_end
+    assert it.log.segments[-1].base_offset > it.log.stable_end
     assert it.place.flush() == 1
     assert it.visible() == [0, 1, 2, 3, 4]
 

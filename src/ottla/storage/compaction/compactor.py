@@ -7,7 +7,7 @@ they were made.  Everything here is called from the event loop's thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.model.identifiers import TopicPartition
@@ -20,9 +20,9 @@ from ottla.storage.compaction.cleaner import remove_cleaned_files
 from ottla.storage.compaction.compacted_mark import lower_compacted_end
 from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanResult, CleanSummary
 from ottla.storage.compaction.plan import Cleanable, clean_job, cleanable, is_due
-from ottla.storage.compaction.swap import Swap, Swapped, SwapRefused
+from ottla.storage.compaction.swap import Swap, Swapped
 from ottla.storage.directory.housekeeping import Removals
-from ottla.storage.errors import StorageError
+from ottla.storage.errors import StorageError, SwapRefused
 from ottla.storage.log.log import Log
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot
@@ -48,12 +48,19 @@ class Compactor:
     """`next_job`, then `take` each of its results until it says that the clean is over; or `give_up`."""
 
     def __init__(
-        self, disk: Disk, path: str, clock: Clock, logs: Mapping[TopicPartition, Log], removals: Removals
+        self,
+        disk: Disk,
+        path: str,
+        clock: Clock,
+        logs: Mapping[TopicPartition, Log],
+        removals: Removals,
+        on_sync_failed: Callable[[OSError], None],
     ) -> None:
         self._disk = disk
         self._clock = clock
         self._logs = logs
         self._removals = removals
+        self._on_sync_failed = on_sync_failed
         self._ends = CleanedEnds(disk, path)
         self._current: _Clean | None = None
         self._swap: Swap | None = None
@@ -98,7 +105,7 @@ class Compactor:
     def _keep_producers(self, log: Log, limit_offset: int, now_ms: int) -> ProducerStates | None:
         """Batches that tell of a producer's last ones may go, once these are in a snapshot that is durable."""
         expiration_ms = log.producers.expiration_ms
-        return ensure_snapshot(self._disk, log.path, list(log.segments), limit_offset, now_ms, expiration_ms)
+        return ensure_snapshot(self._disk, log.path, log.segments, limit_offset, now_ms, expiration_ms)
 
     def _due_part(self, log: Log, now_ms: int) -> Cleanable | None:
         if "compact" not in log.config.cleanup_policy or log.failure is not None:
@@ -130,7 +137,9 @@ class Compactor:
             return False
         try:
             if isinstance(result, CleanedGroup):
-                swap = self._swap = Swap(log, result, lambda swapped: self._retire(log, swapped))
+                swap = self._swap = Swap(
+                    self._disk, log, result, lambda swapped: self._retire(log, swapped), self._on_sync_failed
+                )
                 while (work := swap.next_work()) is not None:
                     await offload(work)
                 return self._current is clean

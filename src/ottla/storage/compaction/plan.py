@@ -41,9 +41,8 @@ def cleanable(log: Log, cleaned_end: int, now_ms: int) -> Cleanable | None:
         first_dirty_offset = log.log_start_offset
     found: list[SourceSegment] = []
     dirty_bytes = 0
-    segments = list(log.segments)
     end_max = clean_limit(log)
-    for segment, following in pairwise(segments):
+    for segment, following in pairwise(log.segments):
         end_offset = following.base_offset
         is_dirty = end_offset > first_dirty_offset
         if end_offset > end_max or (is_dirty and _is_too_young(log, segment, now_ms)):
@@ -111,8 +110,7 @@ def _is_overdue(log: Log, first_dirty_offset: int, now_ms: int) -> bool:
     limit_ms = now_ms - log.config.max_compaction_lag_ms
     if limit_ms <= 0:
         return False
-    segments = list(log.segments)
-    for segment, following in pairwise(segments):
+    for segment, following in pairwise(log.segments):
         if following.base_offset > first_dirty_offset and 0 < segment.first_batch_timestamp() < limit_ms:
             return True
     return False

@@ -62,9 +62,9 @@ class LogDirectory:
         self.on_offline: Callable[[DirectoryOffline], None] | None = None
         # Readers are told of a partition's first offset.
         self.on_log_start_moved: Callable[[Log], None] | None = None
-        self.scheduler = FlushScheduler(path)
-        self.scheduler.on_flushed = self._record_flushed
-        self.scheduler.on_failed = self.directory_failed
+        self.scheduler = FlushScheduler(
+            path, clock, on_flushed=self._record_flushed, on_failed=self.directory_failed
+        )  # fmt: skip
         self._disk = disk
         self._clock = clock
         self._config_of = config_of
@@ -122,7 +122,7 @@ class LogDirectory:
         # The mark of a clean shutdown goes, durably, before any log is touched: a crash from here on is unclean.
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
         self._log_starts = LogStarts(disk, self.path)
-        self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals)
+        self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals, self.directory_failed)
         found: list[tuple[TopicPartition, UUID, LogParts]] = []
         needs_sync = False
         for topic_partition, path in self._partition_directories():
@@ -226,19 +226,10 @@ class LogDirectory:
         except OSError as error:
             raise DirectoryOffline(f"{self.path} cannot be synced: {error}") from error
 
-    # --- what logs ask for ----------------------------------------------------------------------------------
+    # --- what logs call ----------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
-
-    def mark_dirty(self, log: Log) -> None:
-        if log.flush_ms_max == 0:
-            self.scheduler.mark_due(log)
-        else:
-            self.scheduler.mark_dirty(log, self._clock.monotonic_ms())
-
-    def mark_due(self, log: Log) -> None:
-        self.scheduler.mark_due(log)
 
     def log_start_moved(self, log: Log) -> None:
         self._start_moves.add(log)
@@ -258,7 +249,7 @@ class LogDirectory:
 
     def directory_failed(self, error: OSError) -> None:
         """A sync failed: the whole directory is out of use for this process's life (a retry may lie)."""
-        self.scheduler.has_failed = True
+        self.scheduler.stop_planning()
         if self.offline is not None:
             return
         self.offline = DirectoryOffline(f"the log directory {self.path} is offline: {error}")
@@ -358,7 +349,7 @@ class LogDirectory:
         self._refused_ids.pop(topic_partition, None)
         self._renamed[topic_partition] = topic_id
         if log is not None:
-            log.is_deleted = True
+            log.mark_deleted()
             self.scheduler.forget(log)
             self._start_moves.forget(log)
             self._removals.add(now_ms + log.config.file_delete_delay_ms, (), log.close, target)
@@ -413,9 +404,10 @@ class LogDirectory:
         logs = [log for log in self.logs.values() if log.failure is None]
         for log in logs:
             log.write_caches()
+        flushes = [log.begin_flush() for log in logs]
         self._disk.sync_file_system(self.path)
-        for log in logs:
-            log.flushed_end = log.log_end_offset
+        for flush in flushes:
+            flush.log.end_flush(flush)
         self._record_flushed_ends(logs)
         self._flushed_ends.sync()
         self.checkpoint()

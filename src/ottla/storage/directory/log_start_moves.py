@@ -1,10 +1,12 @@
-"""Logs whose start moved up: first the new start is made durable, then the files below it may go.
+"""Logs whose start moved up: first the new start is made durable, then the files below it are removed.
 
-A log's start is moved in memory by DeleteRecords and by retention.  Until it is written down here, a crash brings the
+A log's start is moved in memory by DeleteRecords and by retention.  Until it is checkpointed here, a crash brings the
 old start back with all its files; afterwards files below it may be missing without being damage.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
@@ -12,8 +14,7 @@ from ottla.storage.directory.housekeeping import Removals
 from ottla.storage.directory.log_starts import LogStarts
 from ottla.storage.log.log import Log
 from ottla.storage.log_files import DELETED_SUFFIX
-from ottla.storage.producers.producer_snapshot import remove_snapshots
-from ottla.storage.producers.replay import ensure_snapshot
+from ottla.storage.segment.segment import Segment
 
 
 class LogStartMoves:
@@ -35,36 +36,22 @@ class LogStartMoves:
         self._moved.pop(log, None)
 
     def settle(self, log_starts: LogStarts) -> None:
-        """Make the starts durable and give the files below them up.  After an `OSError` the rest is tried again."""
+        """Make the starts durable and retire the files below them.  After an `OSError` call it again for the rest."""
         if not self._moved:
             return
         for log in self._moved:
-            self._keep_producers(log)
+            log.write_start_snapshots()
             log_starts.set(log.topic_partition, log.log_start_offset)
         log_starts.write()
         for log in list(self._moved):
-            log.epochs.truncate_from_start(log.log_start_offset)
-            self._retire_segments(log)
+            due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
+            log.release_removed_segments(partial(self._retire, due_ms))
             del self._moved[log]
 
-    def _keep_producers(self, log: Log) -> None:
-        """Before the log's start is written down: from then on the segments below it may go, at a restart too."""
-        segments = [*log.removed_segments, *log.segments]
-        holds_start = log.segments[log.segments.slot_for(log.log_start_offset)]
-        for base_offset in sorted({log.segments.first.base_offset, holds_start.base_offset}):
-            if base_offset > segments[0].base_offset:
-                now_ms, expiration_ms = self._clock.now_ms(), log.producers.expiration_ms
-                ensure_snapshot(self._disk, log.path, segments, base_offset, now_ms, expiration_ms)
-
-    def _retire_segments(self, log: Log) -> None:
-        """Readers keep the open files for a while; the new names tell the next start that they are done."""
-        due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
-        while log.removed_segments:
-            segment = log.removed_segments[0]
-            deleted = []
-            for path in segment.existing_paths():
-                self._disk.rename(path, path + DELETED_SUFFIX)
-                deleted.append(path + DELETED_SUFFIX)
-            self._removals.add(due_ms, tuple(deleted), segment.close)
-            del log.removed_segments[0]
-        remove_snapshots(self._disk, log.path, below=log.segments.first.base_offset)
+    def _retire(self, due_ms: int, segment: Segment) -> None:
+        """Readers keep the open file until `due_ms`; the new names mark the files as removed for the next start."""
+        deleted = []
+        for path in segment.existing_paths():
+            self._disk.rename(path, path + DELETED_SUFFIX)
+            deleted.append(path + DELETED_SUFFIX)
+        self._removals.add(due_ms, tuple(deleted), segment.close)

@@ -1,20 +1,19 @@
-"""When what is flushed: group commit over all dirty logs (the paper's section 3.1: flush after a count or a time).
+"""Which logs are flushed when: group commit over all dirty logs (the paper's section 3.1: after a count or a time).
 
-The scheduler is pure: it says what to sync and takes the outcome.  A thread executes the plan; it touches open
-files and directories only.  One plan is under way at a time, so everything that became dirty meanwhile rides the next.
+The scheduler does no I/O: it plans what to sync and is given the outcome.  A thread executes the plan; it touches open
+files and directories only.  One plan is under way at a time: what became dirty meanwhile is in the next one.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
-from ottla.storage.log.log_flush import LogFlush, begin_flush, end_flush
-
-if TYPE_CHECKING:
-    from ottla.storage.log.log import Log
+from ottla.storage.log.log import Log, LogFlush
+from ottla.storage.log_config import FOREVER
 
 # Measured, ms for 4 KiB appended to each of N files, N = 1 / 16 / 100: one by one 0.15 / 2.5 / 15.5, syncfs
 # 0.18 / 0.51 / 1.9.  They cross at 2-3 files, but syncfs also waits for everybody else's dirty pages on that file
@@ -51,39 +50,45 @@ class FlushPlan:
                         raise
 
 
-class RecordsFlushedEnds(Protocol):
-    """Where flushed ends are written down, so that recovery can tell a torn tail from damage."""
-
-    def record(self, logs: Iterable[Log]) -> None: ...
-
-
 class FlushScheduler:
     """Which logs are due: by policy, by count, by age, or because a segment rolled."""
 
     __slots__ = (
         "_aging",
+        "_clock",
         "_due",
+        "_entry_of",
+        "_has_failed",
+        "_on_failed",
+        "_on_flushed",
         "_plan",
         "_root_path",
         "_sequence",
-        "has_failed",
-        "on_failed",
-        "on_flushed",
         "plans_count",
     )
 
-    def __init__(self, root_path: str) -> None:
+    def __init__(
+        self,
+        root_path: str,
+        clock: Clock,
+        *,
+        on_flushed: Callable[[FlushPlan], None],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        """`on_flushed` is called after a plan's logs moved their ends and before these are announced."""
         self._root_path = root_path
+        self._clock = clock
+        self._on_flushed = on_flushed
+        self._on_failed = on_failed
         self._due: dict[Log, None] = {}
-        # (due_ms, sequence, log): dirty logs whose policy waits for an age.  Entries may be stale: see `_take_aged`.
+        # (due_ms, sequence, log): dirty logs whose policy waits for an age, by the monotonic clock.
         self._aging: list[tuple[int, int, Log]] = []
+        # The sequence of each dirty log's entry in `_aging`: the log's other entries are of earlier flushes.
+        self._entry_of: dict[Log, int] = {}
         self._sequence = 0
         self._plan: FlushPlan | None = None
         self.plans_count = 0
-        # After a failed sync nothing is planned any more: the next one may succeed although the pages are lost.
-        self.has_failed = False
-        self.on_flushed: Callable[[FlushPlan], None] | None = None
-        self.on_failed: Callable[[OSError], None] | None = None
+        self._has_failed = False
 
     @property
     def in_flight(self) -> FlushPlan | None:
@@ -94,27 +99,32 @@ class FlushScheduler:
         """Whether any log is due or will be.  Under policy `os` without `flush.*` settings there is none."""
         return bool(self._due or self._aging)
 
-    def mark_dirty(self, log: Log, now_ms: int) -> None:
-        """A clean log took its first batch.  All times here are monotonic ones."""
+    def mark_dirty(self, log: Log) -> None:
+        """A clean log took its first batch: due now, after an age, or when something else makes it due."""
         due_after_ms = log.flush_ms_max
-        log.dirty_since_ms = now_ms
         if due_after_ms == 0:
             self._due[log] = None
-        elif due_after_ms < _FOREVER:
+        elif due_after_ms < FOREVER:
             self._sequence += 1
-            heapq.heappush(self._aging, (now_ms + due_after_ms, self._sequence, log))
+            self._entry_of[log] = self._sequence
+            heapq.heappush(self._aging, (self._clock.monotonic_ms() + due_after_ms, self._sequence, log))
 
     def mark_due(self, log: Log) -> None:
         """A log must be flushed now: enough messages, a roll, a shutdown."""
         self._due[log] = None
 
     def forget(self, log: Log) -> None:
-        """A log is gone; a plan in flight may still hold it."""
+        """A log was deleted; a plan in flight may still hold it."""
         self._due.pop(log, None)
+        self._entry_of.pop(log, None)
+
+    def stop_planning(self) -> None:
+        """A sync failed: there is no further plan, since its sync may succeed although the pages are lost."""
+        self._has_failed = True
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When `plan` may have something: `now_ms` when it has already, None when nothing waits or a plan is out."""
-        if self._plan is not None or self.has_failed:
+        if self._plan is not None or self._has_failed:
             return None
         if self._due:
             return now_ms
@@ -122,44 +132,42 @@ class FlushScheduler:
 
     def plan(self, now_ms: int) -> FlushPlan | None:
         """Everything that is due, as one plan; None while one is in flight or when nothing is."""
-        if self._plan is not None or self.has_failed:
+        if self._plan is not None or self._has_failed:
             return None
         if self._aging and self._aging[0][0] <= now_ms:
-            self._take_aged(now_ms)
+            self._mark_aged_due(now_ms)
         if not self._due:
             return None
         due, self._due = self._due, {}
-        flushes = [begin_flush(log) for log in due if not log.is_deleted]
+        if self._entry_of:
+            for log in due:
+                self._entry_of.pop(log, None)
+        flushes = [log.begin_flush() for log in due if not log.is_deleted]
         if not flushes:
             return None
         self.plans_count += 1
         self._plan = FlushPlan(self.plans_count, flushes, self._root_path)
         return self._plan
 
-    def _take_aged(self, now_ms: int) -> None:
+    def _mark_aged_due(self, now_ms: int) -> None:
         while self._aging and self._aging[0][0] <= now_ms:
-            _, _, log = heapq.heappop(self._aging)
-            # It may have been flushed and become dirty again since: then a later entry stands for it.
-            if log.is_dirty and log.dirty_since_ms + log.flush_ms_max <= now_ms:
+            _, sequence, log = heapq.heappop(self._aging)
+            # Else it was flushed since, and if it is dirty again a later entry is its own.
+            if self._entry_of.get(log) == sequence:
                 self._due[log] = None
 
     def complete(self, plan: FlushPlan, error: OSError | None, now_ms: int) -> None:
-        """The thread is done with the plan: move the ends, or take the directory out of use."""
+        """The thread has executed the plan: move the ends, or report the failure."""
         assert plan is self._plan, "only the plan in flight can be completed"
         self._plan = None
         if error is not None:
-            self.has_failed = True
-            if self.on_failed is not None:
-                self.on_failed(error)
-        if self.has_failed:
+            self.stop_planning()
+            self._on_failed(error)
+        if self._has_failed:
             return
         for flush in plan.flushes:
-            end_flush(flush)
-        # Recorded after the sync and before anybody is told: at worst the record is older than the truth.
-        if self.on_flushed is not None:
-            self.on_flushed(plan)
+            flush.log.end_flush(flush)
+        # Recorded after the sync and before any observer is called: at worst the record is older than the truth.
+        self._on_flushed(plan)
         for flush in plan.flushes:
-            flush.log.tell_stable()
-
-
-_FOREVER: Final = 2**63 - 1
+            flush.log.announce_stable()

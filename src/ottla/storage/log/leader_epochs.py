@@ -118,19 +118,25 @@ class LeaderEpochs:
         self._entries.append(entry)
         return True
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(the greatest known epoch not above `epoch`, where it ended).
+    def end_offset_for(
+        self, epoch: int, log_end_offset: int, leader_epoch: int = NO_LEADER_EPOCH
+    ) -> tuple[int, int]:  # fmt: skip
+        """(the greatest known epoch not above `epoch`, its end offset).
 
-        An epoch above all known ones, or no epoch: (-1, -1).  One below all known ones: itself and the start of the
-        first known, since what it wrote is gone from this log.
+        `leader_epoch` is the one that was started last: it is known, and begins at the log end, before its first
+        append too.  An epoch above all known ones, or no epoch: (-1, -1).  One below all known ones: itself and the
+        start of the first known, since what it wrote is not in this log any more.
         """
-        if not self._entries or epoch < 0 or epoch > self._entries[-1].epoch:
+        entries = self._entries
+        if leader_epoch > (entries[-1].epoch if entries else NO_LEADER_EPOCH):
+            entries = [*entries, EpochStart(leader_epoch, log_end_offset)]
+        if not entries or epoch < 0 or epoch > entries[-1].epoch:
             return UNKNOWN_EPOCH
-        if epoch == self._entries[-1].epoch:
+        if epoch == entries[-1].epoch:
             return epoch, log_end_offset
-        above = bisect_right(self._entries, epoch, key=_epoch_of_entry)
-        end_offset = self._entries[above].start_offset
-        return (epoch, end_offset) if above == 0 else (self._entries[above - 1].epoch, end_offset)
+        above = bisect_right(entries, epoch, key=_epoch_of_entry)
+        end_offset = entries[above].start_offset
+        return (epoch, end_offset) if above == 0 else (entries[above - 1].epoch, end_offset)
 
     def epoch_of(self, offset: int) -> int:
         """The epoch that wrote `offset`, -1 when it is below all known ones."""

@@ -1,74 +1,149 @@
-"""One partition's log: appends, rolls, the stable end, truncation.  Reading is in `log_reader`.
+"""One partition's log: appends, rolls, reads, flushes, retention, truncation, compaction's swap, failures.
+
+`Log` owns everything that changes: nobody outside assigns one of its fields, and what is private is not read outside.
+Pure rules that it applies have modules of their own (`retention`, `leader_epochs`, `log_reader`) and take plain values.
 
 All calls come from the event loop's thread and none of them waits for a flush.  Invariants, with every `*_end`
 exclusive: log_start_offset <= log_end_offset, flushed_end <= log_end_offset, stable_end <= log_end_offset; the ends
-never go back but by `truncate_to`; the log end moves right after the data was written, or not at all.
+never go back except by `truncate_to`; the log end moves right after the data was written, or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+from ottla.observe.events import fields
 from ottla.observe.story import Story
 from ottla.records.header import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT
-from ottla.runtime.disk import Disk, FileRun
-from ottla.storage.errors import BatchTooLarge, StorageError
-from ottla.storage.log import log_reader, log_roll, retention, truncation
-from ottla.storage.log.log_failure import undo_write, write_failed
-from ottla.storage.log.log_parts import LogHost, LogParts
+from ottla.runtime.disk import Disk, File, FileRun
+from ottla.storage.checkpoints import EpochStart
+from ottla.storage.errors import (
+    BatchTooLarge,
+    DirectoryOffline,
+    DiskFull,
+    LogOffline,
+    OffsetOutOfRange,
+    StorageError,
+    SwapRefused,
+)
+from ottla.storage.log import log_reader, retention
+from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.read_places import ReadPlaces
 from ottla.storage.log.unsynced_files import UnsyncedFiles
 from ottla.storage.log_config import FOREVER, LogConfig
-from ottla.storage.producers.producer_snapshot import write_snapshot
+from ottla.storage.producers.producer_snapshot import remove_snapshots, snapshot_file_name, write_snapshot
+from ottla.storage.producers.replay import ensure_snapshot, producers_at
 from ottla.storage.segment.index_cache import IndexCache
+from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
-from ottla.storage.segment.time_index import TimestampOffset
+from ottla.storage.segment.time_index import TimeIndex, TimestampOffset
+
+_log = logging.getLogger(__name__)
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+# Errors after which the log takes appends again as soon as there is room: nothing of the failed write is kept.
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class FlushMarks(Protocol):
+    """The scheduler of flushes, as a log uses it."""
+
+    def mark_dirty(self, log: Log) -> None:
+        """The log was clean and took a batch."""
+        ...
+
+    def mark_due(self, log: Log) -> None:
+        """The log must be flushed by the next plan."""
+        ...
+
+
+class LogHost(Protocol):
+    """The log directory, as a log uses it."""
+
+    @property
+    def scheduler(self) -> FlushMarks: ...
+
+    def now_ms(self) -> int: ...
+
+    def log_start_moved(self, log: Log) -> None:
+        """Checkpoint `log_start_offset` later, then call `Log.release_removed_segments`."""
+        ...
+
+    def finish_swap(self) -> None:
+        """Finish the swap of cleaned segments that is under way, before this returns."""
+        ...
+
+    def before_truncation(self, log: Log, end_offset: int) -> None:
+        """Lower the recorded flushed end to `end_offset`, durably: the log will end there.  Raises `OSError`."""
+        ...
+
+    def directory_failed(self, error: OSError) -> None:
+        """Take all logs of the directory offline."""
+        ...
+
+
+class LogFlush(NamedTuple):
+    """One log's part of a flush: where the log ended when the plan was made, and what must be synced for that."""
+
+    log: Log
+    end_offset: int
+    segment: Segment
+    position: int
+    files: Sequence[File]
+    # Index files that a roll wrote, and small checkpoints: closed when the plan is complete.
+    files_to_close: Sequence[File]
+    # The log's directory when a file was added to it or renamed in it, else None.
+    directory: str | None
+    truncations_count: int
 
 
 class Log:
-    """One partition; see the module's head for what holds between its offsets."""
+    """One partition's log; the module's docstring says what holds between its offsets."""
 
     __slots__ = (
         "_active",
+        "_appended_offset",
+        "_appended_position",
         "_cache",
         "_caches_end",
+        "_disk",
         "_epoch_is_new",
+        "_epochs",
+        "_flush_at_offset",
+        "_host",
+        "_is_dirty",
+        "_is_os_policy",
+        "_on_stable",
+        "_on_truncated",
+        "_places",
+        "_removed_segments",
+        "_scheduler",
+        "_segments",
+        "_truncated_segments",
+        "_unsynced",
         "config",
-        "dirty_since_ms",
-        "disk",
-        "epochs",
         "failure",
-        "flush_at_offset",
         "flush_ms_max",
         "flushed_end",
-        "host",
         "is_deleted",
-        "is_dirty",
-        "is_os_policy",
         "is_swapping",
         "leader_epoch",
         "log_end_offset",
         "log_start_offset",
-        "on_stable",
         "path",
-        "places",
         "producers",
-        "removed_segments",
-        "segments",
         "stable_end",
         "story",
         "topic_id",
         "topic_partition",
-        "truncated_segments",
         "truncations_count",
-        "unsynced",
     )
 
     def __init__(
@@ -81,40 +156,81 @@ class Log:
         host: LogHost,
         cache: IndexCache,
     ) -> None:
-        self.disk = disk
-        self.host = host
+        self._disk = disk
+        self._host = host
+        self._scheduler = host.scheduler
         self._cache = cache
         self._caches_end = parts.caches_end
         self.path = path
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.segments = SegmentList(parts.segments)
-        self._active = self.segments.active
+        self._segments = SegmentList(parts.segments)
+        self._active = self._segments.active
         self.log_start_offset = parts.log_start_offset
         self.log_end_offset = parts.log_end_offset
         self.flushed_end = parts.flushed_end
+        self.stable_end = parts.flushed_end
         self.producers = parts.producers
-        self.epochs = parts.epochs
-        latest = self.epochs.latest_epoch
+        self._epochs = parts.epochs
+        latest = parts.epochs.latest_epoch
         self.leader_epoch = latest if latest is not None else NO_LEADER_EPOCH
+        # Whether the next append is the first one under `leader_epoch`.
         self._epoch_is_new = False
-        self.is_dirty = False
-        self.dirty_since_ms = 0
+        # Whether batches were appended since the last flush was planned.
+        self._is_dirty = False
         self.is_deleted = False
-        # Cleaned segments are being put in place of others: none may go until that is done.
+        # Whether cleaned segments are replacing others: until that is done no segment may be removed.
         self.is_swapping = False
+        # What was known of offsets before a truncation is not valid after it.
         self.truncations_count = 0
         self.failure: StorageError | None = None
-        self.on_stable: Callable[[Log], None] | None = None
-        self.unsynced = UnsyncedFiles()
-        self.truncated_segments: list[Segment] = []
-        self.removed_segments: list[Segment] = []
-        self.stable_end = self.flushed_end
-        self.places = ReadPlaces(self._active, self._active.size_bytes)
-        self.flush_at_offset = FOREVER
-        self._take_config(parts.config)
+        self._on_stable: Callable[[], None] | None = None
+        self._on_truncated: Callable[[], None] | None = None
+        self._unsynced = UnsyncedFiles()
+        # Their files are gone, but a flush in flight may hold the descriptors: closed with the log.
+        self._truncated_segments: list[Segment] = []
+        # Below the log start; their files may go when the start is checkpointed.
+        self._removed_segments: list[Segment] = []
+        # The base offset of the last batch and its position in the active segment; -1 when not known.
+        self._appended_offset = NO_OFFSET
+        self._appended_position = 0
+        self._places = ReadPlaces(self._active, self._active.size_bytes)
+        self._flush_at_offset = FOREVER
+        self._set_config(parts.config)
         self.story = Story(str(topic_partition))
         self.note("opened", log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
+
+    def watch(self, *, on_stable: Callable[[], None], on_truncated: Callable[[], None] | None = None) -> None:
+        """Set the log's one observer.
+
+        `on_stable` is called after each move of `stable_end`: after a flush was recorded, or under flush policy `os`
+        inside of `append`.  `on_truncated` is called after each `truncate_to` that cut something, also when the cut
+        failed in the middle and took the log offline: all ends are then at or below the new `log_end_offset`.
+        """
+        self._on_stable = on_stable
+        self._on_truncated = on_truncated
+
+    # --- what others read -------------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first, never empty; the last one is the active segment."""
+        return tuple(self._segments)
+
+    @property
+    def epoch_starts(self) -> tuple[EpochStart, ...]:
+        """The leader epochs that have batches in this log, oldest first."""
+        return self._epochs.entries
+
+    @property
+    def active_base_offset(self) -> int:
+        """The base offset of the active segment: batches below it are in closed segments."""
+        return self._active.base_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """All segments' `.log` files."""
+        return sum(segment.size_bytes for segment in self._segments)
 
     # --- appending ------------------------------------------------------------------------------------------
 
@@ -122,7 +238,7 @@ class Log:
         """Append ONE whole batch (v2, checked by the caller, in a writable buffer) and return its base offset.
 
         Base offset and leader epoch are stamped in place.  A duplicate of an idempotent producer appends nothing
-        and gives the original base offset, so the caller always waits for `base + delta + 1 <= stable_end`.
+        and returns the original base offset, so the caller always waits for `base + delta + 1 <= stable_end`.
         Raises `AppendRefused` or `StorageError`; the log is then as it was.
         """
         if self.failure is not None:
@@ -140,39 +256,40 @@ class Log:
         size_bytes = len(batch)
         max_timestamp_ms = header[8]
         segment = self._active
+        position = segment.size_bytes
         if (
-            segment.size_bytes + size_bytes > segment.roll_at_bytes
+            position + size_bytes > segment.roll_at_bytes
             or max_timestamp_ms > segment.roll_at_timestamp_ms
             or last_offset > segment.last_offset_max
             or now_ms > segment.roll_at_now_ms
         ):
             segment = self._make_room(size_bytes, now_ms)
+            position = segment.size_bytes
         BASE_OFFSET.pack_into(batch, 0, base_offset)
         LEADER_EPOCH.pack_into(batch, LEADER_EPOCH_AT, self.leader_epoch)
         if self._epoch_is_new:
             self._write_epoch(base_offset)
-        places = self.places
-        places.appended_offset = base_offset
-        places.appended_position = segment.size_bytes
         try:
             segment.append(batch, size_bytes, last_offset, max_timestamp_ms)
         except OSError as error:
-            raise undo_write(self, segment, error) from error
+            raise self._undo_append(segment, error) from error
+        self._appended_offset = base_offset
+        self._appended_position = position
         self.log_end_offset = end_offset = last_offset + 1
         if producer_id >= 0:
             self.producers.update(
                 producer_id, header[10], first_sequence, last_sequence, base_offset, last_offset_delta, now_ms
             )
-        if not self.is_dirty:
-            self.is_dirty = True
-            self.host.mark_dirty(self)
-        if end_offset >= self.flush_at_offset:
-            self.flush_at_offset = FOREVER
-            self.host.mark_due(self)
-        if self.is_os_policy:
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._scheduler.mark_dirty(self)
+        if end_offset >= self._flush_at_offset:
+            self._flush_at_offset = FOREVER
+            self._scheduler.mark_due(self)
+        if self._is_os_policy:
             self.stable_end = end_offset
-            if self.on_stable is not None:
-                self.on_stable(self)
+            if self._on_stable is not None:
+                self._on_stable()
         return base_offset
 
     def _make_room(self, size_bytes: int, now_ms: int) -> Segment:
@@ -188,80 +305,135 @@ class Log:
     # --- leader epochs --------------------------------------------------------------------------------------
 
     def start_epoch(self, epoch: int) -> None:
-        """Later appends carry `epoch`; its line in the checkpoint is written with the first of them."""
+        """Stamp `epoch` into later appends; the first of them writes its line to the epochs' checkpoint."""
         assert epoch >= self.leader_epoch, "a leader epoch never goes back"
-        latest = self.epochs.latest_epoch
+        latest = self._epochs.latest_epoch
         self.leader_epoch = epoch
         self._epoch_is_new = latest is None or epoch > latest
         self.note("led", leader_epoch=epoch, log_end_offset=self.log_end_offset)
 
     def _write_epoch(self, base_offset: int) -> None:
-        """The epoch's line is in its file before the batch is, and durable with it: both ride the same flush."""
+        """Write the epoch's line before its first batch; the flush that syncs the batch syncs the line too."""
         try:
-            self.unsynced.add_checkpoint(self.epochs.assign_unsynced(self.leader_epoch, base_offset))
+            self._unsynced.add_checkpoint(self._epochs.assign_unsynced(self.leader_epoch, base_offset))
         except OSError as error:
-            raise write_failed(self, error) from error
+            raise self._write_failed(error) from error
         self._epoch_is_new = False
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """(the greatest known epoch not above `epoch`, where it ended), (-1, -1) when there is none.
+        """(the greatest known epoch not above `epoch`, its end offset); Kafka's rules, see `LeaderEpochs`.
 
-        The epoch that was started last ends at the log's end, also before its first batch.
+        The epoch that was started last is known, also before its first append: it begins and ends at the log end.
         """
         if epoch == self.leader_epoch and epoch >= 0:
+            # Nearly every fetch asks for this one.
             return epoch, self.log_end_offset
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+        return self._epochs.end_offset_for(epoch, self.log_end_offset, self.leader_epoch)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch under which the record at `offset` was appended, -1 when it is not known."""
-        return self.epochs.epoch_of(offset)
+        return self._epochs.epoch_of(offset)
 
     # --- rolling --------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int) -> None:
-        """Close the active segment and open the next one at the log end; nothing happens when it is empty."""
-        if self._active.size_bytes == 0:
+        """Close the active segment and open the next one at the log end; nothing happens when it is empty.
+
+        The old file and the directory's new entry go into the next flush, so nothing in the new file is stable before
+        its name is durable.  Raises `StorageError`; the log is then as it was.
+        """
+        old = self._active
+        if old.size_bytes == 0:
             return
-        self._active = new = log_roll.roll(self, now_ms)
+        assert old.file is not None
+        new = self._new_segment(self.log_end_offset, now_ms)
+        index_files: list[File] = []
+        try:
+            write_snapshot(self._disk, self.path, self.log_end_offset, self.producers)
+            index_files = old.write_indexes()
+            # Last: when an empty next file exists the old segment must not grow any more.
+            new.open(create=True)
+        except OSError as error:
+            for file in index_files:
+                file.close()
+            raise self._write_failed(error) from error
+        self._unsynced.add_rolled(old.file, index_files)
+        new.become_active(OffsetIndex(), TimeIndex())
+        old.become_closed()
+        self._segments.append(new)
+        self._active = new
+        self._appended_offset = NO_OFFSET
         self.story.add(now_ms, "rolled", base_offset=new.base_offset)
-        self.host.mark_due(self)
+        self._scheduler.mark_due(self)
 
-    def new_segment(self, base_offset: int, created_ms: int) -> Segment:
-        """A segment of this log that is not in its list yet."""
-        return Segment(self.disk, self.path, base_offset, self.config, self._cache, created_ms)
+    def _new_segment(self, base_offset: int, created_ms: int, size_bytes: int = 0) -> Segment:
+        return Segment(self._disk, self.path, base_offset, self.config, self._cache, created_ms, size_bytes)
 
-    # --- flushing (see log_flush) ---------------------------------------------------------------------------
+    # --- flushing -------------------------------------------------------------------------------------------
 
-    def tell_stable(self) -> None:
-        """Call `on_stable` after a flush (under policy `os` the append has told already)."""
-        if not self.is_os_policy and self.on_stable is not None and not self.is_deleted:
-            self.on_stable(self)
+    def begin_flush(self) -> LogFlush:
+        """What must be synced for the log to be durable up to its present end."""
+        active = self._active
+        assert active.file is not None
+        taken = self._unsynced.take()
+        self._is_dirty = False
+        self._flush_at_offset = self.log_end_offset + self.config.flush_messages_max
+        return LogFlush(
+            self,
+            self.log_end_offset,
+            active,
+            active.size_bytes,
+            (*taken.files, active.file),
+            taken.files_to_close,
+            self.path if taken.has_new_names else None,
+            self.truncations_count,
+        )
 
-    def take_offline(self, failure: StorageError) -> None:
-        """No further append; reads see only what was flushed."""
-        self.failure = failure
-        self.note("taken_offline", flushed_end=self.flushed_end, log_end_offset=self.log_end_offset)
+    def end_flush(self, flush: LogFlush) -> None:
+        """Everything in `flush` was synced: move the flushed end, and unless the policy is `os` the stable end.
+
+        The observer is called by `announce_stable`, after the directory recorded the flushed end.
+        """
+        for file in flush.files_to_close:
+            file.close()
+        if flush.truncations_count != self.truncations_count:
+            # What was flushed was cut meanwhile, and other batches may be at its offsets now: the next flush counts.
+            return
+        end_offset = flush.end_offset
+        assert end_offset <= self.log_end_offset
+        if end_offset > self.flushed_end:
+            self.flushed_end = end_offset
+        if not self._is_os_policy and end_offset > self.stable_end:
+            self._places.move_stable(self.stable_end, flush.segment, flush.position)
+            self.stable_end = end_offset
+
+    def announce_stable(self) -> None:
+        """Call the observer after a flush (under policy `os` the append has called it already)."""
+        if not self._is_os_policy and self._on_stable is not None and not self.is_deleted:
+            self._on_stable()
+
+    # --- settings -------------------------------------------------------------------------------------------
 
     def update_config(self, config: LogConfig) -> None:
-        """Take new settings.  The stable end never goes back: leaving policy `os` it waits for the flushed end."""
+        """Apply new settings.  The stable end never goes back: leaving policy `os` it waits for the flushed end."""
         if self.config.was_compacted:
             config = replace(config, was_compacted=True)
-        self._take_config(config)
+        self._set_config(config)
         self._active.configure(config)
         if self.stable_end == self.log_end_offset:
-            self.places.set_stable(self._active, self._active.size_bytes)
-        if self.is_os_policy and self.stable_end < self.log_end_offset:
+            self._places.set_stable(self._active, self._active.size_bytes)
+        if self._is_os_policy and self.stable_end < self.log_end_offset:
             self.stable_end = self.log_end_offset
-            if self.on_stable is not None:
-                self.on_stable(self)
+            if self._on_stable is not None:
+                self._on_stable()
         if self.flushed_end < self.log_end_offset:
-            self.host.mark_due(self)
+            self._scheduler.mark_due(self)
 
-    def _take_config(self, config: LogConfig) -> None:
+    def _set_config(self, config: LogConfig) -> None:
         self.config = config
-        self.is_os_policy = config.flush_policy == "os"
+        self._is_os_policy = config.flush_policy == "os"
         self.flush_ms_max = config.flush_ms_max
-        self.flush_at_offset = self.flushed_end + config.flush_messages_max
+        self._flush_at_offset = self.flushed_end + config.flush_messages_max
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -272,101 +444,326 @@ class Log:
 
         At most `size_bytes_max` bytes, which may cut the last batch as Apache Kafka does; the first one is whole
         if `whole_first_batch`, else None is returned when it does not fit.  None means that there is nothing.
+        Raises `OffsetOutOfRange`, `CorruptLog`, and `OSError` when a closed segment cannot be opened or read.
         """
-        return log_reader.read(self, start_offset, limit_offset, size_bytes_max, whole_first_batch)
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= start_offset <= log_end_offset:
+            raise OffsetOutOfRange(start_offset, self.log_start_offset, log_end_offset)
+        if self.failure is not None and limit_offset > self.flushed_end:
+            # What was written but not flushed may be lost already (a failed sync drops pages): never show it.
+            limit_offset = self.flushed_end
+        if start_offset >= limit_offset:
+            return None
+        places = self._places
+        if start_offset == self._appended_offset:
+            segment, position = self._active, self._appended_position
+        else:
+            place = places.find(start_offset)
+            segment, position = self._place_of(start_offset) if place is None else place
+        if limit_offset >= log_end_offset:
+            limit_segment = self._active
+            limit_position = limit_segment.size_bytes
+        elif limit_offset == self.stable_end:
+            limit_segment, limit_position = places.stable_segment, places.stable_position
+        else:
+            limit_segment, limit_position = self._place_of(limit_offset)
+        return log_reader.run_between(
+            self._segments,
+            segment,
+            position,
+            limit_segment,
+            limit_position,
+            start_offset,
+            size_bytes_max,
+            whole_first_batch,
+        )
+
+    def _place_of(self, offset: int) -> tuple[Segment, int]:
+        return log_reader.place_of(self._segments, offset, self.log_end_offset, self.config.may_have_gaps)
 
     def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int | None = None) -> TimestampOffset | None:
         """The first record at or after a time, below `limit_offset` (the stable end unless given)."""
-        return log_reader.offset_for_timestamp(self, timestamp_ms, self._limit(limit_offset))
+        limit_offset = self.stable_end if limit_offset is None else limit_offset
+        return log_reader.offset_for_timestamp(self._segments, self.log_start_offset, timestamp_ms, limit_offset)
 
     def offset_of_max_timestamp(self, limit_offset: int | None = None) -> TimestampOffset | None:
         """The first record with the greatest timestamp, below `limit_offset` (the stable end unless given)."""
-        return log_reader.offset_of_max_timestamp(self, self._limit(limit_offset))
+        limit_offset = self.stable_end if limit_offset is None else limit_offset
+        return log_reader.offset_of_max_timestamp(self._segments, self.log_start_offset, limit_offset)
 
-    def _limit(self, limit_offset: int | None) -> int:
-        return self.stable_end if limit_offset is None else limit_offset
-
-    @property
-    def active_base_offset(self) -> int:
-        """Where the segment begins that takes the batches; those below lie in closed segments."""
-        return self._active.base_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """All segments' `.log` files."""
-        return sum(segment.size_bytes for segment in self.segments)
-
-    # --- taking away ----------------------------------------------------------------------------------------
+    # --- retention ------------------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> None:
         """DeleteRecords: `log_start_offset` moves up to `offset`, at most to the stable end."""
-        retention.delete_records_before(self, offset)
+        if offset > self.stable_end or offset < 0:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.stable_end)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._host.log_start_moved(self)
         self.note("records_deleted", log_start_offset=self.log_start_offset)
 
     def delete_old_segments(self, now_ms: int, limit_offset: int | None = None) -> int:
-        """Retention by time, size and log start: how many segments were taken out.
+        """Remove the oldest segments that retention by time, size and log start drops; returns how many.
 
-        Only segments wholly below `limit_offset` (the stable end unless given) go.  Their files follow after the
-        new log start is checkpointed: `LogDirectory.checkpoint` renames them.
+        Only segments wholly below `limit_offset` (the stable end unless given) are removed.  Their files are renamed
+        after the new log start is checkpointed: by `LogDirectory.checkpoint`.
         """
-        return retention.delete_old_segments(self, now_ms, self._limit(limit_offset))
+        if self.failure is not None or self.is_swapping:
+            return 0
+        limit_offset = self.stable_end if limit_offset is None else limit_offset
+        count = retention.due_segments_count(
+            self.segments, self.log_start_offset, self.log_end_offset, limit_offset, self.config, now_ms
+        )
+        if count == len(self._segments):
+            # The active segment is due too: an empty one replaces it.
+            self.roll(now_ms)
+            count = min(count, len(self._segments) - 1)
+        if count > 0:
+            self._remove_first_segments(count)
+        return count
+
+    def _remove_first_segments(self, count: int) -> None:
+        removed = self._segments.remove_first(count)
+        self._removed_segments += removed
+        self.log_start_offset = max(self.log_start_offset, self._segments.first.base_offset)
+        # They may have been rolled and not flushed yet.
+        self._forget_files_of(removed)
+        self._host.log_start_moved(self)
+        self.note("segments_deleted", count=count, log_start_offset=self.log_start_offset)
+
+    def _forget_files_of(self, segments: Iterable[Segment]) -> None:
+        """Closed segments left the log: nothing syncs their files, no remembered place points into them."""
+        self._unsynced.forget([segment.file for segment in segments])
+        self._places.forget()
+        self._places.set_stable(*self._place_of(self.stable_end))
+
+    def write_start_snapshots(self) -> None:
+        """Make the producers' snapshots durable that are needed once the batches below the log start are gone.
+
+        Called before the log start is checkpointed: from then on those batches may go, at a restart too.
+        """
+        segments = [*self._removed_segments, *self._segments]
+        holds_start = self._segments[self._segments.slot_for(self.log_start_offset)]
+        for base_offset in sorted({self._segments.first.base_offset, holds_start.base_offset}):
+            if base_offset > segments[0].base_offset:
+                now_ms, expiration_ms = self._host.now_ms(), self.producers.expiration_ms
+                ensure_snapshot(self._disk, self.path, segments, base_offset, now_ms, expiration_ms)
+
+    def release_removed_segments(self, retire: Callable[[Segment], None]) -> None:
+        """The log start is checkpointed: call `retire` with each removed segment, oldest first.
+
+        Also drops epochs and snapshots below the log start.  After an `OSError` of `retire` its segment and the later
+        ones are kept for the next call.
+        """
+        self._epochs.truncate_from_start(self.log_start_offset)
+        while self._removed_segments:
+            retire(self._removed_segments[0])
+            del self._removed_segments[0]
+        remove_snapshots(self._disk, self.path, below=self._segments.first.base_offset)
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget idempotent producers that were silent for too long."""
+        """Forget idempotent producers that appended nothing for too long; returns how many."""
         return self.producers.expire(now_ms)
 
+    # --- compaction's swap ----------------------------------------------------------------------------------
+
+    def begin_swap(self, replaced: Sequence[int]) -> bool:
+        """Keep the segments with these base offsets until `end_swap`; False when retention has removed all of them.
+
+        Raises `SwapRefused` when the log takes no changes or has other segments there.
+        """
+        if self._swap_slot(replaced) is None:
+            return False
+        self.is_swapping = True
+        return True
+
+    def _swap_slot(self, replaced: Sequence[int]) -> int | None:
+        if self.failure is not None or self.is_deleted:
+            raise SwapRefused(f"{self.topic_partition} takes no changes")
+        if replaced[-1] < self._segments.first.base_offset:
+            return None
+        slot = self._segments.slot_for(replaced[0])
+        present = [segment.base_offset for segment in self._segments][slot : slot + len(replaced)]
+        if present != list(replaced) or slot + len(present) >= len(self._segments):
+            raise SwapRefused(f"{self.topic_partition} has other segments than were cleaned")
+        return slot
+
+    def check_swap(self, replaced: Sequence[int]) -> None:
+        """Raise `SwapRefused` when `replace_segments` cannot be called for a swap that began."""
+        assert self.is_swapping
+        slot = self._swap_slot(replaced)
+        assert slot is not None, "segments were removed while they were swapped"
+
+    def replace_segments(self, replaced: Sequence[int], cleaned: Sequence[tuple[int, int]]) -> list[Segment]:
+        """Replace closed segments by cleaned ones, (base offset, size in bytes) each, whose files are in place.
+
+        Returns the replaced segments, whose files readers may still use.  Raises `OSError` when a stale snapshot of
+        the producers cannot be removed.
+        """
+        assert self.is_swapping
+        slot = self._swap_slot(replaced)
+        assert slot is not None, "segments were removed while they were swapped"
+        self.update_config(replace(self.config, was_compacted=True))
+        created_ms = self._segments[slot + len(replaced) - 1].created_ms
+        fresh = [self._new_segment(base_offset, created_ms, size_bytes) for base_offset, size_bytes in cleaned]
+        removed = self._segments.replace(slot, len(replaced), fresh)
+        self._forget_files_of(removed)
+        kept = {segment.base_offset for segment in fresh}
+        for segment in removed:
+            path = f"{self.path}/{snapshot_file_name(segment.base_offset)}"
+            if segment.base_offset not in kept and self._disk.exists(path):
+                self._disk.remove(path)
+        return removed
+
+    def end_swap(self) -> None:
+        """The swap is over, in whatever way: segments may be removed again."""
+        self.is_swapping = False
+
+    # --- truncation -----------------------------------------------------------------------------------------
+
     def truncate_to(self, offset: int) -> None:
-        """Cut the log so that it ends at `offset`, or below where that lies inside a batch (followers only)."""
+        """Cut the log so that it ends at `offset`, or below where that is inside a batch (KIP-101; followers only).
+
+        The order makes a crash at any point harmless: first the recorded flushed end goes down, durably, then whole
+        segments are removed, newest first, then the last one is cut.  In between the log is only longer than it
+        should be.  Afterwards nothing that the log remembers is above its end; the observer's `on_truncated` is called
+        last.  Raises `StorageError`: the log is as it was (`DiskFull`, `CorruptLog`), or offline.
+        """
         if offset >= self.log_end_offset:
             return
+        if self.is_swapping:
+            self._host.finish_swap()
+        segment = self._segments[self._segments.slot_for(offset)]
         try:
-            truncation.truncate(self, offset)
+            above = segment.find(max(offset, segment.base_offset))
+            end_position = segment.size_bytes if above is None else above[0]
+            # After the last batch that stays, so that a gap left by compaction is not counted as part of the log.
+            end_offset = segment.end_below(offset)
+            self._host.before_truncation(self, end_offset)
         except OSError as error:
-            raise write_failed(self, error) from error
+            raise self._write_failed(error) from error
+        removed = self._end_at(end_offset, segment, end_position)
+        try:
+            self._cut_files(removed, end_offset)
+        except (OSError, StorageError) as error:
+            # Whatever it was, a part is done and cannot be undone.
+            segment.hide_from(end_position)
+            raise self._fail(error) from error
+        finally:
+            self.note("truncated", log_end_offset=self.log_end_offset)
+            if self._on_truncated is not None:
+                self._on_truncated()
 
-    def after_cut(self) -> None:
-        """The log end went back: so does what was remembered of it."""
+    def _end_at(self, end_offset: int, segment: Segment, end_position: int) -> list[Segment]:
+        """Forget everything above `end_offset`, in memory only; returns the removed segments, oldest first."""
+        removed = self._segments.remove_after(segment)
+        self._truncated_segments += removed
+        self._active = segment
+        # Only of the removed segments: the others may have rolled since the last flush.
+        self._unsynced.forget([each.file for each in removed])
+        self._unsynced.add_names()
+        self.truncations_count += 1
         self._caches_end = NO_OFFSET
-        self._active = active = self.segments.active
-        self.note("truncated", log_end_offset=self.log_end_offset)
-        latest = self.epochs.latest_epoch
+        self._appended_offset = NO_OFFSET
+        self.log_end_offset = end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.flushed_end = min(self.flushed_end, end_offset)
+        self._places.forget()
+        if self.stable_end >= end_offset:
+            self.stable_end = end_offset
+            self._places.set_stable(segment, end_position)
+        self._flush_at_offset = self.flushed_end + self.config.flush_messages_max
+        return removed
+
+    def _cut_files(self, removed: Sequence[Segment], end_offset: int) -> None:
+        for segment in reversed(removed):
+            for path in segment.existing_paths():
+                self._disk.remove(path)
+        left = self._active.truncate_to(end_offset)
+        assert left == end_offset
+        # Settings may have changed while it was closed.
+        self._active.configure(self.config)
+        self._epochs.truncate_from_end(end_offset)
+        latest = self._epochs.latest_epoch
         self._epoch_is_new = self.leader_epoch >= 0 and (latest is None or self.leader_epoch > latest)
-        self.places.forget()
-        if self.stable_end >= self.log_end_offset:
-            self.stable_end = self.log_end_offset
-            self.places.set_stable(active, active.size_bytes)
-        self.flush_at_offset = self.flushed_end + self.config.flush_messages_max
+        # They describe batches that are gone.
+        remove_snapshots(self._disk, self.path, above=end_offset)
+        now_ms, expiration_ms = self._host.now_ms(), self.producers.expiration_ms
+        self.producers = producers_at(self._disk, self.path, self.segments, end_offset, now_ms, expiration_ms)
+        self._scheduler.mark_due(self)
+
+    # --- failures -------------------------------------------------------------------------------------------
+
+    def take_offline(self, failure: StorageError) -> None:
+        """Refuse further appends with `failure`; reads see only what was flushed."""
+        self.failure = failure
+        self.note("taken_offline", flushed_end=self.flushed_end, log_end_offset=self.log_end_offset)
+
+    def _undo_append(self, segment: Segment, error: OSError) -> StorageError:
+        """Cut a failed write off again; returns the error for the producer."""
+        try:
+            segment.undo()
+        except OSError as undo_error:
+            # What the file holds after the last batch is not known any more.
+            self._host.directory_failed(undo_error)
+            if self.failure is not None:
+                return self.failure
+            return DirectoryOffline(f"writing to {self.path} failed and could not be undone: {error}")
+        return self._write_failed(error)
+
+    def _write_failed(self, error: OSError) -> StorageError:
+        """The error of a write that was undone, or never begun: the log goes offline unless the disk is only full."""
+        if error.errno in _NO_ROOM:
+            return DiskFull(f"no room on the disk for a batch of {self.topic_partition}: {error.strerror}")
+        return self._fail(error)
+
+    def _fail(self, error: OSError | StorageError) -> LogOffline:
+        failure = LogOffline(f"{self.topic_partition} is offline: writing to {self.path} failed: {error}")
+        self.failure = failure
+        self.note("failed", error=error)
+        _log.error(
+            "log.offline",
+            extra=fields(partition=self.topic_partition, error=error, hint=failure.hint, story=self.story.tell()),
+        )
+        return failure
 
     def note(self, name: str, **facts: object) -> None:
-        """Changes of role and extent, told when the log fails; batches are not among them."""
-        self.story.add(self.host.now_ms(), name, **facts)
+        """Add a change of role or extent to the story that is reported when the log fails; batches are not noted."""
+        self.story.add(self._host.now_ms(), name, **facts)
 
     def check_invariants(self) -> None:
         """What must hold between calls; for tests."""
-        self.segments.check_invariants()
-        assert self._active is self.segments.active
+        self._segments.check_invariants()
+        assert self._active is self._segments.active
         assert 0 <= self.log_start_offset <= self.log_end_offset
         assert self.flushed_end <= self.log_end_offset
         assert self.stable_end <= self.log_end_offset
         assert self._active.base_offset <= self.log_end_offset
-        if self.is_os_policy and self.failure is None:
+        assert self._appended_offset < self.log_end_offset
+        assert self._appended_offset < 0 or self._appended_position < self._active.size_bytes
+        self._places.check_invariants(self.segments, self.stable_end)
+        if self._is_os_policy and self.failure is None:
             assert self.stable_end == self.log_end_offset
 
-    # --- closing --------------------------------------------------------------------------------------------
+    # --- the end of its life --------------------------------------------------------------------------------
+
+    def mark_deleted(self) -> None:
+        """The directory deleted the log: no plan of a flush and no clean may use it any more."""
+        self.is_deleted = True
 
     def write_caches(self) -> None:
         """Write the active segment's indexes and the producers' snapshot, for a clean shutdown.
 
         Nothing is written for a log that is empty or as it was opened: a thousand idle logs cost nothing.
         """
-        if self.log_end_offset in (self._caches_end, self.segments.first.base_offset):
+        if self.log_end_offset in (self._caches_end, self._segments.first.base_offset):
             return
         for file in self._active.write_indexes():
             file.close()
-        write_snapshot(self.disk, self.path, self.log_end_offset, self.producers)
+        write_snapshot(self._disk, self.path, self.log_end_offset, self.producers)
 
     def close(self) -> None:
-        """Close all files.  Nothing is flushed: that is the directory's, which closes all logs together."""
-        self.unsynced.close()
-        for segment in [*self.segments, *self.removed_segments, *self.truncated_segments]:
+        """Close all files.  Nothing is flushed: the directory does that, for all logs together."""
+        self._unsynced.close()
+        for segment in [*self._segments, *self._removed_segments, *self._truncated_segments]:
             segment.close()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ottla.storage.segment.segment import Segment
 
-# A consumer that waits reads from where the stable end stood when it last read.
+# A consumer that waits reads from where the stable end was when it last read.
 PASSED_STABLE_ENDS_MAX: Final = 16
 
 Place = tuple[Segment, int]
@@ -15,18 +16,15 @@ Place = tuple[Segment, int]
 class ReadPlaces:
     """Places are (segment, position) of batches' beginnings, or of the end of what was written."""
 
-    __slots__ = ("_passed", "appended_offset", "appended_position", "stable_position", "stable_segment")
+    __slots__ = ("_passed", "stable_position", "stable_segment")
 
     def __init__(self, stable_segment: Segment, stable_position: int) -> None:
-        # The last batch, which lies in the active segment; -1: not known.
-        self.appended_offset = -1
-        self.appended_position = 0
         self.stable_segment = stable_segment
         self.stable_position = stable_position
         self._passed: dict[int, Place] = {}
 
     def move_stable(self, from_offset: int, segment: Segment, position: int) -> None:
-        """The stable end left `from_offset` and stands at this place now."""
+        """The stable end moved from `from_offset` to this place."""
         passed = self._passed
         if len(passed) >= PASSED_STABLE_ENDS_MAX:
             del passed[next(iter(passed))]
@@ -40,6 +38,15 @@ class ReadPlaces:
         return self._passed.get(offset)
 
     def forget(self) -> None:
-        """Segments went or changed: nothing but the stable end's place is kept, and that is for the caller to set."""
-        self.appended_offset = -1
+        """Segments were removed or changed: only the stable end's place is kept, and that is the caller's to set."""
         self._passed.clear()
+
+    def check_invariants(self, segments: Sequence[Segment], stable_end: int) -> None:
+        """No place is above the stable end or in a segment that the log does not have."""
+        present = set(segments)
+        assert self.stable_segment in present
+        assert self.stable_position <= self.stable_segment.size_bytes
+        for offset, (segment, position) in self._passed.items():
+            assert offset < stable_end
+            assert segment in present
+            assert position <= segment.size_bytes

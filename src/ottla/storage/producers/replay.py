@@ -21,7 +21,6 @@ from ottla.storage.producers.producer_snapshot import (
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.segment.segment import Segment
-from ottla.storage.segment.segment_search import find
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ def heads(segments: Sequence[Segment], start_offset: int, end_offset: int) -> It
         file = segment.open()
         position = 0
         if segment.base_offset < start_offset:
-            found = find(segment, start_offset)
+            found = segment.find(start_offset)
             if found is None:
                 continue
             position = found[0]

@@ -141,9 +141,8 @@ class LogRecovery:
     # --- segments -------------------------------------------------------------------------------------------
 
     def _segment(self, base_offset: int) -> Segment:
-        segment = Segment(self._disk, self._path, base_offset, self._config, self._cache, self._now_ms)
-        segment.size_bytes = self._disk.file_size_bytes(segment.log_path)
-        return segment
+        size_bytes = self._disk.file_size_bytes(f"{self._path}/{segment_file_name(base_offset)}")
+        return Segment(self._disk, self._path, base_offset, self._config, self._cache, self._now_ms, size_bytes)
 
     def _refuse_lost_segments(self, names: Sequence[str]) -> None:
         """Below the flushed end no log file goes before the log start has passed it, and then its indexes go too."""

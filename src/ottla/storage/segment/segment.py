@@ -2,7 +2,10 @@
 
 The active segment's indexes live in memory only and are written when it stops being active: they are rebuilt
 after an unclean stop, so a write for each entry would buy nothing.  A closed segment's indexes come from their
-files when a reader needs them; a wrong entry is found when it is used, and then they are rebuilt from the log.
+files when a reader needs them.
+
+No checksum covers an index or a batch's base offset: a wrong index entry is detected when it is used, and then the
+indexes are rebuilt from the log; a base offset that does not follow from the batch before is damage.
 """
 
 from __future__ import annotations
@@ -16,16 +19,21 @@ from ottla.runtime.disk import Disk, File, write_fully
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_files import LOG_SUFFIX, SEGMENT_SUFFIXES
-from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan
+from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.segment.index_cache import IndexCache
 from ottla.storage.segment.index_files import read_index_files, write_index_files
 from ottla.storage.segment.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from ottla.storage.segment.offset_index import OffsetIndex
-from ottla.storage.segment.segment_search import find
 from ottla.storage.segment.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from ottla.storage.segment.time_index import TimeIndex
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+# How far after its last entry a time index is checked against the log when it is read.
+_CHECKED_AFTER_LAST_ENTRY_BYTES: Final = 64 * 1024
+
+_NO_HEAD: Final[BatchTuple] = (0,) * 13
+_BAD_INDEX: Final = (-1, _NO_HEAD)
+_NOTHING: Final = (-2, _NO_HEAD)
 
 
 class Segment:
@@ -57,15 +65,23 @@ class Segment:
     )
 
     def __init__(
-        self, disk: Disk, directory: str, base_offset: int, config: LogConfig, cache: IndexCache, now_ms: int
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        cache: IndexCache,
+        created_ms: int,
+        size_bytes: int = 0,
     ) -> None:
+        """A closed segment whose `.log` file holds `size_bytes`, or is made by `open`."""
         self._disk = disk
         self._cache = cache
         self.path = f"{directory}/{base_offset:020d}"
         self.base_offset = base_offset
-        self.created_ms = now_ms
+        self.created_ms = created_ms
         self.file: File | None = None
-        self.size_bytes = 0
+        self.size_bytes = size_bytes
         self.last_offset_max = base_offset + RELATIVE_OFFSET_MAX
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
         self._is_active = False
@@ -229,7 +245,7 @@ class Segment:
         assert offset >= self.base_offset
         offset_index, time_index = self.indexes()
         file = self.open()
-        found = find(self, offset)
+        found = self.find(offset)
         end_position = self.size_bytes if found is None else found[0]
         end_offset = self.base_offset
         offset_index.truncate_to(offset - self.base_offset)
@@ -243,6 +259,10 @@ class Segment:
         if scan.problem is not None:
             raise CorruptLog(self.log_path, scan.position, end_offset, scan.problem)
         return end_offset
+
+    def hide_from(self, position: int) -> None:
+        """The file could not be cut at `position`: readers must not see what is after it."""
+        self.size_bytes = min(self.size_bytes, position)
 
     # --- indexes --------------------------------------------------------------------------------------------
 
@@ -262,7 +282,18 @@ class Segment:
 
     def read_index_files(self) -> tuple[OffsetIndex, TimeIndex] | None:
         """The indexes as their files have them, None when a file is missing or cannot be an index of this log."""
-        return read_index_files(self._disk, self)
+        self.open()
+        indexes = read_index_files(self._disk, self.path, self.size_bytes)
+        return indexes if indexes is not None and self._ends_right(*indexes) else None
+
+    def _ends_right(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
+        """Whether the time index's last entry is true: retention deletes by it."""
+        if self.size_bytes == 0:
+            return not len(time_index)
+        if len(time_index):
+            return self._is_true_entry(offset_index, time_index, len(time_index) - 1)
+        head = self.open().read_at(0, BATCH_OVERHEAD_BYTES)
+        return len(head) == BATCH_OVERHEAD_BYTES and HEADER.unpack_from(head)[8] < 0
 
     def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Make a closed segment's indexes again from the heads of its batches, in memory and on disk."""
@@ -307,6 +338,86 @@ class Segment:
                     self.max_timestamp_ms = time_index.timestamps_ms[-1]
                     self.max_timestamp_offset = self.base_offset + time_index.relative_offsets[-1]
         return self.max_timestamp_ms, self.max_timestamp_offset
+
+    # --- searching ------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> tuple[int, BatchTuple] | None:
+        """(position, head) of the first batch that ends at or above `offset`; None when all end below it."""
+        found = self._find_from_index(self.indexes()[0], offset)
+        if found is _BAD_INDEX:
+            found = self._find_from_index(self.rebuild_indexes()[0], offset)
+            assert found is not _BAD_INDEX
+        return None if found == _NOTHING else found
+
+    def _find_from_index(self, offset_index: OffsetIndex, offset: int) -> tuple[int, BatchTuple]:
+        file = self.open()
+        slot = offset_index.slot_for(offset - self.base_offset)
+        position = offset_index.positions[slot] if slot >= 0 else 0
+        indexed_last = self.base_offset + offset_index.relative_offsets[slot] if slot >= 0 else -1
+        scan = BatchScan(file, position, self.size_bytes, HEAD_CHUNK_BYTES)
+        next_offset = self.base_offset
+        for at, head in scan.heads():
+            last_offset = head[0] + head[6]
+            if indexed_last >= 0:
+                if last_offset != indexed_last:
+                    return _BAD_INDEX
+                indexed_last = -1
+            elif head[0] != next_offset and (head[0] < next_offset or not self.may_have_gaps):
+                # Each batch follows from the one before.
+                raise CorruptLog(self.log_path, at, next_offset, f"base offset {head[0]} instead of {next_offset}")
+            if last_offset >= offset:
+                return at, head
+            next_offset = last_offset + 1
+        if scan.problem is not None:
+            if indexed_last >= 0:
+                return _BAD_INDEX
+            raise CorruptLog(self.log_path, scan.position, offset, scan.problem)
+        return _NOTHING
+
+    def end_below(self, offset: int) -> int:
+        """Where the last batch ends (exclusive) that is wholly below `offset`; the base offset when there is none."""
+        offset_index = self.indexes()[0]
+        slot = offset_index.slot_for(offset - 1 - self.base_offset)
+        end_offset = self._end_below(offset, offset_index.positions[slot] if slot >= 0 else 0)
+        if slot >= 0 and end_offset <= self.base_offset + offset_index.relative_offsets[slot]:
+            # The entry was wrong: it names a batch below `offset`.
+            return self._end_below(offset, 0)
+        return end_offset
+
+    def _end_below(self, offset: int, position: int) -> int:
+        end_offset = self.base_offset
+        for _, head in BatchScan(self.open(), position, self.size_bytes, HEAD_CHUNK_BYTES).heads():
+            if head[0] + head[6] >= offset:
+                break
+            end_offset = head[0] + head[6] + 1
+        return end_offset
+
+    def offset_after_older(self, timestamp_ms: int) -> int:
+        """An offset below which every record is older than `timestamp_ms`: the greatest that the time index gives."""
+        offset_index, time_index = self.indexes()
+        slot = time_index.slot_for(timestamp_ms)
+        if slot >= 0 and not self._is_true_entry(offset_index, time_index, slot):
+            time_index = self.rebuild_indexes()[1]
+            slot = time_index.slot_for(timestamp_ms)
+        return self.base_offset + time_index.relative_offsets[slot] + 1 if slot >= 0 else self.base_offset
+
+    def _is_true_entry(self, offset_index: OffsetIndex, time_index: TimeIndex, slot: int) -> bool:
+        """Whether an entry of the time index names a batch of its timestamp.
+
+        After the last entry no greater timestamp may follow soon.
+        """
+        offset = self.base_offset + time_index.relative_offsets[slot]
+        timestamp_ms = time_index.timestamps_ms[slot]
+        position, head = self._find_from_index(offset_index, offset)
+        if position < 0 or head[0] + head[6] != offset or head[8] != timestamp_ms:
+            return False
+        if slot + 1 == len(time_index):
+            for at, following in BatchScan(self.open(), position, self.size_bytes, HEAD_CHUNK_BYTES).heads():
+                if following[8] > timestamp_ms:
+                    return False
+                if at - position > _CHECKED_AFTER_LAST_ENTRY_BYTES:
+                    break
+        return True
 
 
 def hash_of(text: str) -> int:

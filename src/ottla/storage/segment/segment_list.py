@@ -48,31 +48,25 @@ class SegmentList:
         self.active = segment
 
     def remove_first(self, count: int) -> list[Segment]:
-        """Take the oldest ones out; the active segment stays."""
+        """Remove the oldest ones; the active segment stays."""
         assert count < len(self._segments)
         removed = self._segments[:count]
         del self._segments[:count]
         del self._base_offsets[:count]
         return removed
 
-    def remove_from(self, slot: int) -> list[Segment]:
-        """Take the segments from `slot` on out; at least one stays."""
-        assert slot > 0
+    def remove_after(self, segment: Segment) -> list[Segment]:
+        """Remove the segments after this one, which is the active one then."""
+        slot = self.slot_for(segment.base_offset) + 1
         removed = self._segments[slot:]
         del self._segments[slot:]
         del self._base_offsets[slot:]
-        self.active = self._segments[-1]
-        return removed
-
-    def replace_all(self, segment: Segment) -> list[Segment]:
-        removed = self._segments
-        self._segments = [segment]
-        self._base_offsets = [segment.base_offset]
         self.active = segment
+        self.check_invariants()
         return removed
 
     def replace(self, slot: int, count: int, segments: list[Segment]) -> list[Segment]:
-        """Put others in place of `count` closed segments from `slot` on, and give those."""
+        """Replace `count` closed segments from `slot` on by others; returns the replaced ones."""
         assert slot >= 0
         assert slot + count < len(self._segments)
         replaced = self._segments[slot : slot + count]

@@ -295,7 +295,7 @@ def test_deleted_topic_made_again_is_dirty_from_its_start(place: Place) -> None:
 
 def test_damaged_log_is_left_alone_with_an_error(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     log = fill(place)
-    with Path(log.segments.first.log_path).open("r+b") as file:
+    with Path(log.segments[0].log_path).open("r+b") as file:
         file.seek(80)
         file.write(b"\xff")
     output = io.BytesIO()

@@ -210,7 +210,7 @@ def test_delete_records_moves_the_start_for_good(tmp_path: Path) -> None:
     log = place.reopen_log()
     assert log.log_start_offset == 7
     assert read_all(log) == [7, 8, 9]
-    assert log.segments.first.base_offset == 6, "files wholly below the start went with the opening"
+    assert log.segments[0].base_offset == 6, "files wholly below the start went with the opening"
     place.close()
     assert read_all(place.reopen_log()) == [7, 8, 9]
 

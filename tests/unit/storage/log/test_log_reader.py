@@ -17,8 +17,12 @@ CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Log:
-    place = Place(tmp_path / "data", config=CONFIG)
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "data", config=CONFIG)
+
+
+@pytest.fixture
+def log(place: Place) -> Log:
     return place.log()
 
 
@@ -47,9 +51,10 @@ def test_a_time_after_the_last_record_or_the_limit_finds_nothing(log: Log) -> No
     assert log.offset_for_timestamp(1_000) is None, "nothing is stable yet"
 
 
-def test_a_time_finds_nothing_below_the_log_start(log: Log) -> None:
+def test_a_time_finds_nothing_below_the_log_start(place: Place, log: Log) -> None:
     fill(log)
-    log.log_start_offset = 33
+    place.flush()
+    log.delete_records_before(33)
     found = log.offset_for_timestamp(0, log.log_end_offset)
     assert found is not None
     assert found.offset == 33

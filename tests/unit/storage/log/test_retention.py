@@ -65,7 +65,7 @@ def test_segments_below_the_log_start_go_whatever_the_limits(place: Place) -> No
     log = fill(place, 8)
     log.delete_records_before(5)
     assert log.delete_old_segments(NOW_MS) == 2
-    assert log.segments.first.base_offset == 4
+    assert log.segments[0].base_offset == 4
     assert read_all(log) == [5, 6, 7]
 
 

@@ -20,7 +20,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def active_path(log: Log) -> Path:
-    return Path(log.segments.active.log_path)
+    return Path(log.segments[-1].log_path)
 
 
 def content_of(place: Place) -> dict[str, bytes]:
@@ -103,7 +103,7 @@ def test_a_tail_that_is_cut_takes_later_segments_with_it(place: Place) -> None:
     append_many(log, 2)
     place.flush()
     append_many(log, 12)
-    first = Path(log.segments.first.log_path)
+    first = Path(log.segments[0].log_path)
     place.crash()
     damage(first, 3 * BATCH_BYTES + 80)
     log = place.reopen_log()
@@ -116,7 +116,7 @@ def test_a_missing_segment_below_the_flushed_end_is_refused(place: Place) -> Non
     append_many(log, 12)
     place.flush()
     last = active_path(log)
-    first = Path(log.segments.first.log_path)
+    first = Path(log.segments[0].log_path)
     place.crash()
     content = last.read_bytes()
     last.unlink()
