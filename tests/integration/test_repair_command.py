@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
 from ottla.client.fetch import fetch_raw
 from ottla.client.group_types import CommittedOffset
 from ottla.client.groups import GroupAdmin
+from ottla.client.options import ClientOptions
 from ottla.client.producer import RawProducer
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
@@ -115,3 +120,38 @@ def test_partition_whose_directory_is_gone_is_refused_and_its_topic_can_be_delet
         ottla("topic", "delete", "orders", "--bootstrap-server", broker.bootstrap)
         ottla("topic", "create", "orders", "--bootstrap-server", broker.bootstrap)
         assert values(broker, 0) == []
+
+
+def test_partition_whose_flushed_end_is_unknown_after_a_kill_is_refused_until_it_is_repaired(tmp_path: Path) -> None:
+    expected = [b"%d" % number for number in range(BATCHES)]
+    with RunningBroker(tmp_path) as broker:
+        fill(broker)
+        broker.kill()
+        # As a disk leaves it that lost a part of both: acknowledged records, and the record of what was flushed.
+        segment = tmp_path / "orders-0" / f"{0:020}.log"
+        size_bytes = segment.stat().st_size
+        # The first ten batches are a byte shorter: their values have one digit.
+        left_bytes = size_bytes - 10 * ((size_bytes + 10) // BATCHES) - 1
+        kept = BATCHES - 11
+        os.truncate(segment, left_bytes)
+        (tmp_path / "flushed-ends").unlink()
+        broker.start()
+        refused = [line for line in broker.log_lines if "log.refused" in line]
+        # Partitions of __consumer_offsets that hold commits are refused, too.
+        assert any("orders-0 holds records" in line and "`ottla log repair DIR`" in line for line in refused)
+        with Cluster(broker.bootstrap, ClientOptions(call_timeout_ms=1_000)) as cluster, pytest.raises(ClientError):
+            fetch_raw(cluster, "orders", 0, 0)
+        assert segment.stat().st_size == left_bytes
+        broker.stop()
+        assert "no record of how far orders-0 was flushed" in ottla("log", "verify", tmp_path, status=1).stdout
+        assert "no record of how far orders-0 was flushed" in ottla("doctor", "--data-dir", tmp_path, status=1).stdout
+        shown = ottla("log", "repair", tmp_path, "orders-0", status=1).stdout
+        assert f"records may be lost at its end, {kept} offsets are kept" in shown
+        assert f"nothing proves that it ended at offset {kept}" in shown
+        assert segment.stat().st_size == left_bytes
+        ottla("log", "repair", tmp_path, "--execute")
+        lines_before = len(broker.log_lines)
+        broker.start()
+        assert not [line for line in broker.log_lines[lines_before:] if "log.refused" in line]
+        assert values(broker, 0) == expected[:kept]
+        assert values(broker, 1) == expected

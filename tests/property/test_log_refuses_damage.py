@@ -1,7 +1,8 @@
 """Flipped bytes, cuts and runs of zeros in every kind of file, then the log is opened again.
 
 Never are wrong bytes served.  Damage of a `.log` below the recorded flushed end refuses that log by name and leaves
-its files alone; damage of anything else - indexes, snapshots, checkpoints, flushed ends - loses nothing at all.
+its files alone; damage of anything else - indexes, snapshots, checkpoints - loses nothing at all.  Where the record of
+flushed ends is damaged a log is refused, unless the stop was clean: it proves what was acknowledged.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 from ottla.records.checksum import has_valid_crc
 from ottla.records.header import BATCH_OVERHEAD_BYTES, LEADER_EPOCH_AT, read_header
 from ottla.storage.directory import flushed_ends
-from ottla.storage.errors import CorruptLog, StorageError
+from ottla.storage.errors import CorruptLog, FlushedEndUnknown, StorageError
 from ottla.testing.memory_disk import MemoryDisk
 
 from .log_model import START_MS, BatchShape, LogModel
@@ -222,7 +223,7 @@ def test_damage_of_caches_loses_nothing(suffix: str, damage: str, is_clean: bool
 
 @pytest.mark.parametrize("is_clean", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "flushed-ends", ".kafka_cleanshutdown"])
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", ".kafka_cleanshutdown"])
 def test_damage_of_what_the_directory_remembers_loses_nothing(name: str, damage: str, is_clean: bool) -> None:
     written = Written(is_clean=is_clean, log_start_offset=17)
     path = f"{DATA}/{name}"
@@ -240,7 +241,7 @@ def test_damage_of_what_the_directory_remembers_loses_nothing(name: str, damage:
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
-@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "-checkpoint", "flushed-ends"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "-checkpoint"])
 def test_missing_caches_lose_nothing(suffix: str, is_clean: bool) -> None:
     written = Written(is_clean=is_clean)
     disk = written.disk.kill()
@@ -250,6 +251,56 @@ def test_missing_caches_lose_nothing(suffix: str, is_clean: bool) -> None:
     assert not place.directory.failed
     for log_number in (LOG_NUMBER, OTHER_NUMBER):
         written.check_whole(place, log_number)
+
+
+def remove(content: bytearray, rng: random.Random) -> None:
+    """As good as a missing file: no record is left in it."""
+    content.clear()
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES.values(), remove])
+@pytest.mark.parametrize("also_cuts_the_log", [False, True])
+def test_damaged_record_of_flushed_ends_refuses_the_log_after_an_unclean_stop(
+    damage: Damage, also_cuts_the_log: bool
+) -> None:
+    written = Written(is_clean=False)
+    active_path = max(path for path in written.paths(".log") if f"/{partition(LOG_NUMBER)}/" in path)
+    refused_count = 0
+    for seed in range(examples(DAMAGES_COUNT // 4)):
+        disk = written.damaged(f"{DATA}/flushed-ends", damage, random.Random(seed))
+        if disk is None:
+            continue
+        if also_cuts_the_log:
+            disk.open(active_path).truncate(disk.file_size_bytes(active_path) // 2)
+        before = disk.files()
+        place = LogPlace(disk)
+        for log_number in (LOG_NUMBER, OTHER_NUMBER):
+            error = place.directory.failed.get(partition(log_number))
+            if error is None:
+                written.check_whole(place, log_number)
+                continue
+            refused_count += 1
+            assert isinstance(error, FlushedEndUnknown | CorruptLog)
+            assert "ottla log repair" in (error.hint or "")
+            assert all(disk.files()[path] == content for path, content in before.items() if path.endswith(".log"))
+    assert refused_count > 0
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES.values(), remove])
+def test_damaged_record_of_flushed_ends_loses_nothing_after_a_clean_stop(damage: Damage) -> None:
+    written = Written(is_clean=True)
+    for seed in range(examples(DAMAGES_COUNT // 4)):
+        disk = written.damaged(f"{DATA}/flushed-ends", damage, random.Random(seed))
+        if disk is None:
+            continue
+        disk.open(f"{DATA}/flushed-ends").sync_data()  # the damage is on the device
+        place = LogPlace(disk)
+        for log_number in (LOG_NUMBER, OTHER_NUMBER):
+            written.check_whole(place, log_number)
+        # The records were made anew: what follows the next crash is told from damage by them.
+        after = LogPlace(disk.crash(random.Random(seed)))
+        for log_number in (LOG_NUMBER, OTHER_NUMBER):
+            written.check_whole(after, log_number)
 
 
 @pytest.mark.parametrize("which", [0, 1, -1])

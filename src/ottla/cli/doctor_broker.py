@@ -20,7 +20,8 @@ from ottla.storage import checkpoints
 from ottla.storage.directory.directory_identity import Owner, owner_of
 from ottla.storage.directory.directory_lock import LOCK_FILE, FileLock
 from ottla.storage.errors import DirectoryLocked
-from ottla.storage.log_files import base_offsets_in, topic_partition_of
+from ottla.storage.log_files import FLUSHED_ENDS_FILE, base_offsets_in, topic_partition_of
+from ottla.storage.tools.inspect import Severity, verify_flushed_ends
 
 ASK_TIMEOUT_MS: Final = 3_000
 _PARTITIONS_SHOWN: Final = 10
@@ -172,7 +173,7 @@ def _ours(disk: PosixDisk, data_dir: str, node_id: int) -> Iterator[Finding]:
 
 
 def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iterator[Finding]:
-    if disk.exists(f"{data_dir}/{checkpoints.CLEAN_SHUTDOWN_FILE}") or not partitions:
+    if checkpoints.has_clean_shutdown_mark(disk, data_dir) or not partitions:
         yield ok(
             "directory",
             f"{len(partitions)} partitions, stopped cleanly: the next start believes that they are whole, "
@@ -180,6 +181,14 @@ def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iter
         )
     else:
         yield ok("directory", f"{len(partitions)} partitions, not stopped cleanly: the next start checks their ends")
+    found = verify_flushed_ends(disk, data_dir, [f"{data_dir}/{name}" for name in partitions])
+    unrecorded = [each.problem for each in found if each.severity is Severity.DAMAGE]
+    if unrecorded:
+        yield problem(
+            "directory",
+            f"{FLUSHED_ENDS_FILE} is damaged or missing: {'; '.join(unrecorded[:_PARTITIONS_SHOWN])}",
+            f"restore the directory from a backup, or see what `ottla log repair {data_dir}` would keep",
+        )
     bad = [name for name in partitions if not _has_topic_id(disk, f"{data_dir}/{name}")]
     if bad:
         yield problem(

@@ -14,7 +14,14 @@ from ottla.model.errors import OttlaError, WireError
 from ottla.records.record import decode_batch
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.log_files import LOG_SUFFIX, base_offsets_in, segment_file_name, topic_partition_of
-from ottla.storage.tools.inspect import DumpedBatch, Finding, Severity, dump_segment, verify_log
+from ottla.storage.tools.inspect import (
+    DumpedBatch,
+    Finding,
+    Severity,
+    dump_segment,
+    verify_flushed_ends,
+    verify_log,
+)
 
 # A record whose batch was damaged, or that cannot be decoded: the exit status tells scripts.
 FOUND_DAMAGE = 1
@@ -60,7 +67,7 @@ def dump(paths: tuple[str, ...], shows_records: bool, as_json: bool) -> int:
 @_PATHS
 @click.option("--deep", "is_deep", is_flag=True, help="Also every checksum, and every record decompressed and decoded.")
 def verify(paths: tuple[str, ...], is_deep: bool) -> int:
-    """Check segments and their indexes; the exit status is 1 when there is damage.
+    """Check segments, their indexes, and the record of what was flushed; the exit status is 1 when there is damage.
 
     PATH is a data directory, or one partition's directory.  Beside a running broker, a batch that is just being
     written shows as a cut tail.
@@ -68,18 +75,27 @@ def verify(paths: tuple[str, ...], is_deep: bool) -> int:
     disk = PosixDisk()
     directories = [directory for path in paths for directory in _partition_directories(path)]
     damages_count = notes_count = 0
-    for directory in directories:
-        for finding in verify_log(disk, directory, deep=is_deep):
-            click.echo(finding_line(finding))
-            if finding.severity is Severity.DAMAGE:
-                damages_count += 1
-            else:
-                notes_count += 1
+    for finding in _findings(disk, directories, is_deep=is_deep):
+        click.echo(finding_line(finding))
+        if finding.severity is Severity.DAMAGE:
+            damages_count += 1
+        else:
+            notes_count += 1
     depth = "every record" if is_deep else "heads and indexes"
     click.echo(
         f"checked {depth} of {len(directories)} partitions: {damages_count} damages, {notes_count} notes", err=True
     )
     return FOUND_DAMAGE if damages_count else 0
+
+
+def _findings(disk: PosixDisk, directories: Sequence[str], *, is_deep: bool) -> Iterator[Finding]:
+    by_data_dir: dict[str, list[str]] = {}
+    for directory in directories:
+        by_data_dir.setdefault(os.path.dirname(os.path.abspath(directory)), []).append(directory)
+    for data_dir, logs in by_data_dir.items():
+        yield from verify_flushed_ends(disk, data_dir, logs)
+    for directory in directories:
+        yield from verify_log(disk, directory, deep=is_deep)
 
 
 def _dump_records(disk: PosixDisk, batch: DumpedBatch, as_json: bool) -> int:

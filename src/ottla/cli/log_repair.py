@@ -1,9 +1,9 @@
-"""`ottla log repair`: a log that the broker refuses is made one that it opens; what is lost is told before."""
+"""`ottla log repair`: makes a log that the broker refuses one that it opens, and shows before what is lost."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.cli.stopped_directory import StoppedDirectory
-    from ottla.storage.directory.flushed_ends import FlushedEnds
+    from ottla.storage.directory.flushed_ends import LogEnd, LogKey
     from ottla.storage.directory.log_starts import LogStarts
     from ottla.storage.tools.repair_plan import Loss, RepairPlan
 
@@ -25,17 +25,35 @@ DAMAGED: Final = 1
 _LOSSES_SHOWN: Final = 20
 
 
+class _Records(NamedTuple):
+    """What the data directory records of its logs."""
+
+    flushed_ends: Mapping[LogKey, int]
+    log_starts: LogStarts
+    # Then the broker opens logs without a flushed end, too.
+    was_clean: bool
+
+
 class _Diagnosis(NamedTuple):
-    """`topic_id` is set when its file has to be written anew."""
+    """What is wrong with one partition."""
 
     partition: TopicPartition
     plan: RepairPlan
-    topic_id: UUID | None
+    topic_id: UUID
+    rewrites_topic_id: bool = False
+    # The record of its flushed end.
+    is_end_lost: bool = False
+    # After a clean stop the broker opens such a log all the same.
+    was_clean: bool = False
     is_swap_begun: bool = False
 
     @property
     def is_damaged(self) -> bool:
-        return self.plan.is_needed or self.topic_id is not None
+        return self.plan.is_needed or self.rewrites_topic_id or (self.is_end_lost and not self.was_clean)
+
+    @property
+    def end(self) -> LogEnd:
+        return self.topic_id, self.partition.partition, self.plan.end_offset
 
 
 @click.command(name="repair")
@@ -48,7 +66,7 @@ def command(data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool,
     """Make damaged logs readable again, keeping every batch that is whole.
 
     DIR is the data directory of a stopped broker.  All logs in it are read, or those that are named.  Whole batches
-    keep their offsets; where records are lost an empty batch stands, which consumers pass over.  Files that are
+    keep their offsets; an empty batch replaces lost records, and consumers pass over it.  Files that are
     changed or removed are kept aside in DIR/TOPIC-PARTITION.TIME.damaged.
 
     The exit status is 0 when nothing is damaged (any more) and 1 when something is.
@@ -64,10 +82,11 @@ def command(data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool,
         if execute:
             for partition in wanted:
                 settle_swap(directory.disk, f"{directory.path}/{partition}", _backup_path(directory, partition))
+            _restore_flushed_ends(directory)
         damaged = [found for found in _diagnoses(directory, wanted) if found.is_damaged]
         for found in damaged:
             backup = _repair(directory, found) if execute else None
-            click.echo(_json(found, backup) if as_json else _text(found, backup))
+            click.echo(_json(found, backup) if as_json else _text(found, backup, is_repaired=execute))
     click.echo(_summary(len(wanted), len(damaged), execute=execute), err=True)
     return DAMAGED if damaged and not execute else 0
 
@@ -87,53 +106,100 @@ def _wanted(directory: StoppedDirectory, names: Sequence[str]) -> list[TopicPart
     return [by_name[name.rstrip("/")] for name in names]
 
 
-def _diagnoses(directory: StoppedDirectory, wanted: Sequence[TopicPartition]) -> list[_Diagnosis]:
-    from ottla.storage.directory.flushed_ends import FlushedEnds
-    from ottla.storage.directory.log_starts import LogStarts
+def _restore_flushed_ends(directory: StoppedDirectory) -> None:
+    """A repair removes the mark of a clean stop, and logs without a record would be refused from then on."""
+    from ottla.storage.checkpoints import has_clean_shutdown_mark
+    from ottla.storage.directory.flushed_ends import FlushedEnds, restore_flushed_ends
 
+    if not has_clean_shutdown_mark(directory.disk, directory.path):
+        return
+    present = [
+        (partition, topic_id)
+        for partition in directory.partitions()
+        if (topic_id := _stored_topic_id(directory, partition)) is not None
+    ]
     flushed_ends = FlushedEnds.open(directory.disk, directory.path)
     try:
-        starts = LogStarts(directory.disk, directory.path)
-        return [_diagnose(directory, partition, flushed_ends, starts) for partition in wanted]
+        restore_flushed_ends(directory.disk, directory.path, flushed_ends, present)
     finally:
         flushed_ends.close()
 
 
-def _diagnose(
-    directory: StoppedDirectory, partition: TopicPartition, flushed_ends: FlushedEnds, starts: LogStarts
-) -> _Diagnosis:
-    from ottla.storage.checkpoints import DamagedCheckpoint, read_topic_id
+def _diagnoses(directory: StoppedDirectory, wanted: Sequence[TopicPartition]) -> list[_Diagnosis]:
+    from ottla.storage.checkpoints import has_clean_shutdown_mark
+    from ottla.storage.directory.flushed_ends import read_flushed_ends
+    from ottla.storage.directory.log_starts import LogStarts
+
+    disk, path = directory.disk, directory.path
+    records = _Records(read_flushed_ends(disk, path), LogStarts(disk, path), has_clean_shutdown_mark(disk, path))
+    return [_diagnose(directory, partition, records) for partition in wanted]
+
+
+def _diagnose(directory: StoppedDirectory, partition: TopicPartition, records: _Records) -> _Diagnosis:
     from ottla.storage.compaction.swap_file import is_swap_begun
     from ottla.storage.log_files import COMPACTED_FILE
+    from ottla.storage.recovery.recovery import holds_records
     from ottla.storage.tools.repair_plan import Recorded, plan_repair
 
     path = f"{directory.path}/{partition}"
-    try:
-        topic_id = read_topic_id(directory.disk, path)
-    except DamagedCheckpoint:
-        topic_id = None
-    written_anew = None
-    if topic_id is None:
-        topic = directory.topics.by_name.get(partition.topic)
-        if topic is None:
-            raise OttlaError(
-                f"{path} does not say which topic it belongs to, and the broker knows no topic {partition.topic}",
-                hint="move the directory away, or restore its partition.metadata",
-            )
-        topic_id = written_anew = topic.topic_id
+    topic_id, is_readable = _topic_id(directory, partition)
     policy = directory.configs.topic(partition.topic).get("cleanup.policy", "delete")
     may_have_gaps = "compact" in policy or directory.disk.exists(f"{path}/{COMPACTED_FILE}")
-    flushed_end = flushed_ends.end_of(topic_id, partition.partition)
-    recorded = Recorded(flushed_end, starts.start_of(partition), may_have_gaps)
-    plan = plan_repair(directory.disk, path, recorded)
-    return _Diagnosis(partition, plan, written_anew, is_swap_begun(directory.disk, path))
+    flushed_end = records.flushed_ends.get((topic_id, partition.partition))
+    recorded = Recorded(flushed_end, records.log_starts.start_of(partition), may_have_gaps)
+    return _Diagnosis(
+        partition,
+        plan_repair(directory.disk, path, recorded),
+        topic_id,
+        rewrites_topic_id=not is_readable,
+        is_end_lost=flushed_end is None and holds_records(directory.disk, path),
+        was_clean=records.was_clean,
+        is_swap_begun=is_swap_begun(directory.disk, path),
+    )
 
 
-def _repair(directory: StoppedDirectory, found: _Diagnosis) -> str:
+def _topic_id(directory: StoppedDirectory, partition: TopicPartition) -> tuple[UUID, bool]:
+    """The id of the partition's topic, and whether its own file says so; else the tree does."""
+    stored = _stored_topic_id(directory, partition)
+    if stored is not None:
+        return stored, True
+    topic = directory.topics.by_name.get(partition.topic)
+    if topic is None:
+        raise OttlaError(
+            f"{directory.path}/{partition} does not say which topic it belongs to, "
+            f"and the broker knows no topic {partition.topic}",
+            hint="move the directory away, or restore its partition.metadata",
+        )
+    return topic.topic_id, False
+
+
+def _stored_topic_id(directory: StoppedDirectory, partition: TopicPartition) -> UUID | None:
+    from ottla.storage.checkpoints import DamagedCheckpoint, read_topic_id
+
+    try:
+        return read_topic_id(directory.disk, f"{directory.path}/{partition}")
+    except DamagedCheckpoint:
+        return None
+
+
+def _repair(directory: StoppedDirectory, found: _Diagnosis) -> str | None:
+    """The path of what was set aside; None when no file had to change."""
+    from ottla.storage.directory.flushed_ends import FlushedEnds
     from ottla.storage.tools.repair import execute_repair
 
-    backup = _backup_path(directory, found.partition)
-    execute_repair(directory.disk, found.plan, backup, found.topic_id)
+    backup = None
+    if found.plan.is_needed or found.rewrites_topic_id:
+        backup = _backup_path(directory, found.partition)
+        topic_id = found.topic_id if found.rewrites_topic_id else None
+        execute_repair(directory.disk, found.plan, backup, topic_id)
+    if found.is_end_lost:
+        # Last: until then the broker refuses the log.
+        flushed_ends = FlushedEnds.open(directory.disk, directory.path)
+        try:
+            flushed_ends.add([found.end])
+            flushed_ends.sync()
+        finally:
+            flushed_ends.close()
     return backup
 
 
@@ -154,7 +220,7 @@ def _backup_path(directory: StoppedDirectory, partition: TopicPartition) -> str:
 # --- what is shown --------------------------------------------------------------------------------------------
 
 
-def _text(found: _Diagnosis, backup: str | None) -> str:
+def _text(found: _Diagnosis, backup: str | None, *, is_repaired: bool) -> str:
     plan = found.plan
     lines = [f"{found.partition}: {_verdict(found)}"]
     lines += [f"  {_loss_line(loss)}" for loss in plan.losses[:_LOSSES_SHOWN]]
@@ -162,19 +228,30 @@ def _text(found: _Diagnosis, backup: str | None) -> str:
         lines.append(f"  and {len(plan.losses) - _LOSSES_SHOWN} further places (--json shows all)")
     if plan.epochs_corrected:
         lines.append(f"  the leader epochs of {plan.epochs_corrected} batches are corrected; their records are whole")
-    if found.topic_id is not None:
+    if found.is_end_lost:
+        lines.append(
+            f"  flushed-ends has no record of it: nothing proves that it ended at offset {plan.end_offset}, "
+            "and records after that may be missing"
+        )
+    if plan.tail_bytes:
+        lines.append(f"  {plan.tail_bytes} bytes after offset {plan.end_offset} are no whole batch: they are cut off")
+    if found.rewrites_topic_id:
         lines.append("  partition.metadata is missing or damaged: it is written anew with the topic's id")
     if found.is_swap_begun:
         lines.append("  a compaction was under way: --execute completes it first, which may leave less to repair")
     if backup is not None:
         lines.append(f"  repaired; what was changed is kept in {backup}")
+    elif is_repaired:
+        lines.append(f"  repaired: the record says {plan.end_offset} from now on; no other file was changed")
     return "\n".join(lines)
 
 
 def _verdict(found: _Diagnosis) -> str:
     plan = found.plan
     if not plan.losses:
-        return f"damaged, no record is lost, {plan.kept_records} offsets are kept"
+        is_certain = not (found.is_end_lost or plan.tail_bytes)
+        lost = "no record is lost" if is_certain else "records may be lost at its end"
+        return f"damaged, {lost}, {plan.kept_records} offsets are kept"
     return (
         f"{plan.lost_offsets_count} offsets are lost in {len(plan.losses)} places ({plan.lost_bytes} damaged bytes), "
         f"{plan.kept_records} are kept"
@@ -190,7 +267,8 @@ def _json(found: _Diagnosis, backup: str | None) -> str:
     from ottla.storage.tools.repair import report
 
     shown = {"partition": str(found.partition), **report(found.plan)}
-    shown["metadata_rewritten"] = found.topic_id is not None
+    shown["metadata_rewritten"] = found.rewrites_topic_id
+    shown["flushed_end_lost"] = found.is_end_lost
     shown["backup"] = backup
     return json.dumps(shown)
 

@@ -258,11 +258,15 @@ def write_clean_shutdown_mark(disk: Disk, directory: str, broker_epoch: int = -1
     replace_file(disk, f"{directory}/{CLEAN_SHUTDOWN_FILE}", content.encode())
 
 
+def has_clean_shutdown_mark(disk: Disk, directory: str) -> bool:
+    """Whether the last stop was clean, and no start came after it."""
+    return disk.exists(f"{directory}/{CLEAN_SHUTDOWN_FILE}")
+
+
 def take_clean_shutdown_mark(disk: Disk, directory: str) -> bool:
     """Whether the last stop was clean.  The marker is gone, durably, when this returns: it counts once."""
-    path = f"{directory}/{CLEAN_SHUTDOWN_FILE}"
-    if not disk.exists(path):
+    if not has_clean_shutdown_mark(disk, directory):
         return False
-    disk.remove(path)
+    disk.remove(f"{directory}/{CLEAN_SHUTDOWN_FILE}")
     disk.sync_directory(directory)
     return True

@@ -2,6 +2,7 @@
 
 StorageError            the disk, or what lies on it
   CorruptLog            damage below the recorded flushed end: never cut, the log is not opened
+  FlushedEndUnknown     no record of what was flushed, after an unclean stop: the log is not opened
   LogOffline            this partition takes no more writes in this process (a write failed)
   DiskFull              no room; nothing was written, and appends work again when there is room
   DirectoryOffline      the whole log directory is out of use in this process (a sync failed)
@@ -46,6 +47,21 @@ class CorruptLog(StorageError):
         self.position = position
         self.offset = offset
         self.reason = reason
+
+
+class FlushedEndUnknown(StorageError):
+    """A log holds records, the last stop was not clean, and no record says how far the log was flushed.
+
+    Its end may be a torn tail that nobody was promised, or what damage left of acknowledged records.
+    """
+
+    hint = (
+        "records at its end may be missing without a trace: restore the directory from a backup, or stop the broker "
+        "and see what `ottla log repair DIR` would keep"
+    )
+
+    def __init__(self, path: str, record_path: str) -> None:
+        super().__init__(f"{path} holds records, and {record_path} does not say how far they were flushed")
 
 
 class LogOffline(StorageError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition, topic_name_problem
 
@@ -17,10 +18,13 @@ DELETED_SUFFIX: Final = ".deleted"
 DELETED_DIRECTORY_SUFFIX: Final = "-delete"
 # In a partition's directory: up to where records were taken out, so that gaps are no damage (compacted_mark.py).
 COMPACTED_FILE: Final = "compacted"
+# In the data directory: how far each log is flushed (flushed_ends.py).
+FLUSHED_ENDS_FILE: Final = "flushed-ends"
 LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".swap", ".tmp")
 
 _LOG_NAME: Final = re.compile(r"([0-9]{20})\.log\Z", re.ASCII)
 _SIDE_NAME: Final = re.compile(r"([0-9]{20})(\.index|\.timeindex|\.txnindex)\Z", re.ASCII)
+_DELETED_NAME: Final = re.compile(r".+-([0-9]{1,10})\.([0-9a-f]{32})-delete\Z", re.ASCII | re.DOTALL)
 _DIRECTORY_NAME: Final = re.compile(r"(.+)-([0-9]{1,10})\Z", re.ASCII | re.DOTALL)
 
 
@@ -48,6 +52,19 @@ def leftovers_in(names: Sequence[str]) -> list[str]:
         for name in names
         if name.endswith(LEFTOVER_SUFFIXES) or ((match := _SIDE_NAME.match(name)) and int(match[1]) not in base_offsets)
     ]
+
+
+def deleted_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+    """What a partition's directory is renamed to; `unique` is the topic id in hex where it is known."""
+    # 255 bytes is the limit of most file systems; the unique part keeps cut names apart.
+    tail = f"-{topic_partition.partition}.{unique}{DELETED_DIRECTORY_SUFFIX}"
+    return f"{topic_partition.topic[: 255 - len(tail)]}{tail}"
+
+
+def deleted_log_of(directory_name: str) -> tuple[UUID, int] | None:
+    """(topic id, partition) of a deleted log's directory; None where the name does not have the id."""
+    match = _DELETED_NAME.match(directory_name)
+    return None if match is None else (UUID(hex=match[2]), int(match[1]))
 
 
 def topic_partition_of(directory_name: str) -> TopicPartition | None:

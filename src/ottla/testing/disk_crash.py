@@ -3,6 +3,7 @@
 The rules are those of POSIX, weaker than any one file system's: a synced file is whole; of everything written since,
 each write may be there, missing, there in part, and later ones without earlier ones; a file may be longer than
 its data (zeros).  A name is durable only after a sync of its directory; one rename is never half done.
+One promise is the device's: a sector that it held already is overwritten whole or not at all.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _prefix(durable: bytearray, changes: list[Change], rng: random.Random) -> by
     kept_count = rng.randrange(len(changes) + 1)
     kept = changes[:kept_count]
     if kept_count < len(changes) and rng.random() < 0.5:
-        kept = [*kept, _torn(changes[kept_count], rng)]
+        kept = [*kept, _torn(changes[kept_count], len(durable), rng)]
     return _with_changes(durable, kept)
 
 
@@ -67,7 +68,7 @@ def _subset(durable: bytearray, changes: list[Change], rng: random.Random) -> by
         if fate < 0.4:
             kept.append(change)
         elif fate < 0.6:
-            kept.append(_torn(change, rng))
+            kept.append(_torn(change, len(durable), rng))
     return _with_changes(durable, kept)
 
 
@@ -78,15 +79,21 @@ def _with_changes(durable: bytearray, changes: list[Change]) -> bytearray:
     return content
 
 
-def _torn(change: Change, rng: random.Random) -> Change:
-    """A part of a write: cut at a sector or at any byte, its beginning or its end, or only the room that it takes."""
+def _torn(change: Change, durable_bytes: int, rng: random.Random) -> Change:
+    """A part of a write: cut at a sector or at any byte, its beginning or its end, or only the room that it takes.
+
+    Where the file had bytes already it is cut at a sector, and what is not overwritten stays.
+    """
     if isinstance(change, Resize):
         return change
     data = change.data
     at = rng.randrange(len(data) + 1)
-    if rng.random() < 0.5:
+    is_overwriting = change.position < durable_bytes
+    if is_overwriting or rng.random() < 0.5:
         at = max(0, min(len(data), (change.position + at) // SECTOR_BYTES * SECTOR_BYTES - change.position))
     kind = rng.randrange(3)
+    if is_overwriting:
+        return Write(change.position + at, data[at:]) if kind == 1 else Write(change.position, data[:at])
     if kind == 0:
         return Write(change.position, data[:at])
     if kind == 1:

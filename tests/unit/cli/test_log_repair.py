@@ -161,3 +161,79 @@ def test_repair_of_a_directory_without_topic_id_and_topic_is_refused(
     (data_dir / "orders-0").rename(data_dir / "strangers-0")
     assert run(["log", "repair", str(data_dir), "--execute"]) == FAILED
     assert "the broker knows no topic strangers" in capsys.readouterr().err
+
+
+# --- the record of the flushed end is gone --------------------------------------------------------------------
+
+
+def lose_record(data_dir: Path, *, was_clean: bool = False) -> None:
+    (data_dir / "flushed-ends").unlink()
+    if not was_clean:
+        (data_dir / ".kafka_cleanshutdown").unlink()
+
+
+def test_repair_writes_a_lost_record_anew_when_the_log_is_whole(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lose_record(data_dir)
+    before = contents(data_dir)
+    assert run(["log", "repair", str(data_dir)]) == FAILED
+    shown = capsys.readouterr().out
+    assert "records may be lost at its end, 20 offsets are kept" in shown
+    assert "nothing proves that it ended at offset 20" in shown
+    assert contents(data_dir) == before
+    assert run(["log", "repair", str(data_dir), "--execute"]) == 0
+    assert "repaired: the record says 20 from now on; no other file was changed" in capsys.readouterr().out
+    assert not list(data_dir.glob("*.damaged"))
+    logs = open_logs(data_dir)
+    assert logs.logs[ORDERS].log_end_offset == 2 * BATCHES
+    logs.abandon()
+    # From now on the record tells a torn tail from lost records again.
+    segment(data_dir).write_bytes(segment(data_dir).read_bytes()[:-1])
+    logs = open_logs(data_dir)
+    assert "flushed up to offset 20" in str(logs.failed[ORDERS])
+    logs.abandon()
+
+
+def test_repair_without_a_record_keeps_whole_batches_after_damaged_bytes_and_cuts_what_is_none(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(data_dir, batch=3)
+    with segment(data_dir).open("ab") as file:
+        file.write(b"torn")
+    lose_record(data_dir)
+    assert run(["log", "repair", str(data_dir), "--execute", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["lost_offsets"], told["kept_offsets"], told["tail_bytes"]) == (2, 2 * BATCHES - 2, 4)
+    assert told["flushed_end_lost"]
+    assert (Path(told["backup"]) / segment(data_dir).name).read_bytes().endswith(b"torn")
+    logs = open_logs(data_dir)
+    assert logs.logs[ORDERS].log_end_offset == 2 * BATCHES
+    logs.abandon()
+
+
+def test_lost_record_is_no_damage_after_a_clean_stop(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lose_record(data_dir, was_clean=True)
+    before = contents(data_dir)
+    assert run(["log", "repair", str(data_dir)]) == 0
+    assert "nothing is damaged" in capsys.readouterr().err
+    assert contents(data_dir) == before
+    assert run(["log", "verify", str(data_dir)]) == 0
+    assert "note" in (shown := capsys.readouterr().out)
+    assert "no record of how far orders-0 was flushed: the next start makes it anew" in shown
+
+
+def test_repair_of_one_log_keeps_the_proof_that_the_others_were_stopped_cleanly(data_dir: Path) -> None:
+    logs = open_logs(data_dir)
+    [other] = run_inline(logs.create([(TopicPartition("orders", 1), TOPIC_ID)]))
+    other.start_epoch(0)
+    batch = build_batch([Record(0, 1_000, None, b"a")])
+    other.append(memoryview(batch), HEADER.unpack_from(batch), 1_000)
+    logs.close()
+    damage(data_dir)
+    lose_record(data_dir, was_clean=True)
+    assert run(["log", "repair", str(data_dir), "orders-0", "--execute"]) == 0
+    logs = open_logs(data_dir)
+    assert not logs.failed
+    assert not logs.was_clean
+    logs.abandon()

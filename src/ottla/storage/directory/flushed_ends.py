@@ -1,4 +1,4 @@
-"""How far each log is known to be flushed, written down after every flush: recovery may cut only above it.
+"""How far each log is known to be flushed, recorded after every flush: recovery cuts only above it.
 
 One preallocated file of 32-byte slots, one for each log:
 
@@ -7,10 +7,14 @@ One preallocated file of 32-byte slots, one for each log:
 20  flushed end     int64     exclusive
 28  crc             uint32    CRC-32C of this format's name and the 28 bytes before
 
-A slot is written without a sync, after its log was synced: so after a power loss it is at worst older than the truth
-(or torn, which its checksum tells, and then absent).  It must never be ahead.  Therefore whatever lowers an end - a
-truncation, a deletion - is durable here before the log's own files change.  Topic ids are never used twice, so a slot
-that a deleted topic left behind fits no other log.
+A log's slot is durable before its first append, and from then on until the log is deleted.  So a log that holds
+records and has no slot, or one with a wrong checksum, has lost its proof of what was flushed: only a clean stop or
+`ottla log repair` gives it a new one.
+
+Later ends are written without a sync, after the log was synced: after a power loss a slot is at worst older than the
+truth.  It is never torn by one: 32 bytes at a multiple of 32 lie in one sector, which a device writes whole or not at
+all.  It must never be ahead, so a truncation lowers it, durably, before it cuts the log's files.  A deletion removes
+the log's directory first: a slot without a log harms nothing, since topic ids are never used twice.
 """
 
 from __future__ import annotations
@@ -21,11 +25,13 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
+from ottla.model.identifiers import TopicPartition
 from ottla.observe.events import fields
 from ottla.records.checksum import crc32c
 from ottla.runtime.disk import Disk, File, read_file, write_fully
+from ottla.storage.checkpoints import read_recovery_points
+from ottla.storage.log_files import FLUSHED_ENDS_FILE
 
-FLUSHED_ENDS_FILE: Final = "flushed-ends"
 SLOT_BYTES: Final = 32
 SLOTS_COUNT_MIN: Final = 4096
 # More slots than this are written as whole pages.
@@ -42,17 +48,57 @@ _ZERO_SLOT: Final = bytes(SLOT_BYTES)
 assert _SLOT.size == _KEY.size + _END_AND_CRC.size == SLOT_BYTES
 
 LogKey = tuple[UUID, int]
+# (topic id, partition, flushed end), the end exclusive.
+LogEnd = tuple[UUID, int, int]
 # (topic id as a number, partition): a UUID's own hash is slow, and every flush looks its logs up.
 _FastKey = tuple[int, int]
 
 _log = logging.getLogger(__name__)
 
 
+def read_flushed_ends(disk: Disk, directory: str) -> dict[LogKey, int]:
+    """The recorded end of each log; nothing is changed, and a missing file has no records.  Raises `OSError`."""
+    path = f"{directory}/{FLUSHED_ENDS_FILE}"
+    content = read_file(disk, path) if disk.exists(path) else b""
+    ends: dict[LogKey, int] = {}
+    for at in range(0, len(content) - SLOT_BYTES + 1, SLOT_BYTES):
+        if _is_whole(content, at):
+            topic_id, partition, end, _ = _SLOT.unpack_from(content, at)
+            key = (UUID(bytes=topic_id), partition)
+            # Only one of two records can be right; the lower one is certainly not ahead.
+            ends[key] = min(end, ends.get(key, end))
+    return ends
+
+
+def restore_flushed_ends(
+    disk: Disk, directory: str, flushed_ends: FlushedEnds, logs: Iterable[tuple[TopicPartition, UUID]]
+) -> None:
+    """After a clean stop logs are whole, and recovery points say where each ended: make lost records from them.
+
+    They are durable when this returns; the mark of the clean stop must not go before.  Raises `OSError`.
+    """
+    lost = [each for each in logs if flushed_ends.end_of(each[1], each[0].partition) is None]
+    if not lost:
+        return
+    points = read_recovery_points(disk, directory)
+    found = [(topic_id, each.partition, points[each]) for each, topic_id in lost if each in points]
+    flushed_ends.add(found)
+    flushed_ends.sync()
+    facts = fields(path=directory, lost_count=len(lost), restored_count=len(found))
+    _log.warning("flushed_ends.restored", extra=facts)
+
+
+def _is_whole(content: bytes | bytearray, at: int) -> bool:
+    _, _, end, crc = _SLOT.unpack_from(content, at)
+    key_crc = crc32c(content[at : at + _KEY.size], _CRC_SEED)
+    return end >= 0 and bool(crc32c(_END.pack(end), key_crc) == crc)
+
+
 class FlushedEnds:
     """The file of one data directory, and the same bytes in memory."""
 
     def __init__(self, file: File, content: bytes = b"") -> None:
-        """`content` is what the file holds; torn and foreign slots in it count as absent."""
+        """`content` is what the file holds; a slot with a wrong checksum counts as absent."""
         self._file = file
         self._slots = bytearray()
         # (slot, CRC of the slot's key) of each log.
@@ -86,15 +132,15 @@ class FlushedEnds:
 
     def _load_slot(self, slot: int) -> None:
         at = slot * SLOT_BYTES
-        topic_id, partition, end, crc = _SLOT.unpack_from(self._slots, at)
-        key_crc = crc32c(self._slots[at : at + _KEY.size], _CRC_SEED)
-        if crc32c(_END.pack(end), key_crc) != crc or end < 0:
+        if not _is_whole(self._slots, at):
             self._free.append(slot)
             return
+        topic_id, partition, end, _ = _SLOT.unpack_from(self._slots, at)
+        key_crc = crc32c(self._slots[at : at + _KEY.size], _CRC_SEED)
         key = (int.from_bytes(topic_id, "big"), partition)
         other = self._slot_of.get(key)
         if other is not None and self._end_in(other[0]) <= end:
-            # Two claims cannot both be right; the lower one is certainly not ahead.
+            # Only one of two records can be right; the lower one is certainly not ahead.
             self._clear(slot)
             self._free.append(slot)
             return
@@ -117,18 +163,22 @@ class FlushedEnds:
     def __len__(self) -> int:
         return len(self._slot_of)
 
-    def end_of(self, topic_id: UUID, partition: int) -> int:
-        """The recorded flushed end (exclusive), 0 when there is none: nothing is known to be flushed then."""
+    def end_of(self, topic_id: UUID, partition: int) -> int | None:
+        """The recorded flushed end (exclusive); None when the log has no record."""
         found = self._slot_of.get((topic_id.int, partition))
-        return 0 if found is None else self._end_in(found[0])
+        return None if found is None else self._end_in(found[0])
 
-    def record(self, ends: Iterable[tuple[UUID, int, int]]) -> None:
-        """Write (topic id, partition, flushed end) of each, without a sync.  Only after the logs' files were synced.
+    def add(self, ends: Iterable[LogEnd]) -> None:
+        """Write the records of logs that may have none yet; they count from the next sync on.  Raises `OSError`."""
+        self._write([self._set(*end) for end in ends])
 
-        A disk that takes no bytes is reported and no error: the records stay older than the truth.
+    def record(self, ends: Iterable[LogEnd]) -> None:
+        """Write the ends of logs that have a record, without a sync.  Only after the logs' files were synced.
+
+        A failed write is logged and raises nothing: the records stay older than the truth.
         """
         try:
-            self._write([self._set(topic_id, partition, end) for topic_id, partition, end in ends])
+            self._write([self._set(*end) for end in ends])
             self._is_failing = False
         except OSError as error:
             if not self._is_failing:
@@ -137,16 +187,15 @@ class FlushedEnds:
 
     def lower(self, topic_id: UUID, partition: int, flushed_end: int) -> None:
         """A log will be cut so that it ends at `flushed_end`: the record is no higher, durably, when this returns."""
-        if self.end_of(topic_id, partition) > flushed_end:
+        recorded = self.end_of(topic_id, partition)
+        if recorded is not None and recorded > flushed_end:
             self._write([self._set(topic_id, partition, flushed_end)])
             self._file.sync_data()
 
     def forget(self, keys: Iterable[LogKey]) -> None:
-        """Logs are going to be deleted: they have no record, durably, when this returns."""
-        self._forget([(topic_id.int, partition) for topic_id, partition in keys])
-
-    def _forget(self, keys: list[_FastKey]) -> None:
-        slots = [self._slot_of.pop(key)[0] for key in keys if key in self._slot_of]
+        """Logs were deleted: they have no record, durably, when this returns."""
+        known = [key for topic_id, partition in keys if (key := (topic_id.int, partition)) in self._slot_of]
+        slots = [self._slot_of.pop(key)[0] for key in known]
         if not slots:
             return
         for slot in slots:
@@ -154,11 +203,6 @@ class FlushedEnds:
         self._write(slots)
         self._file.sync_data()
         self._free += sorted(slots, reverse=True)
-
-    def retain(self, keys: Iterable[LogKey]) -> None:
-        """Forget all logs but these: after loading, the slots of topics that are gone become free."""
-        kept = {(topic_id.int, partition) for topic_id, partition in keys}
-        self._forget([key for key in self._slot_of if key not in kept])
 
     def _set(self, topic_id: UUID, partition: int, flushed_end: int) -> int:
         found = self._slot_of.get((topic_id.int, partition))
@@ -190,7 +234,7 @@ class FlushedEnds:
             write_fully(self._file, at, bytes(self._slots[at : at + _PAGE_BYTES]))
 
     def sync(self) -> None:
-        """Make the records durable, for a clean shutdown."""
+        """Make the records durable.  Raises `OSError`."""
         self._file.sync_data()
 
     def close(self) -> None:

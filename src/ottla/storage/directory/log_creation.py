@@ -10,10 +10,11 @@ from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk, write_fully
 from ottla.runtime.offload import Offload
 from ottla.storage import checkpoints
+from ottla.storage.directory.flushed_ends import FlushedEnds
 from ottla.storage.directory.housekeeping import remove_tree
 from ottla.storage.log_files import segment_file_name
 
-# Each costs two syncs; beyond this one sync of the file system is cheaper, see flush.py.
+# Each costs two syncs, and all together two; beyond this one sync of the file system is cheaper, see flush.py.
 CREATED_ONE_BY_ONE_MAX: Final = 2
 
 
@@ -25,15 +26,29 @@ class LogCreation:
         self._path = path
         self._half_made: set[TopicPartition] = set()
 
-    async def make(self, wanted: Sequence[tuple[TopicPartition, UUID]], offload: Offload) -> None:
-        """Make a directory with an empty log for each, durably.  Raises `OSError`: call `remove` then."""
+    async def make(
+        self, wanted: Sequence[tuple[TopicPartition, UUID]], flushed_ends: FlushedEnds, offload: Offload
+    ) -> None:
+        """Make a directory with an empty log for each, and its record of a flushed end, durably.
+
+        Raises `OSError`: call `remove` then.  A record that is left without a log harms nothing.
+        """
         syncs_each = len(wanted) <= CREATED_ONE_BY_ONE_MAX
-        sync = self._disk.sync_directory if syncs_each else self._disk.sync_file_system
         for topic_partition, topic_id in wanted:
             self.remove_half_made(topic_partition)
             self._make_files(f"{self._path}/{topic_partition}", topic_id, syncs_each)
             await offload.pause()
-        await offload(lambda: sync(self._path))
+        keys = [(topic_id, topic_partition.partition) for topic_partition, topic_id in wanted]
+        flushed_ends.add((*key, 0) for key in keys if flushed_ends.end_of(*key) is None)
+
+        def sync() -> None:
+            if syncs_each:
+                flushed_ends.sync()
+                self._disk.sync_directory(self._path)
+            else:
+                self._disk.sync_file_system(self._path)
+
+        await offload(sync)
 
     async def remove(self, partitions: Sequence[TopicPartition], offload: Offload) -> None:
         """Remove what a failed creation of these made.  What cannot be removed now is left to `remove_half_made`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
 from ottla.model.errors import OttlaError
@@ -17,18 +17,24 @@ from ottla.storage import checkpoints
 from ottla.storage.compaction.compactor import Compactor
 from ottla.storage.directory import directory_identity
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
-from ottla.storage.directory.flushed_ends import FlushedEnds
+from ottla.storage.directory.flushed_ends import FlushedEnds, LogEnd, restore_flushed_ends
 from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
 from ottla.storage.directory.log_creation import LogCreation
 from ottla.storage.directory.log_start_moves import LogStartMoves
 from ottla.storage.directory.log_starts import LogStarts
 from ottla.storage.directory.open_files import are_exhausted, too_many_open_files
-from ottla.storage.errors import CorruptLog, DirectoryOffline, LogExists, StorageError
+from ottla.storage.directory.present_logs import PresentLog, cannot_be_opened, read_topic_id
+from ottla.storage.errors import DirectoryOffline, LogExists, StorageError
 from ottla.storage.log.flush import FlushPlan, FlushScheduler
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX, LOG_SUFFIX, topic_partition_of
+from ottla.storage.log_files import (
+    DELETED_DIRECTORY_SUFFIX,
+    deleted_directory_name,
+    deleted_log_of,
+    topic_partition_of,
+)
 from ottla.storage.recovery.recovery import LogRecovery, Recorded
 from ottla.storage.segment.index_cache import IndexCache
 
@@ -119,42 +125,70 @@ class LogDirectory:
     def _open_logs(self) -> None:
         disk = self._disk
         self._flushed_ends = FlushedEnds.open(disk, self.path)
+        present = list(self._present_logs())
+        if checkpoints.has_clean_shutdown_mark(disk, self.path):
+            restore_flushed_ends(disk, self.path, self._flushed_ends, [each[:2] for each in present])
         # The mark of a clean shutdown goes, durably, before any log is touched: a crash from here on is unclean.
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
         self._log_starts = LogStarts(disk, self.path)
         self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals, self.directory_failed)
-        found: list[tuple[TopicPartition, UUID, LogParts]] = []
+        found: list[tuple[PresentLog, LogParts]] = []
         needs_sync = False
-        for topic_partition, path in self._partition_directories():
-            topic_id: UUID | None = None
+        for each in present:
             try:
-                names = disk.list_directory(path)
-                topic_id = self._read_topic_id(path, names)
-                if topic_id is None:
-                    _log.warning("log.half_created_removed", extra=fields(path=path))
-                    remove_tree(disk, path)
-                    continue
-                recovery = self._recovery(topic_partition, topic_id, path, names)
-                found.append((topic_partition, topic_id, recovery.run()))
+                recovery = self._recovery(each)
+                found.append((each, recovery.run()))
                 needs_sync = needs_sync or recovery.needs_sync
             except StorageError as error:
-                self._refuse(topic_partition, topic_id, error)
+                self._refuse(each.topic_partition, each.topic_id, error)
             except OSError as error:
                 if are_exhausted(error):  # not the log's fault, and the next ones would fare no better
-                    _close_all(parts for _, _, parts in found)
+                    _close_all(parts for _, parts in found)
                     raise
-                hint = "see to the directory's owner and the disk, then start again; `ottla log verify DIR` looks at it"
-                self._refuse(topic_partition, topic_id, StorageError(f"{path} cannot be opened: {error}", hint=hint))
+                self._refuse(each.topic_partition, each.topic_id, cannot_be_opened(each.path, error))
         if needs_sync:
             self._sync_file_system()
-        for topic_partition, topic_id, parts in found:
-            self.logs[topic_partition] = self._log(topic_partition, topic_id, parts)
-        self._record_flushed_ends(self.logs.values())
+        for each, parts in found:
+            self.logs[each.topic_partition] = self._log(each, parts)
+        self._record_opened()
+        self._forget_deleted()
         for log in self.logs.values():
             self._log_starts.set(log.topic_partition, log.log_start_offset)
         self._log_starts.retain([*self.logs, *self.failed])
         if self._log_starts.is_stale:
             self._log_starts.write()
+
+    def _present_logs(self) -> Iterator[PresentLog]:
+        """The logs of the directory; those without a readable topic id are refused, half-created ones removed."""
+        for topic_partition, path in self._partition_directories():
+            try:
+                names = self._disk.list_directory(path)
+                topic_id = read_topic_id(self._disk, path, names)
+                if topic_id is not None:
+                    yield PresentLog(topic_partition, topic_id, path, names)
+                    continue
+                _log.warning("log.half_created_removed", extra=fields(path=path))
+                remove_tree(self._disk, path)
+            except StorageError as error:
+                self._refuse(topic_partition, None, error)
+            except OSError as error:
+                if are_exhausted(error):
+                    raise
+                self._refuse(topic_partition, None, cannot_be_opened(path, error))
+
+    def _record_opened(self) -> None:
+        """Record the ends of the logs that were opened, durably where one had no record: it must exist from now on."""
+        ends = [_end_of(log) for log in self.logs.values()]
+        if all(self._flushed_ends.end_of(topic_id, partition) is not None for topic_id, partition, _ in ends):
+            self._flushed_ends.record(ends)
+        else:
+            self._flushed_ends.add(ends)
+            self._flushed_ends.sync()
+
+    def _forget_deleted(self) -> None:
+        """A crash may have come between the removal of a log and that of its record."""
+        deleted = (deleted_log_of(name) for name in self._disk.list_directory(self.path))
+        self._flushed_ends.forget(key for key in deleted if key is not None)
 
     def _partition_directories(self) -> Iterator[tuple[TopicPartition, str]]:
         """(partition, path) of each; what is left of deleted topics is removed by housekeeping."""
@@ -170,13 +204,13 @@ class LogDirectory:
             else:
                 yield topic_partition, path
 
-    def _recovery(
-        self, topic_partition: TopicPartition, topic_id: UUID, path: str, names: Sequence[str]
-    ) -> LogRecovery:  # fmt: skip
-        flushed_end = self._flushed_ends.end_of(topic_id, topic_partition.partition)
+    def _recovery(self, present: PresentLog) -> LogRecovery:
+        topic_partition = present.topic_partition
+        flushed_end = self._flushed_ends.end_of(present.topic_id, topic_partition.partition)
         recorded = Recorded(flushed_end, self._log_starts.start_of(topic_partition), self.was_clean)
         config = self._config_of(topic_partition)
-        return LogRecovery(self._disk, path, names, config, self._cache, recorded, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        return LogRecovery(self._disk, present.path, present.names, config, self._cache, recorded, now_ms)
 
     def _refuse(self, topic_partition: TopicPartition, topic_id: UUID | None, error: StorageError) -> None:
         _log.error("log.refused", extra=fields(partition=topic_partition, reason=str(error), hint=error.hint))
@@ -190,7 +224,7 @@ class LogDirectory:
         An empty log in its place would take the offsets for new records that consumers know as old ones.
         """
         flushed_end = self._flushed_ends.end_of(topic_id, topic_partition.partition)
-        if flushed_end == 0:
+        if not flushed_end:
             return None
         error = StorageError(
             f"{self.path}/{topic_partition} is gone; it was flushed up to offset {flushed_end}",
@@ -199,22 +233,8 @@ class LogDirectory:
         self._refuse(topic_partition, topic_id, error)
         return error
 
-    def _read_topic_id(self, path: str, names: Sequence[str]) -> UUID | None:
-        """None when a crash came while the log was created: it has no id yet and no batch."""
-        metadata_path = f"{path}/{checkpoints.PARTITION_METADATA_FILE}"
-        position, problem = -1, "the file with the topic's id is missing"
-        if checkpoints.PARTITION_METADATA_FILE in names:
-            try:
-                return checkpoints.read_topic_id(self._disk, path)
-            except checkpoints.DamagedCheckpoint as error:
-                position, problem = 0, str(error)
-        if any(self._disk.file_size_bytes(f"{path}/{name}") for name in names if name.endswith(LOG_SUFFIX)):
-            raise CorruptLog(metadata_path, position, 0, problem)
-        return None
-
-    def _log(self, topic_partition: TopicPartition, topic_id: UUID, parts: LogParts) -> Log:
-        path = f"{self.path}/{topic_partition}"
-        return Log(self._disk, path, topic_partition, topic_id, parts, self, self._cache)
+    def _log(self, present: PresentLog, parts: LogParts) -> Log:
+        return Log(self._disk, present.path, present.topic_partition, present.topic_id, parts, self, self._cache)
 
     def _require_online(self) -> None:
         if self.offline is not None:
@@ -260,10 +280,7 @@ class LogDirectory:
             self.on_offline(self.offline)
 
     def _record_flushed(self, plan: FlushPlan) -> None:
-        self._record_flushed_ends(flush.log for flush in plan.flushes if not flush.log.is_deleted)
-
-    def _record_flushed_ends(self, logs: Iterable[Log]) -> None:
-        self._flushed_ends.record((log.topic_id, log.topic_partition.partition, log.flushed_end) for log in logs)
+        self._flushed_ends.record(_end_of(flush.log) for flush in plan.flushes if not flush.log.is_deleted)
 
     # --- creating and deleting ------------------------------------------------------------------------------
 
@@ -284,13 +301,16 @@ class LogDirectory:
         """
         wanted = list(partitions)
         self._require_online()
-        for topic_partition, _ in wanted:
+        for topic_partition, topic_id in wanted:
             if topic_partition in self.logs or topic_partition in self.failed or topic_partition in self._renamed:
                 raise LogExists(f"{topic_partition} is in {self.path} already")
+            lost = self.refuse_lost(topic_partition, topic_id)
+            if lost is not None:
+                raise lost
         created: list[Log] = []
         try:
             self.compactor.forget(topic_partition for topic_partition, _ in wanted)
-            await self._creation.make(wanted, offload)
+            await self._creation.make(wanted, self._flushed_ends, offload)
             for topic_partition, topic_id in wanted:
                 created.append(self._open_created(topic_partition, topic_id))
                 await offload.pause()
@@ -305,13 +325,12 @@ class LogDirectory:
             raise
         for log in created:
             self.logs[log.topic_partition] = log
-        self._record_flushed_ends(created)
         return created
 
     def _open_created(self, topic_partition: TopicPartition, topic_id: UUID) -> Log:
         path = f"{self.path}/{topic_partition}"
-        recovery = self._recovery(topic_partition, topic_id, path, self._disk.list_directory(path))
-        return self._log(topic_partition, topic_id, recovery.run())
+        present = PresentLog(topic_partition, topic_id, path, self._disk.list_directory(path))
+        return self._log(present, self._recovery(present).run())
 
     def delete(self, *partitions: TopicPartition) -> None:
         """Take logs out of service, durably; their files are removed after the delay of their readers.
@@ -328,7 +347,7 @@ class LogDirectory:
         if not self._renamed:
             return
         self._disk.sync_directory(self.path)
-        # Only now: a log that is still there with its ends and its start forgotten would look damaged.
+        # Only now: a log that is still there after a crash needs both to be opened.
         self._flushed_ends.forget((topic_id, name.partition) for name, topic_id in self._renamed.items() if topic_id)
         self._log_starts.forget(self._renamed)
         if self._log_starts.is_stale:
@@ -340,7 +359,8 @@ class LogDirectory:
         path = f"{self.path}/{topic_partition}"
         topic_id = self.topic_id_of(topic_partition)
         log = self.logs.get(topic_partition)
-        target = _deleted_path(self.path, topic_partition, f"{now_ms:x}" if log is None else log.topic_id.hex)
+        unique = f"{now_ms:x}" if topic_id is None else topic_id.hex
+        target = f"{self.path}/{deleted_directory_name(topic_partition, unique)}"
         is_there = log is not None or self._disk.exists(path)
         if is_there:
             self._disk.rename(path, target)
@@ -408,7 +428,7 @@ class LogDirectory:
         self._disk.sync_file_system(self.path)
         for flush in flushes:
             flush.log.end_flush(flush)
-        self._record_flushed_ends(logs)
+        self._flushed_ends.record(_end_of(log) for log in logs)
         self._flushed_ends.sync()
         self.checkpoint()
         # For Apache Kafka's tools; our own recovery goes by the flushed ends.
@@ -443,7 +463,5 @@ def _make_directories(disk: Disk, path: str) -> None:
     disk.sync_directory(parent or ".")
 
 
-def _deleted_path(root_path: str, topic_partition: TopicPartition, unique: str) -> str:
-    # 255 bytes is the limit of most file systems; the unique part keeps cut names apart.
-    tail = f"-{topic_partition.partition}.{unique}{DELETED_DIRECTORY_SUFFIX}"
-    return f"{root_path}/{topic_partition.topic[: 255 - len(tail)]}{tail}"
+def _end_of(log: Log) -> LogEnd:
+    return log.topic_id, log.topic_partition.partition, log.flushed_end

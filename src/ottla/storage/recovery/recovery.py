@@ -1,8 +1,9 @@
-"""Opening one log: what its files hold, and after an unclean stop, what of that may be believed.
+"""Opening one log: what its files hold, and after an unclean stop, what of that is trusted.
 
 Unclean: every segment that reaches the recorded flushed end is read whole (checksums, offsets without a gap, epochs
-that never fall).  Behind the last whole batch the tail is cut if it lies above the recorded flushed end: it was
-never acknowledged.  Damage below it is no torn tail: the log is refused and its files stay as they are.
+that never fall).  After the last whole batch the tail is cut if it lies above the recorded flushed end: it was
+never acknowledged.  Damage below it is no torn tail: the log is refused and its files stay as they are.  So is a log
+that holds records when its flushed end is unknown: nothing tells a torn tail from lost records then.
 Segments wholly below the recorded flushed end were synced together with their indexes before it was recorded.
 Indexes, snapshots and the epochs' checkpoint are caches: rebuilt from the batches wherever they were not synced.
 
@@ -24,12 +25,14 @@ from ottla.runtime.disk import Disk
 from ottla.storage.checkpoints import LEADER_EPOCH_FILE, EpochStart
 from ottla.storage.compaction.compacted_mark import read_compacted_end
 from ottla.storage.compaction.swap_file import SWAP_FILE, complete_swap
-from ottla.storage.errors import CorruptLog, StorageError
+from ottla.storage.errors import CorruptLog, FlushedEndUnknown, StorageError
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import (
     COMPACTED_FILE,
+    FLUSHED_ENDS_FILE,
+    LOG_SUFFIX,
     base_offsets_in,
     leftovers_in,
     lost_base_offsets_in,
@@ -50,10 +53,20 @@ _log = logging.getLogger(__name__)
 class Recorded(NamedTuple):
     """What the directory's checkpoints say of a log."""
 
-    flushed_end: int
-    # None: not known, then the log starts with what it has.
+    # None: unknown, the record is lost.
+    flushed_end: int | None
+    # None: unknown, then the log starts with what it has.
     log_start_offset: int | None
     was_clean: bool
+
+
+def holds_records(disk: Disk, path: str) -> bool:
+    """Whether a partition's directory has more than empty segments.  Raises `OSError`."""
+    names = disk.list_directory(path)
+    # Amid a swap a segment may have neither its old name nor its new one.
+    return SWAP_FILE in names or any(
+        disk.file_size_bytes(f"{path}/{name}") for name in names if name.endswith(LOG_SUFFIX)
+    )
 
 
 class LogRecovery:
@@ -88,7 +101,7 @@ class LogRecovery:
         self.needs_sync = False
 
     def run(self) -> LogParts:
-        """Raises `CorruptLog` for damage below the recorded flushed end, `OSError` for a disk that does not read."""
+        """Raises `CorruptLog` for damage below the recorded flushed end, `FlushedEndUnknown`, and `OSError`."""
         try:
             return self._run()
         except (StorageError, OSError):
@@ -97,6 +110,12 @@ class LogRecovery:
             raise
 
     def _run(self) -> LogParts:
+        if (
+            self._recorded.flushed_end is None
+            and not self._recorded.was_clean
+            and holds_records(self._disk, self._path)
+        ):
+            raise FlushedEndUnknown(self._path, f"{self._path.rpartition('/')[0]}/{FLUSHED_ENDS_FILE}")
         if SWAP_FILE in self._names:
             complete_swap(self._disk, self._path)
             self._names = self._disk.list_directory(self._path)
@@ -106,7 +125,7 @@ class LogRecovery:
             compacted_end = read_compacted_end(self._disk, self._path)
             self._config = replace(self._config, was_compacted=True)
         # No clean reaches above the flushed end, whose record may be older than the truth.
-        self._flushed_end = max(compacted_end or 0, self._recorded.flushed_end)
+        self._flushed_end = max(compacted_end or 0, self._recorded.flushed_end or 0)
         self._refuse_lost_segments(names)
         for name in leftovers_in(names):
             self._disk.remove(f"{self._path}/{name}")
@@ -270,9 +289,12 @@ class LogRecovery:
         segment.become_closed()
 
     def _cut_behind(self, slot: int, problem: str) -> None:
-        """The segment at `slot` ends with its last whole batch; everything behind goes if it was never flushed."""
+        """Make the segment at `slot` end with its last whole batch, and drop what follows if it was never flushed."""
         segment = self._segments[slot]
         self._refuse_if_flushed(segment, problem)
+        if self._recorded.flushed_end is None:
+            problem = f"{problem}; the stop was clean, so the log was whole"
+            raise CorruptLog(segment.log_path, segment.size_bytes, self._log_end_offset, problem)
         tail_bytes = segment.open().size_bytes() - segment.size_bytes
         _log.warning(
             "log.tail_cut",

@@ -6,7 +6,7 @@ beside a live broker; a batch that is just being written then shows as a cut tai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -14,14 +14,25 @@ from ottla.model.errors import WireError
 from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.records.record import decode_batch
 from ottla.runtime.disk import Disk, File, read_file
+from ottla.storage.checkpoints import (
+    DamagedCheckpoint,
+    has_clean_shutdown_mark,
+    read_meta_properties,
+    read_topic_id,
+)
+from ottla.storage.directory.directory_identity import FORMAT_NAME
+from ottla.storage.directory.flushed_ends import read_flushed_ends
 from ottla.storage.log_files import (
     COMPACTED_FILE,
+    FLUSHED_ENDS_FILE,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     base_offsets_in,
     segment_file_name,
+    topic_partition_of,
 )
+from ottla.storage.recovery.recovery import holds_records
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.time_index import TimeIndex
@@ -94,6 +105,34 @@ def verify_log(disk: Disk, directory: str, *, deep: bool) -> Iterator[Finding]:
         check = _SegmentCheck(disk, path, base_offset, last_epoch, deep, may_have_gaps)
         yield from check.findings()
         next_offset, last_epoch = check.next_offset, check.last_epoch
+
+
+def verify_flushed_ends(disk: Disk, data_dir: str, directories: Iterable[str]) -> Iterator[Finding]:
+    """Check that every partition's directory that holds records has a record of its flushed end.
+
+    Nothing is checked where `data_dir` is no data directory of ours.  Raises `OSError`, `DamagedCheckpoint`.
+    """
+    if FORMAT_NAME not in (read_meta_properties(disk, data_dir) or {}):
+        return
+    # In this order: beside a running broker a log has its record before its first batch.
+    holding = [directory for directory in directories if holds_records(disk, directory)]
+    ends = read_flushed_ends(disk, data_dir)
+    was_clean = has_clean_shutdown_mark(disk, data_dir)
+    for directory in holding:
+        name = directory.rstrip("/").rpartition("/")[2]
+        topic_partition = topic_partition_of(name)
+        if topic_partition is None:
+            continue
+        try:
+            topic_id = read_topic_id(disk, directory)
+        except DamagedCheckpoint:
+            continue
+        if topic_id is None or (topic_id, topic_partition.partition) in ends:
+            continue
+        consequence = "the next start makes it anew" if was_clean else "the broker refuses the partition"
+        problem = f"no record of how far {name} was flushed: {consequence}"
+        severity = Severity.NOTE if was_clean else Severity.DAMAGE
+        yield Finding(severity, f"{data_dir}/{FLUSHED_ENDS_FILE}", -1, -1, problem)
 
 
 class _SegmentCheck:

@@ -114,6 +114,7 @@ def report(plan: RepairPlan) -> dict[str, object]:
         "kept_offsets": plan.kept_records,
         "lost_offsets": plan.lost_offsets_count,
         "lost_bytes": plan.lost_bytes,
+        "tail_bytes": plan.tail_bytes,
         "epochs_corrected": plan.epochs_corrected,
         "losses": [loss._asdict() for loss in plan.losses],
         "files_rewritten": [segment_file_name(segment.base_offset) for segment in plan.segments],

@@ -42,9 +42,12 @@ _DELTA_MAX: Final = 2**31 - 2
 
 
 class Recorded(NamedTuple):
-    """What is known of a log besides its files; `log_start_offset` None: not known."""
+    """What is known of a log besides its files; None: unknown.
 
-    flushed_end: int
+    While the flushed end is unknown, whole batches stay, also after damaged bytes: they may have been acknowledged.
+    """
+
+    flushed_end: int | None
     log_start_offset: int | None
     may_have_gaps: bool = False
 
@@ -80,7 +83,7 @@ class NewSegment(NamedTuple):
 
 @dataclass(slots=True)
 class RepairPlan:
-    """`kept_records` counts offsets.  Nothing has to be done when `is_needed` is False."""
+    """`kept_records` counts offsets.  No file has to change when `is_needed` is False."""
 
     directory: str
     losses: list[Loss] = field(default_factory=list)
@@ -88,6 +91,10 @@ class RepairPlan:
     lost_side_files: list[str] = field(default_factory=list)
     epochs_corrected: int = 0
     kept_records: int = 0
+    # Where the repaired log ends, exclusive.
+    end_offset: int = 0
+    # Cut off at the end of a log whose flushed end is unknown: nothing tells how many records they were.
+    tail_bytes: int = 0
 
     @property
     def is_needed(self) -> bool:
@@ -129,6 +136,7 @@ class _Planner:
         self._disk = disk
         self._directory = directory
         self._recorded = recorded
+        self._flushed_end = recorded.flushed_end or 0
         self._plan = RepairPlan(directory)
         self._epoch = NO_LEADER_EPOCH
 
@@ -143,8 +151,9 @@ class _Planner:
         ends: list[int | None] = [*bases[1:], None][: len(bases)]
         found = [self._look(base, end) for base, end in zip(bases, ends, strict=True)]
         found = self._with_true_epochs(found)
-        if (not found or found[0].base_offset > start) and start < self._recorded.flushed_end:
-            end = found[0].base_offset if found else self._recorded.flushed_end
+        self._plan.end_offset = max(start, self._flushed_end, *(segment.end_offset for segment in found))
+        if (not found or found[0].base_offset > start) and start < self._flushed_end:
+            end = found[0].base_offset if found else self._flushed_end
             self._lose_files(start, end)
         for slot, segment in enumerate(found):
             self._plan_segment(segment, found[slot + 1] if slot + 1 < len(found) else None)
@@ -152,7 +161,7 @@ class _Planner:
 
     def _plan_lost_side_files(self, names: Sequence[str], start: int) -> None:
         for base in lost_base_offsets_in(names):
-            if start <= base < self._recorded.flushed_end:
+            if start <= base < self._flushed_end:
                 sides = [segment_file_name(base, suffix) for suffix in SEGMENT_SUFFIXES]
                 self._plan.lost_side_files += [name for name in sides if name in names]
 
@@ -167,7 +176,8 @@ class _Planner:
             found = self._walk(file, base_offset)
             if found.problem is None and (end_offset is None or found.end_offset <= end_offset):
                 return found
-            if end_offset is None and found.end_offset >= self._recorded.flushed_end:
+            is_acknowledged = self._recorded.flushed_end is None or found.end_offset < self._flushed_end
+            if end_offset is None and not is_acknowledged:
                 return found._replace(problem=None)  # a torn tail, never acknowledged: recovery cuts it by itself
             bounds = Bounds(base_offset, end_offset)
             kept = whole_batches(file, bounds, self._indexed_positions(base_offset, file.size_bytes()))
@@ -210,14 +220,14 @@ class _Planner:
     def _without_doubtful(self, kept: Sequence[Whole], bounds: Bounds) -> Iterator[Whole]:
         """Base offsets are under no checksum.  A wrong one shows by what follows it; only behind the last segment's
         last batches nothing follows: there a gap neither leads beyond what was flushed, nor does a batch behind a gap
-        without damaged bytes in it.
+        without damaged bytes in it.  While the flushed end is unknown only the latter is doubtful.
         """
         expected, position = bounds.base_offset, 0
-        flushed_end = self._recorded.flushed_end
         for each in kept:
             if bounds.end_offset is None and each.base_offset > expected:
                 is_seamless = each.position == position and not self._recorded.may_have_gaps
-                if each.base_offset > flushed_end or (is_seamless and each.end_offset > flushed_end):
+                is_beyond = self._recorded.flushed_end is not None and each.base_offset > self._flushed_end
+                if is_beyond or (is_seamless and each.end_offset > self._flushed_end):
                     continue
             yield each
             expected, position = each.end_offset, each.end_position
@@ -270,7 +280,7 @@ class _Planner:
     def _plan_segment(self, segment: _Found, following: _Found | None) -> None:
         end = segment.end_offset if following is None else following.base_offset
         if following is None:
-            end = max(end, self._recorded.flushed_end)
+            end = max(end, self._flushed_end)
         if segment.is_damaged:
             self._plan_damaged(segment, end, is_last=following is None)
         else:
@@ -295,6 +305,8 @@ class _Planner:
             self._plan.kept_records += each.end_offset - each.base_offset
             expected, position = each.end_offset, each.end_position
         spilled = expected
+        if is_last and self._recorded.flushed_end is None:
+            self._plan.tail_bytes = segment.size_bytes - position
         if expected < end and (is_last or position < segment.size_bytes or not self._recorded.may_have_gaps):
             self._lose(Loss(path, position, expected, end, segment.size_bytes - position, segment.problem))
             spilled = min(end, segment.base_offset + RELATIVE_OFFSET_MAX + 1)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -13,8 +14,17 @@ from ottla.runtime.offload import run_inline
 from ottla.storage.directory import open_files
 from ottla.storage.directory.directory_lock import NoLock
 from ottla.storage.directory.log_directory import LogDirectory
-from ottla.storage.errors import DirectoryLocked, ForeignDirectory, LogExists, TooManyOpenFiles
+from ottla.storage.errors import (
+    CorruptLog,
+    DirectoryLocked,
+    FlushedEndUnknown,
+    ForeignDirectory,
+    LogExists,
+    StorageError,
+    TooManyOpenFiles,
+)
 from ottla.storage.log_config import LogConfig
+from ottla.testing.memory_disk import MemoryDisk, Survival
 from tests.unit.storage.logs import CLICKS, Place, append, append_many, batch_of, read_all, topic_id
 from tests.unit.storage.quick_disk import QuickDisk, QuickFile
 
@@ -271,3 +281,160 @@ def test_each_log_is_listed_and_configured_once_when_a_directory_is_opened(place
     paths = [f"{place.path}/{topic_partition}" for topic_partition in directory.logs]
     assert sorted(path for path in disk.listed if path != place.path) == sorted(paths)
     directory.abandon()
+
+
+# --- the record of flushed ends -------------------------------------------------------------------------------
+
+RECORD = "/data/flushed-ends"
+
+
+def memory_place(disk: MemoryDisk) -> Place:
+    return Place("/data", disk)
+
+
+def written_and_killed(batches: int = 4) -> MemoryDisk:
+    """A log with flushed batches, as its broker's death leaves it."""
+    place = memory_place(MemoryDisk())
+    append_many(place.log(), batches)
+    place.flush()
+    assert isinstance(place.disk, MemoryDisk)
+    return place.disk.kill()
+
+
+@pytest.mark.parametrize("count", [1, 2, 10])
+def test_record_of_a_created_log_survives_a_power_loss_at_every_moment_after_its_creation(count: int) -> None:
+    disk = MemoryDisk()
+    place = memory_place(disk)
+    ids = [(CLICKS._replace(partition=number), topic_id(number)) for number in range(count)]
+    logs = run_inline(place.open().create(ids))
+    for log in logs:
+        log.start_epoch(0)
+        append_many(log, 3)
+    disks = [disk]
+    disk.on_operation = lambda _: disks.append(disk.crash(random.Random(len(disks)), Survival.NOTHING))
+    place.flush()
+    for after in (*disks[1:], disk.crash(random.Random(0), Survival.NOTHING)):
+        again = memory_place(after)
+        assert not again.open().failed
+        assert len(again.open_directory.logs) == count
+    assert [read_all(again.open_directory.logs[each]) for each, _ in ids] == [[0, 1, 2]] * count
+
+
+def test_creation_of_many_logs_syncs_once() -> None:
+    disk = MemoryDisk()
+    directory = memory_place(disk).open()
+    before = len(disk.operations)
+    run_inline(directory.create([(CLICKS._replace(partition=number), topic_id(number)) for number in range(50)]))
+    syncs = [each.kind for each in disk.operations[before:] if each.kind.startswith("sync")]
+    assert syncs == ["sync_file_system"]
+
+
+def test_log_is_refused_when_its_record_is_gone_after_a_kill() -> None:
+    disk = written_and_killed()
+    disk.remove(RECORD)
+    segment = f"/data/clicks-0/{0:020}.log"
+    disk.open(segment).truncate(3 * BATCH_BYTES)
+    for _ in range(2):
+        place = memory_place(disk)
+        refused = place.open().failed[CLICKS]
+        assert isinstance(refused, FlushedEndUnknown)
+        assert (
+            str(refused)
+            == "/data/clicks-0 holds records, and /data/flushed-ends does not say how far they were flushed"
+        )
+        assert "`ottla log repair DIR`" in (refused.hint or "")
+        assert disk.file_size_bytes(segment) == 3 * BATCH_BYTES, "its files stay as they are"
+        # The refused log keeps the directory from being marked clean.
+        place.close()
+
+
+def test_empty_log_needs_no_record() -> None:
+    disk = written_and_killed(batches=0)
+    disk.remove(RECORD)
+    place = memory_place(disk)
+    assert read_all(place.reopen_log()) == []
+    append_many(place.log(), 2)
+    place.flush()
+    after = memory_place(disk.crash(random.Random(1), Survival.NOTHING))
+    assert read_all(after.reopen_log()) == [0, 1]
+
+
+def test_records_that_are_gone_after_a_clean_stop_are_made_from_the_recovery_points() -> None:
+    disk = MemoryDisk()
+    place = memory_place(disk)
+    append_many(place.log(), 4)
+    place.close()
+    disk.remove(RECORD)
+    disk.open(f"/data/clicks-0/{0:020}.log").truncate(3 * BATCH_BYTES)
+    refused = memory_place(disk).open().failed[CLICKS]
+    assert isinstance(refused, CorruptLog), "the recovery point proves that a batch is missing"
+    assert "flushed up to offset 4" in str(refused)
+
+
+def test_clean_stop_proves_that_a_log_was_whole_when_record_and_recovery_points_are_gone() -> None:
+    disk = MemoryDisk()
+    place = memory_place(disk)
+    append_many(place.log(), 4)
+    place.close()
+    disk.remove(RECORD)
+    disk.remove("/data/recovery-point-offset-checkpoint")
+    whole = memory_place(disk.kill())
+    assert read_all(whole.reopen_log()) == [0, 1, 2, 3]
+    disk.open(f"/data/clicks-0/{0:020}.log").truncate(4 * BATCH_BYTES - 1)
+    refused = memory_place(disk).open().failed[CLICKS]
+    assert isinstance(refused, CorruptLog)
+    assert "the stop was clean, so the log was whole" in str(refused)
+
+
+def test_directory_of_a_version_that_did_not_sync_records_is_opened_after_a_kill_and_made_durable() -> None:
+    disk = written_and_killed()
+    memory_place(disk).open().abandon()
+    after = memory_place(disk.crash(random.Random(1), Survival.NOTHING))
+    assert read_all(after.reopen_log()) == [0, 1, 2, 3]
+
+
+def test_record_goes_after_the_deleted_log_and_a_crash_between_leaves_neither() -> None:
+    disk = written_and_killed()
+    place = memory_place(disk)
+    directory = place.open()
+    found: list[MemoryDisk] = []
+    disk.on_operation = lambda _: found.append(disk.crash(random.Random(len(found)), Survival.NOTHING))
+    directory.delete(CLICKS)
+    disk.on_operation = None
+    assert len(found) > 2
+    for after in (*found, disk):
+        again = memory_place(after).open()
+        assert not again.failed
+        if CLICKS not in again.logs:
+            assert again.refuse_lost(CLICKS, topic_id(0)) is None, "the record went with the log"
+
+
+def test_deleted_topic_of_a_refused_log_leaves_no_record() -> None:
+    disk = written_and_killed()
+    disk.open(f"/data/clicks-0/{0:020}.log").truncate(BATCH_BYTES)
+    directory = memory_place(disk).open()
+    assert isinstance(directory.failed[CLICKS], CorruptLog)
+    directory.delete(CLICKS)
+    assert directory.refuse_lost(CLICKS, topic_id(0)) is None
+
+
+def test_log_is_not_created_where_flushed_records_are_known_to_be_lost() -> None:
+    disk = written_and_killed()
+    for name in disk.list_directory("/data/clicks-0"):
+        disk.remove(f"/data/clicks-0/{name}")
+    disk.remove_directory("/data/clicks-0")
+    directory = memory_place(disk).open()
+    with pytest.raises(StorageError, match="clicks-0 is gone; it was flushed up to offset 4"):
+        run_inline(directory.create([(CLICKS, topic_id(0))]))
+    assert not disk.exists("/data/clicks-0")
+
+
+def test_creation_fails_when_the_record_cannot_be_written_and_leaves_nothing_behind() -> None:
+    disk = MemoryDisk()
+    directory = memory_place(disk).open()
+    disk.faults.fail("write", error=errno.ENOSPC, path_contains="flushed-ends")
+    with pytest.raises(StorageError):
+        run_inline(directory.create([(CLICKS, topic_id(0))]))
+    assert not disk.exists("/data/clicks-0")
+    run_inline(directory.create([(CLICKS, topic_id(0))]))
+    assert CLICKS in directory.logs
