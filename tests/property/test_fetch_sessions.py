@@ -16,24 +16,16 @@ from ottla.broker.partition_table import PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.fetch import FetchPartition, FetchRequest
-from ottla.records.builder import BatchBuilder
-from ottla.records.header import HEADER
 from tests.property.property_settings import example_settings
-from tests.unit.broker.served_log import ServedLog, led
+from tests.unit.broker.served_log import MANY_BYTES as MANY
+from tests.unit.broker.served_log import ServedLog, one_record
 
-MANY = 1 << 30
 PLACES = [("a", 0), ("a", 1), ("b", 0)]
 PLACE = st.sampled_from(PLACES)
 OFFSET = st.sampled_from([0, 0, 0, 1, 3])
 
 
-def _batch() -> bytearray:
-    builder = BatchBuilder()
-    builder.append(1, None, b"v" * 10)
-    return builder.build()
-
-
-BATCH = _batch()
+BATCH = one_record()
 
 
 class Sessions(RuleBasedStateMachine):
@@ -70,7 +62,7 @@ class Sessions(RuleBasedStateMachine):
     def create(self, place: tuple[str, int]) -> None:
         if place not in self.logs:
             self.logs[place] = ServedLog(*place)
-            self.table.add(led(self.logs[place], 0))
+            self.table.add(self.logs[place].partition)
 
     @rule(place=PLACE)
     def delete(self, place: tuple[str, int]) -> None:
@@ -83,15 +75,13 @@ class Sessions(RuleBasedStateMachine):
     def append(self, place: tuple[str, int], is_stable: bool) -> None:
         log = self.logs.get(place)
         if log is not None:
-            log.append(memoryview(BATCH), HEADER.unpack_from(BATCH), 0)
-            if is_stable:
-                log.become_stable()
+            log.add(is_stable=is_stable)
 
     @rule(place=PLACE)
     def move_log_start(self, place: tuple[str, int]) -> None:
-        log, partition = self.logs.get(place), self.table.find(*place)
-        if log is not None and partition is not None and log.log_start_offset < partition.high_watermark:
-            log.log_start_offset += 1
+        partition = self.table.find(*place)
+        if partition is not None and partition.log_start_offset < partition.high_watermark:
+            partition.delete_records_before(partition.log_start_offset + 1)
             partition.wake_fetches()
 
     @rule(

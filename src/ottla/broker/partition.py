@@ -259,7 +259,7 @@ class Partition:
         run = None
         try:
             if last_fetched_epoch >= 0:
-                diverging = self.epoch_end_offset(last_fetched_epoch)
+                diverging = log.epoch_end_offset(last_fetched_epoch)
                 if diverging[0] < 0:
                     # An epoch that this log has not come to: no offset tells the client where to go on.
                     return PartitionRead(self.index, _OUT_OF_RANGE)

@@ -1,86 +1,94 @@
-"""A log as handlers see it, in memory: appends, a stable end that the test moves, reads as file runs."""
+"""A partition over a real log on a disk in memory; nothing in it is stable before the test flushes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from uuid import NAMESPACE_OID, uuid5
+from uuid import NAMESPACE_OID, UUID, uuid5
 
-from ottla.broker.partition import Partition
+from ottla.broker.partition import ACKS_ALL, Partition
 from ottla.model.identifiers import TopicPartition
-from ottla.runtime.disk import File, FileRun
-from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.errors import StorageError
+from ottla.records.builder import BatchBuilder
+from ottla.records.header import HEADER
+from ottla.records.record import split_batches
+from ottla.runtime.offload import run_inline
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.log.flush import FlushPlan
 from ottla.storage.log_config import LogConfig
+from ottla.testing.fake_clock import FakeClock
+from ottla.testing.memory_disk import MemoryDisk
+
+MANY_BYTES = 1 << 30
+
+
+def one_record(value: bytes = b"v" * 100) -> bytearray:
+    """A batch with one record."""
+    builder = BatchBuilder()
+    builder.append(1, None, value)
+    return builder.build()
 
 
 class ServedLog:
-    """What a `Partition` uses of a log; one batch is one read."""
+    """One log in a directory of its own, so that a test flushes it, fills its disk and lets it fail alone.
 
-    def __init__(self, name: str, index: int, *, config: LogConfig | None = None) -> None:
-        self.topic_partition = TopicPartition(name, index)
-        self.topic_id = uuid5(NAMESPACE_OID, name)
-        self.config = config or LogConfig()
-        self.log_start_offset = 0
-        self.log_end_offset = 0
-        self.stable_end = 0
-        self.leader_epoch = -1
-        self.epochs = self
-        self.active_base_offset = 0
-        self._on_stable: Callable[[], None] | None = None
-        self.failure: StorageError | None = None
-        self.batches: list[tuple[int, bytes]] = []
-        # Never read: runs carry their length, and tests look at that.
-        self._file: File = PosixDisk().open("/dev/null", read_only=True)
+    The partition is led in `leader_epoch`; None: not led.
+    """
 
-    def watch(self, *, on_stable: Callable[[], None], on_truncated: Callable[[], None] | None = None) -> None:
-        self._on_stable = on_stable
+    def __init__(
+        self,
+        name: str,
+        index: int = 0,
+        leader_epoch: int | None = 0,
+        *,
+        config: LogConfig | None = None,
+        topic_id: UUID | None = None,
+    ) -> None:
+        self.disk = MemoryDisk()
+        self.clock = FakeClock()
+        self.topic_id = uuid5(NAMESPACE_OID, name) if topic_id is None else topic_id
+        self.directory = LogDirectory.open(
+            self.disk, "/data", clock=self.clock, config_of=lambda _: config or LogConfig()
+        )
+        (self.log,) = run_inline(self.directory.create([(TopicPartition(name, index), self.topic_id)]))
+        self.partition = Partition(self.log)
+        if leader_epoch is not None:
+            self.partition.become_leader(leader_epoch)
 
-    def append(self, batch: memoryview, header: tuple[int, ...], now_ms: int) -> int:
-        if self.failure is not None:
-            raise self.failure
-        base_offset = self.log_end_offset
-        self.batches.append((base_offset, bytes(batch)))
-        self.log_end_offset += header[6] + 1
-        return base_offset
+    def append(self, batch: bytearray | None = None, acks: int = ACKS_ALL) -> tuple[int, int, int]:
+        """Append a batch, of one record unless given, as `Partition.append` does."""
+        batch = one_record() if batch is None else batch
+        return self.partition.append(memoryview(batch), HEADER.unpack_from(batch), acks, self.clock.now_ms())
 
-    def become_stable(self, end: int | None = None) -> None:
-        self.stable_end = self.log_end_offset if end is None else end
-        assert self._on_stable is not None
-        self._on_stable()
+    def add(self, *, is_stable: bool = True) -> int:
+        """Append a batch of one record; returns its size."""
+        batch = one_record()
+        self.append(batch)
+        if is_stable:
+            self.become_stable()
+        return len(batch)
 
-    def read(
-        self, start_offset: int, limit_offset: int, size_bytes_max: int, *, whole_first_batch: bool
-    ) -> FileRun | None:
-        ends = [base for base, _ in self.batches[1:]] + [self.log_end_offset]
-        sizes = [
-            len(batch)
-            for (_, batch), end in zip(self.batches, ends, strict=True)
-            if end > start_offset and end <= limit_offset
-        ]
-        if not sizes:
-            return None
-        length = min(sum(sizes), size_bytes_max)
-        if length < sizes[0]:
-            if not whole_first_batch:
-                return None
-            length = sizes[0]
-        return FileRun(self._file, 0, length)
+    def begin_flush(self) -> FlushPlan:
+        """Begin to flush what was appended so far; `end_flush` makes it stable."""
+        plan = self.directory.scheduler.plan(self.clock.monotonic_ms())
+        assert plan is not None, "nothing is to be flushed"
+        return plan
+
+    def end_flush(self, plan: FlushPlan) -> None:
+        plan.execute(self.disk)
+        self.directory.scheduler.complete(plan, None, self.clock.monotonic_ms())
+
+    def become_stable(self) -> None:
+        """Flush what was appended since the last flush, if anything was."""
+        plan = self.directory.scheduler.plan(self.clock.monotonic_ms())
+        if plan is not None:
+            self.end_flush(plan)
+
+    def roll(self) -> None:
+        """Later batches lie in another segment."""
+        self.log.roll(self.clock.now_ms())
 
     @property
-    def latest_epoch(self) -> int:
-        return self.leader_epoch
-
-    def start_epoch(self, epoch: int) -> None:
-        self.leader_epoch = epoch
-
-    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        if epoch > self.leader_epoch:
-            return (-1, -1)
-        return (epoch if epoch == self.leader_epoch else 0, self.log_end_offset)
-
-
-def led(log: ServedLog, leader_epoch: int) -> Partition:
-    """The partition of a log, led by this broker."""
-    partition = Partition(log)  # type: ignore[arg-type]  # what a partition uses of a log
-    partition.become_leader(leader_epoch)
-    return partition
+    def batches(self) -> list[bytes]:
+        """What the log holds, batch by batch; of one segment."""
+        run = self.log.read(self.log.log_start_offset, self.log.log_end_offset, MANY_BYTES, whole_first_batch=True)
+        if run is None:
+            return []
+        return [bytes(batch) for batch in split_batches(memoryview(run.file.read_at(run.position, run.length_bytes)))]

@@ -8,11 +8,8 @@ from ottla.broker.fetch_read import ends_in_older_segment, read_partitions
 from ottla.broker.partition_table import PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest
-from ottla.records.builder import BatchBuilder
-from ottla.records.header import HEADER
-from tests.unit.broker.served_log import ServedLog, led
-
-MANY = 1 << 30
+from tests.unit.broker.served_log import MANY_BYTES as MANY
+from tests.unit.broker.served_log import ServedLog
 
 
 class Logs:
@@ -20,18 +17,14 @@ class Logs:
 
     def __init__(self) -> None:
         self.table = PartitionTable()
-        self.logs = [ServedLog("t", index) for index in range(3)]
+        self.logs = [ServedLog("t", index, leader_epoch=3) for index in range(3)]
         for log in self.logs:
-            self.table.add(led(log, 3))
+            self.table.add(log.partition)
 
     def fill(self, index: int, batches: int) -> int:
-        builder = BatchBuilder()
-        builder.append(1, None, b"v" * 100)
-        batch = builder.build()
         for _ in range(batches):
-            self.logs[index].append(memoryview(batch), HEADER.unpack_from(batch), 0)
-        self.logs[index].become_stable()
-        return len(batch)
+            size_bytes = self.logs[index].add()
+        return size_bytes
 
     def sizes(self, *wanted: FetchPartition, max_bytes: int = MANY, broker_max: int = MANY) -> list[int | None]:
         read = read_partitions(self.table, request_of(*wanted, max_bytes=max_bytes), broker_max)
@@ -77,16 +70,9 @@ def test_later_partitions_get_what_the_earlier_ones_left(logs: Logs) -> None:
 
 def test_only_what_is_below_the_high_watermark_is_given(logs: Logs) -> None:
     size = logs.fill(0, 2)
-    logs.logs[0].append(*_unstable())
+    logs.logs[0].add(is_stable=False)
     assert logs.sizes(at(0)) == [2 * size]
     assert logs.sizes(at(2)) == [None]
-
-
-def _unstable() -> tuple[memoryview, tuple[int, ...], int]:
-    builder = BatchBuilder()
-    builder.append(1, None, b"not stable")
-    batch = builder.build()
-    return memoryview(batch), HEADER.unpack_from(batch), 0
 
 
 def test_error_of_one_partition_leaves_the_others_alone(logs: Logs) -> None:
@@ -106,10 +92,11 @@ def test_error_of_one_partition_leaves_the_others_alone(logs: Logs) -> None:
 
 def test_reader_of_another_history_is_told_where_it_leaves_ours(logs: Logs) -> None:
     logs.fill(0, 2)
-    logs.logs[0].leader_epoch = 2
-    read = read_partitions(logs.table, request_of(at(1, last_epoch=1)), MANY)
+    logs.logs[0].partition.become_leader(5)
+    logs.fill(0, 1)
+    read = read_partitions(logs.table, request_of(at(3, last_epoch=3)), MANY)
     ((_, (partition,)),) = read.topics
-    assert (partition.error_code, partition.diverging, partition.run) == (0, (0, 2), None)
+    assert (partition.error_code, partition.diverging, partition.run) == (0, (3, 2), None)
     assert read.is_due
 
 
@@ -122,13 +109,35 @@ def test_reader_of_an_epoch_that_is_not_known_here_is_out_of_range(logs: Logs) -
 
 
 @pytest.mark.parametrize(
-    ("offset", "active_base_offset", "stable_end", "expected"),
+    ("offset", "rolled_at", "stable_end", "expected"),
     [(0, 0, 2, False), (0, 1, 2, True), (1, 1, 2, False), (0, 2, 2, True), (1, 2, 1, False), (2, 2, 2, False)],
 )
 def test_run_that_ends_with_its_segment_is_not_waited_for(
-    logs: Logs, offset: int, active_base_offset: int, stable_end: int, expected: bool
+    logs: Logs, offset: int, rolled_at: int, stable_end: int, expected: bool
 ) -> None:
-    logs.fill(0, 2)
-    logs.logs[0].active_base_offset = active_base_offset
-    logs.table.find("t", 0).high_watermark = stable_end  # type: ignore[union-attr]  # it is there
+    log = logs.logs[0]
+    for end_offset in (1, 2):
+        log.add(is_stable=end_offset <= stable_end)
+        if end_offset == rolled_at:
+            log.roll()
+    assert log.partition.high_watermark == stable_end
     assert ends_in_older_segment(logs.table, request_of(at(0, 9), at(offset))) is expected
+
+
+def test_reader_of_an_epoch_before_the_first_batch_of_the_current_one_is_not_out_of_range(logs: Logs) -> None:
+    logs.fill(0, 2)
+    logs.logs[0].partition.become_leader(5)
+    ((_, (partition,)),) = read_partitions(logs.table, request_of(at(2, last_epoch=4)), MANY).topics
+    assert (partition.error_code, partition.diverging) == (0, (3, 2))
+
+
+def test_partition_that_is_led_elsewhere_is_refused(logs: Logs) -> None:
+    logs.table.add(ServedLog("t", 3, leader_epoch=None).partition)
+    ((_, (partition,)),) = read_partitions(logs.table, request_of(at(0, 3)), MANY).topics
+    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_read_contains_both_ends_and_the_aborted_ranges(logs: Logs) -> None:
+    logs.fill(0, 2)
+    ((_, (partition,)),) = read_partitions(logs.table, request_of(at(0)), MANY).topics
+    assert (partition.high_watermark, partition.last_stable_offset, partition.aborted) == (2, 2, ())

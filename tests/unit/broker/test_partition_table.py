@@ -10,18 +10,15 @@ from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from tests.unit.broker.served_log import ServedLog, led
+from tests.unit.broker.served_log import ServedLog
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-CLICKS_ID = ServedLog("clicks", 0).topic_id
+CLICKS_ID = ServedLog("clicks").topic_id
 OTHER_ID = UUID(int=7)
 
 
 def served(name: str, index: int, topic_id: UUID | None = None) -> Partition:
-    log = ServedLog(name, index)
-    if topic_id is not None:
-        log.topic_id = topic_id
-    return led(log, 0)
+    return ServedLog(name, index, topic_id=topic_id).partition
 
 
 @pytest.fixture
@@ -113,3 +110,11 @@ def test_table_may_change_while_it_is_iterated(table: PartitionTable) -> None:
         table.add(served(f"other-{partition.index}", 0))
     assert seen == [0, 2]
     assert len(list(table)) == 2
+
+
+def test_removed_partition_is_retired(table: PartitionTable) -> None:
+    partition = table.find("clicks", 0)
+    assert partition is not None
+    assert partition.is_served
+    table.remove(TopicPartition("clicks", 0))
+    assert not partition.is_served

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
-import os
 import socket
 from collections.abc import Iterator
 
@@ -25,45 +25,20 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_request_header, read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from ottla.records.builder import BatchBuilder
-from ottla.records.header import HEADER
-from ottla.runtime.posix_disk import PosixDisk
 from ottla.testing.fake_clock import FakeClock
-from tests.unit.broker.served_log import ServedLog, led
+from tests.unit.broker.served_log import ServedLog
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
 VERSION = 11
 SIZE_BYTES_MAX = 100_000
 
 
-class FilledLog(ServedLog):
-    """Its runs lie in a file that is really there, so answers reach the client whole."""
-
-    def __init__(self, name: str, index: int, path: str) -> None:
-        super().__init__(name, index)
-        if not os.path.exists(path):
-            with open(path, "wb") as file:
-                file.write(bytes(1 << 20))
-        self._file = PosixDisk().open(path, read_only=True)
-
-    def add(self, *, is_stable: bool = True) -> int:
-        """Append one batch; returns its size."""
-        builder = BatchBuilder()
-        builder.append(1, None, b"v" * 100)
-        batch = builder.build()
-        self.append(memoryview(batch), HEADER.unpack_from(batch), 0)
-        if is_stable:
-            self.become_stable()
-        return len(batch)
-
-
 class Served:
     """A fetch handler over logs of the test, and clients' ends of connections to it."""
 
-    def __init__(self, directory: str, slots: int = 10) -> None:
+    def __init__(self, slots: int = 10) -> None:
         self.loop = TurnedLoop()
         self.table = PartitionTable()
-        self.directory = directory
         self.ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that it uses
         self.deadlines = Deadlines(self.loop)  # type: ignore[arg-type]  # as above
         self.clock = FakeClock()
@@ -90,9 +65,9 @@ class Served:
             connection, view, header.body_position, end, header.api_version, header.correlation_id
         )  # fmt: skip
 
-    def add(self, name: str, index: int = 0) -> FilledLog:
-        log = FilledLog(name, index, f"{self.directory}/run")
-        self.table.add(led(log, 3))
+    def add(self, name: str, index: int = 0) -> ServedLog:
+        log = ServedLog(name, index, leader_epoch=3)
+        self.table.add(log.partition)
         return log
 
     def partition(self, name: str, index: int = 0) -> Partition:
@@ -138,8 +113,8 @@ class Served:
 
 
 @pytest.fixture
-def served(tmp_path: object) -> Iterator[Served]:
-    made = Served(str(tmp_path))
+def served() -> Iterator[Served]:
+    made = Served()
     yield made
     made.connection.close("the test ended")
     made.client.close()
@@ -224,8 +199,8 @@ def test_fetch_does_not_wait_for_more_bytes_than_the_broker_sends_at_once(served
 def test_fetch_does_not_wait_when_more_records_stand_in_a_later_segment(served: Served) -> None:
     log = served.add("t")
     size = log.add()
+    log.roll()
     log.add()
-    log.active_base_offset = 1
     served.ask(at(0, limit=size), min_bytes=10 * size)
     assert served.sizes() == [size]
 
@@ -268,38 +243,30 @@ def test_fetch_is_told_when_the_topic_is_deleted_while_it_waits(served: Served) 
     assert [found.error_code for found in served.partitions()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_fetch_is_told_when_a_file_cannot_be_opened(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_gets_an_error_when_a_file_cannot_be_read(served: Served) -> None:
     log = served.add("t")
-    log.add()
-
-    def read(*_: object, **__: object) -> None:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(log, "read", read)
-    served.ask(at(0))
+    for _ in range(3):
+        log.add(is_stable=False)
+    log.become_stable()
+    # Of the batches' heads: the middle one's place is in no index.
+    log.disk.faults.fail("read", error=errno.EMFILE)
+    served.ask(at(1))
     assert [found.error_code for found in served.partitions()] == [ErrorCode.KAFKA_STORAGE_ERROR]
-    monkeypatch.undo()
-    served.ask(at(0))
+    served.ask(at(1))
     assert [found.error_code for found in served.partitions()] == [0]
 
 
-def test_failing_file_keeps_no_other_fetch_from_its_records(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_file_keeps_no_other_fetch_from_its_records(served: Served) -> None:
     log = served.add("t")
-    served.ask(at(0))
+    for _ in range(2):
+        log.add(is_stable=False)
+    served.ask(at(1))
     failing, other = served.partition("t"), served.client
     served.client, connection = served.connect()
-    served.ask(at(0))
-    calls = []
-    read = log.read
-
-    def fail_first(*arguments: object, **options: object) -> object:
-        calls.append(1)
-        if len(calls) == 1:
-            raise OSError(5, "Input/output error")
-        return read(*arguments, **options)  # type: ignore[arg-type]  # passed on
-
-    monkeypatch.setattr(log, "read", fail_first)
-    log.add()
+    served.ask(at(1))
+    log.add(is_stable=False)
+    log.disk.faults.fail("read")
+    log.become_stable()
     assert [found.error_code for found in served.partitions()] == [0]
     connection.close("done")
     served.client.close()

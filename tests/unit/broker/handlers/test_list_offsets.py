@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.handlers.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from ottla.broker.partition import Role
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
@@ -121,6 +122,12 @@ async def test_partition_that_could_not_be_opened_tells_its_error() -> None:
     broker.partitions.remove(TopicPartition("t", 0))
     broker.partitions.add_failed(TopicPartition("t", 0), SAMPLE_UUID, ErrorCode.KAFKA_STORAGE_ERROR)
     assert (await ask(broker, 9, LATEST)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_partition_that_is_led_elsewhere_is_refused() -> None:
+    broker = with_records()
+    broker.partition("t").role = Role.FOLLOWER
+    assert (await ask(broker, 9, EARLIEST)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_partition_that_is_named_twice_is_refused() -> None:

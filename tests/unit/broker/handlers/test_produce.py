@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterator
 
@@ -27,10 +28,10 @@ from ottla.protocol.schemas.produce import (
 )
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
-from ottla.storage.errors import DirectoryOffline, DiskFull
+from ottla.storage.errors import DirectoryOffline
 from ottla.storage.log_config import LogConfig
 from tests.property.wire_samples import SAMPLE_UUID
-from tests.unit.broker.served_log import ServedLog, led
+from tests.unit.broker.served_log import ServedLog
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
 NOW_MS = 1_700_000_000_000
@@ -76,7 +77,7 @@ class Served:
 
     def add(self, name: str, index: int, config: LogConfig | None = None) -> ServedLog:
         log = self.logs[name, index] = ServedLog(name, index, config=config)
-        self.table.add(led(log, 0))
+        self.table.add(log.partition)
         return log
 
     def send(self, *wanted: tuple[str, int, bytes], acks: int = -1, timeout_ms: int = 1_000) -> None:
@@ -128,13 +129,15 @@ def batch(records_count: int = 1, timestamp_ms: int = NOW_MS, **options: int) ->
 
 def test_produce_is_answered_only_when_its_batch_is_below_the_stable_end(served: Served) -> None:
     log = served.add("t", 0)
-    served.send(("t", 0, batch(3)))
+    served.send(("t", 0, batch(2)))
     assert served.codes() == []
     assert served.pokes == 1
-    log.become_stable(2)
-    assert served.codes() == []
-    log.become_stable(3)
+    flush = log.begin_flush()
+    served.send(("t", 0, batch(3)))
+    log.end_flush(flush)
     assert served.codes() == [(ErrorCode.NONE, 0)]
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 2)]
 
 
 def test_several_produces_are_released_by_one_flush_in_their_order(served: Served) -> None:
@@ -175,10 +178,9 @@ def test_partition_whose_log_could_not_be_opened_gives_its_own_error(served: Ser
 
 def test_full_disk_refuses_the_batch_and_the_next_one_is_taken_when_there_is_room(served: Served) -> None:
     log = served.add("t", 0)
-    log.failure = DiskFull("no room")
+    log.disk.faults.fail("write", error=errno.ENOSPC)
     served.send(("t", 0, batch()))
     assert served.codes() == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
-    log.failure = None
     served.send(("t", 0, batch()))
     log.become_stable()
     assert served.codes() == [(ErrorCode.NONE, 0)]
@@ -247,7 +249,7 @@ def test_batch_gets_the_brokers_time_when_the_topic_asks_for_it(served: Served) 
     log.become_stable()
     (response,) = served.answers()
     assert response.responses[0].partition_responses[0].log_append_time_ms == NOW_MS
-    stored = log.batches[0][1]
+    stored = log.batches[0]
     header = HEADER.unpack_from(stored)
     assert header[5] & 0x08
     assert header[7:9] == (5, NOW_MS)
@@ -304,15 +306,14 @@ def test_produce_is_answered_when_the_directory_fails_under_its_second_batch(ser
     first = served.add("a", 0)
     second = served.add("b", 0)
 
-    def fail(*_: object) -> int:
-        # As `Log.append` does when it cannot undo a write: everything that waits is answered, then it raises.
-        for key in (("a", 0), ("b", 0)):
-            partition = served.table.find(*key)
-            assert partition is not None
-            partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
-        raise DirectoryOffline("the log directory is offline")
+    def fail_waiting(_: DirectoryOffline) -> None:
+        for log in (first, second):
+            log.partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
 
-    second.append = fail  # type: ignore[method-assign, assignment]  # the failing disk
+    # A write that cannot be undone takes the directory offline before the append raises.
+    second.directory.on_offline = fail_waiting
+    second.disk.faults.fail("write", path_contains=".log")
+    second.disk.faults.fail("truncate", path_contains=".log")
     served.send(("a", 0, batch()), ("b", 0, batch()))
     assert served.codes() == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * 2
     first.become_stable()
@@ -321,15 +322,15 @@ def test_produce_is_answered_when_the_directory_fails_under_its_second_batch(ser
 
 def test_duplicate_waits_until_the_batch_that_it_repeats_is_stable(served: Served) -> None:
     log = served.add("a", 0)
-    served.send(("a", 0, batch()))
-    served.send(("a", 0, batch()))
-    # As a log answers the repetition of its first batch.
-    log.append = lambda *_: 0  # type: ignore[method-assign]  # the log's answer
-    served.send(("a", 0, batch()))
+    first, second = (batch(producer_id=7, producer_epoch=0, base_sequence=number) for number in range(2))
+    served.send(("a", 0, first))
+    flush = log.begin_flush()
+    served.send(("a", 0, second))
+    served.send(("a", 0, first))
     assert served.answers() == []
-    log.become_stable(1)
+    log.end_flush(flush)
     assert served.codes() == [(ErrorCode.NONE, 0)], "answers keep their order"
-    log.become_stable(2)
+    log.become_stable()
     assert served.codes() == [(ErrorCode.NONE, 1), (ErrorCode.NONE, 0)]
 
 
@@ -338,10 +339,10 @@ def test_nothing_starts_behind_a_produce_with_very_many_partitions(served: Serve
     unknown = [("unknown", index, b"") for index in range(PIPELINED_PARTITIONS_MAX)]
     served.send(("a", 0, batch()), *unknown)
     served.send(("a", 0, batch()))
-    assert log.log_end_offset == 1
+    assert log.partition.log_end_offset == 1
     log.become_stable()
     served.loop.turn()
-    assert log.log_end_offset == 2
+    assert log.partition.log_end_offset == 2
 
 
 def test_failed_produce_without_answers_leaves_a_line_in_the_log(
@@ -406,3 +407,30 @@ def test_single_batch_is_opened_whatever_the_sums_of_a_request_are(
     served.send(("opened", 0, batch(10)))
     log.become_stable()
     assert served.codes() == [(ErrorCode.NONE, 0)]
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_partition_that_is_led_elsewhere_takes_no_batch(served: Served, acks: int) -> None:
+    log = ServedLog("t", 0, leader_epoch=None)
+    served.table.add(log.partition)
+    served.send(("t", 0, batch()), acks=acks)
+    assert served.codes() == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+    assert log.batches == []
+
+
+def test_requests_with_different_acks_are_answered_in_their_order(served: Served) -> None:
+    log = served.add("t", 0)
+    for acks in (1, -1, 1):
+        served.send(("t", 0, batch()), acks=acks)
+    assert served.answers() == []
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1), (ErrorCode.NONE, 2)]
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_produce_above_a_truncation_is_sent_to_the_new_leader(served: Served, acks: int) -> None:
+    log = served.add("t", 0)
+    served.send(("t", 0, batch()), acks=acks)
+    log.partition.truncate_to(0)
+    served.handler._ready.send_all()
+    assert served.codes() == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
