@@ -100,6 +100,15 @@ def test_reader_of_another_history_is_told_where_it_leaves_ours(logs: Logs) -> N
     assert read.is_due
 
 
+def test_reader_of_an_epoch_without_batches_here_is_told_where_the_last_known_one_ended(logs: Logs) -> None:
+    """A new leader that has appended nothing yet must not make its readers lose their place."""
+    logs.fill(0, 2)
+    logs.logs[0].partition.become_leader(5)
+    read = read_partitions(logs.table, request_of(at(2, last_epoch=4)), MANY)
+    ((_, (partition,)),) = read.topics
+    assert (partition.error_code, partition.diverging) == (0, (3, 2))
+
+
 def test_reader_of_an_epoch_that_is_not_known_here_is_out_of_range(logs: Logs) -> None:
     logs.fill(0, 2)
     read = read_partitions(logs.table, request_of(at(1, last_epoch=4)), MANY)

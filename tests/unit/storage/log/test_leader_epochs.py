@@ -50,6 +50,29 @@ def test_end_offset_is_where_the_next_epoch_starts(epochs: LeaderEpochs, epoch: 
     assert epochs.end_offset_for(epoch, 40) == found
 
 
+@pytest.mark.parametrize(
+    ("epoch", "found"),
+    [
+        (2, (2, 10)),
+        (6, (6, 40)),  # the latest that has batches ends where the started one begins
+        (7, (6, 40)),  # between them: an epoch that appended nothing
+        (9, (9, 40)),
+        (10, (-1, -1)),  # above the started one
+    ],
+)
+def test_started_epoch_is_known_and_begins_at_the_log_end_before_its_first_append(
+    epochs: LeaderEpochs, epoch: int, found: tuple[int, int]
+) -> None:
+    assert epochs.end_offset_for(epoch, 40, leader_epoch=9) == found
+
+
+@pytest.mark.parametrize(("epoch", "found"), [(-1, (-1, -1)), (0, (0, 0)), (3, (3, 0)), (4, (4, 0)), (5, (-1, -1))])
+def test_started_epoch_is_the_first_known_one_of_an_empty_log(
+    disk: MemoryDisk, epoch: int, found: tuple[int, int]
+) -> None:
+    assert LeaderEpochs.empty(disk, "/t-0").end_offset_for(epoch, 0, leader_epoch=4) == found
+
+
 def test_no_epoch_is_known_without_entries(disk: MemoryDisk) -> None:
     empty = LeaderEpochs.empty(disk, "/t-0")
     assert empty.latest_epoch is None

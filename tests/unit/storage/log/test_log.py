@@ -51,6 +51,20 @@ def test_started_epoch_ends_at_the_logs_end_before_and_after_its_first_batch(pla
     assert log.epoch_end_offset(2) == (-1, -1)
 
 
+def test_epoch_without_batches_below_the_started_one_ends_where_the_last_known_one_does(place: Place) -> None:
+    log = place.log()
+    log.start_epoch(3)
+    append(log, batch_of(4))
+    log.start_epoch(5)
+    assert log.epoch_end_offset(4) == (3, 4)
+    append(log, batch_of(2))
+    assert log.epoch_end_offset(4) == (3, 4)
+    log.truncate_to(4)
+    assert log.epoch_end_offset(4) == (3, 4), "epoch 5 is started but has no batch again"
+    assert log.epoch_end_offset(5) == (5, 4)
+    assert log.epoch_end_offset(6) == (-1, -1)
+
+
 def test_append_rolls_when_the_segment_would_pass_its_size(tmp_path: Path) -> None:
     place = Place(tmp_path / "data", config=SMALL)
     log = place.log()
