@@ -89,7 +89,10 @@ def produce_frame(topic: str, correlation_id: int, *, acks: int = -1, value: byt
 def fetch_request(topic: str, offset: int, *, max_wait_ms: int, min_bytes: int = 1) -> FetchRequest:
     partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 30)
     return FetchRequest(
-        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 30, topics=[FetchTopic(topic, [partition])]
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=1 << 30,
+        topics=[FetchTopic(topic, partitions=[partition])],
     )
 
 

@@ -61,8 +61,8 @@ class Reader:
             max_bytes=1 << 20,
             session_id=self.session_id if session_id is None else session_id,
             session_epoch=self.epoch if epoch is None else epoch,
-            topics=[FetchTopic(topic or self.topic, rows)] if rows else [],
-            forgotten_topics_data=[ForgottenTopic(self.topic, list(forgotten))] if forgotten else [],
+            topics=[FetchTopic(topic or self.topic, partitions=rows)] if rows else [],
+            forgotten_topics_data=[ForgottenTopic(self.topic, partitions=list(forgotten))] if forgotten else [],
         )
         self.peer.ask(ApiKey.FETCH, self.version, request)
 

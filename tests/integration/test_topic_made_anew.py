@@ -116,7 +116,7 @@ class Reader:
             wanted = FetchPartition(0, fetch_offset=position, partition_max_bytes=1 << 20)
             request = FetchRequest(
                 max_wait_ms=20, min_bytes=1, max_bytes=1 << 20, session_id=session_id, session_epoch=epoch,
-                topics=[FetchTopic(TOPIC, [wanted])],
+                topics=[FetchTopic(TOPIC, partitions=[wanted])],
             )  # fmt: skip
             sent_s = time.monotonic()
             peer.ask(ApiKey.FETCH, 12, request)
@@ -212,7 +212,7 @@ def stored_values(broker: RunningBroker, partitions_count: int) -> set[bytes]:
 
 def fetch_records(peer: RawPeer, index: int, position: int) -> list[Record]:
     wanted = FetchPartition(index, fetch_offset=position, partition_max_bytes=1 << 20)
-    peer.ask(ApiKey.FETCH, 12, FetchRequest(max_bytes=1 << 20, topics=[FetchTopic(TOPIC, [wanted])]))
+    peer.ask(ApiKey.FETCH, 12, FetchRequest(max_bytes=1 << 20, topics=[FetchTopic(TOPIC, partitions=[wanted])]))
     _, response = peer.answer(ApiKey.FETCH, 12)
     assert isinstance(response, FetchResponse)
     part = response.responses[0].partitions[0]

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ottla.broker.fetch_read import read_partitions
-from ottla.broker.fetch_session import FetchSession, next_epoch
+from ottla.broker.fetch_session import FetchSession
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetch_session_read import fill_session, note_sent, read_session
 from ottla.broker.partition_read import PartitionRead
-from ottla.broker.partition_table import PartitionTable
+from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.fetch import FetchPartition, FetchRequest
 from tests.property.property_settings import example_settings
 from tests.unit.broker.served_log import MANY_BYTES as MANY
-from tests.unit.broker.served_log import ServedLog, one_record
+from tests.unit.broker.served_log import ServedLog, one_record, topic_id_of
 
+GONE = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 PLACES = [("a", 0), ("a", 1), ("b", 0)]
 PLACE = st.sampled_from(PLACES)
 OFFSET = st.sampled_from([0, 0, 0, 1, 3])
@@ -41,22 +43,29 @@ class Sessions(RuleBasedStateMachine):
         self.told: dict[tuple[str, int], tuple[int, int, int]] = {}
         self.gone_untold: set[tuple[str, int]] = set()
         self.session: FetchSession
+        self.key: Callable[[str], bytes]
+        self.partitions: PartitionIndex
 
-    @initialize(places=st.sets(PLACE, min_size=2), wanted=st.dictionaries(PLACE, OFFSET))
-    def begin(self, places: set[tuple[str, int]], wanted: dict[tuple[str, int], int]) -> None:
+    @initialize(places=st.sets(PLACE, min_size=2), wanted=st.dictionaries(PLACE, OFFSET), by_id=st.booleans())
+    def begin(self, places: set[tuple[str, int]], wanted: dict[tuple[str, int], int], by_id: bool) -> None:
+        self.key = topic_id if by_id else str.encode
+        self.partitions = self.table.by_id if by_id else self.table.by_name
         for place in sorted(places):
             self.create(place)
         self.asked = {place: fetch_of(place, offset) for place, offset in wanted.items()}
-        request = request_of(self.asked)
-        read = read_partitions(self.table, request, MANY)
-        session = self.cache.open(len(wanted), 0)
+        request = request_of(self.asked, self.key)
+        read = read_partitions(self.partitions, request, MANY)
+        session = self.cache.open(len(wanted), 0, uses_topic_ids=by_id)
         assert session is not None
-        fill_session(self.table, session, request, read)
+        fill_session(self.partitions, session, request, read)
         self.cache.touch(session, 0)
         self.session = session
-        for (name, _), (_, parts) in zip(request.topics, read.topics, strict=True):
+        for topic, parts in read.topics:
             for part in parts:
-                self.told[name.decode(), part.partition] = facts(part)
+                self.told[self.name_of(topic), part.partition] = facts(part)
+
+    def name_of(self, topic: bytes) -> str:
+        return next(name for name, _ in PLACES if self.key(name) == topic)
 
     @rule(place=PLACE)
     def create(self, place: tuple[str, int]) -> None:
@@ -68,7 +77,7 @@ class Sessions(RuleBasedStateMachine):
     def delete(self, place: tuple[str, int]) -> None:
         if self.logs.pop(place, None) is not None:
             self.table.remove(TopicPartition(*place))
-            if place in self.asked and self.told[place][0] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if place in self.asked and self.told[place][0] not in GONE:
                 self.gone_untold.add(place)
 
     @rule(place=PLACE, is_stable=st.booleans())
@@ -112,14 +121,15 @@ class Sessions(RuleBasedStateMachine):
             self.asked.pop(place, None)
             self.told.pop(place, None)
             self.gone_untold.discard(place)
-        self.session.update(request_of(changed).topics, request_of(dict.fromkeys(sorted(forgotten))).forgotten)
+        gone = request_of(dict.fromkeys(sorted(forgotten)), self.key).forgotten
+        self.session.update(request_of(changed, self.key).topics, gone)
         assert self.session.partitions_count == len(self.asked)
-        self.session.epoch = next_epoch(self.session.epoch)
+        self.session.advance()
         for _ in range(looks):
-            read = read_session(self.table, self.session, limit_bytes)
+            read = read_session(self.partitions, self.session, limit_bytes)
             self.session.watch_candidates()
         note_sent(self.session, read)
-        answered = {(name.decode(), part.partition): part for name, parts in read.by_topic() for part in parts}
+        answered = {(self.name_of(topic), part.partition): part for topic, parts in read.by_topic() for part in parts}
         assert len(answered) == len(read.reads)
         self.check(answered, limit_bytes)
 
@@ -128,13 +138,13 @@ class Sessions(RuleBasedStateMachine):
         for place, part in answered.items():
             if place in self.gone_untold:
                 # Whoever has the name now: the reader hears first that the topic it read is gone.
-                assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                assert part.error_code in GONE
             assert part.run is not None or part.error_code or facts(part) != self.told[place]
             self.told[place] = facts(part)
-        full = read_partitions(self.table, request_of(self.asked), MANY)
-        for name_bytes, parts in full.topics:
+        full = read_partitions(self.partitions, request_of(self.asked, self.key), MANY)
+        for topic, parts in full.topics:
             for part in parts:
-                place = name_bytes.decode(), part.partition
+                place = self.name_of(topic), part.partition
                 if place not in self.gone_untold:
                     assert self.told[place] == facts(part), place
                     assert place in answered or not part.error_code
@@ -166,15 +176,21 @@ def facts(part: PartitionRead) -> tuple[int, int, int]:
     return part.error_code, part.high_watermark, part.log_start_offset
 
 
-def request_of(wanted: dict[tuple[str, int], FetchPartition] | dict[tuple[str, int], None]) -> FetchRequest:
+def topic_id(name: str) -> bytes:
+    return topic_id_of(name).bytes
+
+
+def request_of(
+    wanted: dict[tuple[str, int], FetchPartition] | dict[tuple[str, int], None], key: Callable[[str], bytes]
+) -> FetchRequest:  # fmt: skip
     """As a reader sends it; a place without a fetch is forgotten."""
     topics: dict[bytes, list[FetchPartition]] = {}
     forgotten: dict[bytes, list[int]] = {}
     for (name, index), fetch in wanted.items():
         if fetch is None:
-            forgotten.setdefault(name.encode(), []).append(index)
+            forgotten.setdefault(key(name), []).append(index)
         else:
-            topics.setdefault(name.encode(), []).append(fetch)
+            topics.setdefault(key(name), []).append(fetch)
     return FetchRequest(-1, 0, 1, MANY, 0, 0, 0, list(topics.items()), list(forgotten.items()), b"")
 
 

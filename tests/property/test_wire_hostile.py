@@ -146,7 +146,7 @@ def test_every_cut_of_a_message_is_refused(api: ApiKey, version: int) -> None:
                 # librdkafka's requests for all topics have bytes too many, and every broker takes them.
                 assert read(body + b"\x00\x00\x00") == read(body)
                 continue
-            with pytest.raises(WireError, match="behind its end"):
+            with pytest.raises(WireError, match="after its end"):
                 read(body + b"\x00")
 
 
@@ -157,7 +157,8 @@ def test_lying_counts_cost_neither_memory_nor_time(api: ApiKey, version: int) ->
         (True, encode_request(api, version, sample(request_class(api), version))),
         (False, encode_response(api, version, sample(response_class(api), version))),
     ]
-    started = time.perf_counter()
+    # Of this process: a machine with other work fails nothing.
+    started_s = time.process_time()
     tracemalloc.start()
     try:
         for is_request, body in bodies:
@@ -169,7 +170,7 @@ def test_lying_counts_cost_neither_memory_nor_time(api: ApiKey, version: int) ->
     finally:
         tracemalloc.stop()
     assert peak_bytes < 1 << 20
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started_s < 20
 
 
 def flexible_names(count: int) -> bytes:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol.api import API_VERSIONS, ApiKey, VersionRange
-from ottla.protocol.fetch import FetchResponseWriter, read_fetch
+from ottla.protocol.fetch import TOPIC_IDS_FROM_VERSION, FetchResponseWriter, read_fetch
 from ottla.protocol.frame import LENGTH_PREFIX, read_response_header
 from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.produce import ProducePartitionResult, RecordErrors, read_produce, write_produce_response
-from ottla.protocol.schemas.fetch import FetchRequest, FetchResponse
+from ottla.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from ottla.protocol.schemas.produce import ProduceRequest, ProduceResponse
 from tests.property.wire_strategies import requests
 
@@ -101,6 +103,11 @@ def test_produce_response_is_a_whole_frame(
     ]
 
 
+def topic_key(topic: FetchTopic | ForgottenTopic | FetchableTopicResponse, version: int) -> bytes:
+    """What a version names a topic by."""
+    return topic.topic_id.bytes if version >= TOPIC_IDS_FROM_VERSION else topic.topic.encode()
+
+
 @versions(API_VERSIONS[ApiKey.FETCH])
 @FEW
 @given(data=st.data(), before=st.binary(max_size=5), after=st.binary(max_size=5))
@@ -113,7 +120,7 @@ def test_fetch_request_is_read_in_place(version: int, data: st.DataObject, befor
     found = read_fetch(buffer, len(before), len(before) + len(body), version)
 
     assert found[:7] == (
-        message.replica_id,
+        message.replica_id if version < 15 else message.replica_state.replica_id,
         message.max_wait_ms,
         message.min_bytes,
         message.max_bytes,
@@ -122,10 +129,10 @@ def test_fetch_request_is_read_in_place(version: int, data: st.DataObject, befor
         message.session_epoch,
     )
     assert found.rack == message.rack_id.encode()
-    assert found.forgotten == [(t.topic.encode(), t.partitions) for t in message.forgotten_topics_data]
+    assert found.forgotten == [(topic_key(t, version), t.partitions) for t in message.forgotten_topics_data]
     assert found.topics == [
         (
-            topic.topic.encode(),
+            topic_key(topic, version),
             [
                 (
                     p.partition,
@@ -163,20 +170,21 @@ PartitionResult = tuple[
     correlation_id=INT32,
     error=INT16,
     session_id=INT32,
-    topics=st.lists(st.tuples(NAMES, st.lists(PARTITION_RESULTS, max_size=3)), max_size=3),
+    topics=st.lists(st.tuples(NAMES, st.uuids(), st.lists(PARTITION_RESULTS, max_size=3)), max_size=3),
 )
 def test_fetch_response_pieces_make_a_whole_frame(
     version: int,
     correlation_id: int,
     error: int,
     session_id: int,
-    topics: list[tuple[bytes, list[PartitionResult]]],
+    topics: list[tuple[bytes, UUID, list[PartitionResult]]],
 ) -> None:
     writer: FetchResponseWriter[bytes] = FetchResponseWriter(
         correlation_id, version, topics_count=len(topics), error_code=error, session_id=session_id
     )
-    for name, partitions in topics:
-        writer.topic(name, len(partitions))
+    keys = [topic_id.bytes if version >= TOPIC_IDS_FROM_VERSION else name for name, topic_id, _ in topics]
+    for key, (_, _, partitions) in zip(keys, topics, strict=True):
+        writer.topic(key, len(partitions))
         for index, code, high_watermark, stable, start, aborted, diverging, records in partitions:
             writer.partition(
                 index,
@@ -198,8 +206,8 @@ def test_fetch_response_pieces_make_a_whole_frame(
     assert found_id == correlation_id
     if version >= 7:
         assert (response.error_code, response.session_id) == (error, session_id)
-    assert [topic.topic.encode() for topic in response.responses] == [name for name, _ in topics]
-    for topic, (_, partitions) in zip(response.responses, topics, strict=True):
+    assert [topic_key(topic, version) for topic in response.responses] == keys
+    for topic, (_, _, partitions) in zip(response.responses, topics, strict=True):
         for found, wanted in zip(topic.partitions, partitions, strict=True):
             index, code, high_watermark, stable, start, aborted, diverging, records = wanted
             assert (found.partition_index, found.error_code) == (index, code)

@@ -12,7 +12,8 @@ from ottla.broker.limits import PARKED_FETCHES_MAX
 class Expiring(Protocol):
     """Something that is over at a moment unless it was over before."""
 
-    is_over: bool
+    @property
+    def is_over(self) -> bool: ...
 
     def on_expired(self) -> None: ...
 

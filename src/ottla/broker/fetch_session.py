@@ -1,16 +1,19 @@
-"""A fetch session (KIP-227): what a reader has asked for and been told, so that both sides name only what changed.
+"""A fetch session (KIP-227): what a reader has asked for and been sent, so that both sides name only what changed.
 
 A session remembers each partition's request and the two ends that were last sent.  A partition is a *candidate* while
-its part of the next answer may differ from nothing: there may be records, an error, or an end that moved.  All others
+its part of the next response may be other than empty: there may be records, an error, or an end that moved.  All others
 are settled: they wait in their partition's list of watchers and cost nothing, whatever their number, until it moves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
-from ottla.broker.partition import Partition
+from ottla.broker.partition import Partition, WaitingFetch
+from ottla.broker.partition_read import PartitionRead
+from ottla.broker.partition_table import PartitionIndex
+from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import FetchPartition
 
 FIRST_EPOCH: Final = 1
@@ -19,56 +22,76 @@ _UNSENT: Final = -1
 
 
 def next_epoch(epoch: int) -> int:
-    """Epochs count a session's requests and go on with 1 behind the greatest: 0 would open another session."""
+    """Epochs count a session's requests and go on with 1 after the greatest: 0 would open another session."""
     return FIRST_EPOCH if epoch >= _EPOCH_MAX else epoch + 1
-
-
-class SessionWaiter(Protocol):
-    """The fetch of a session that waits for records."""
-
-    def on_readable(self) -> None: ...
 
 
 class SessionPartition:
     """One partition of a session.
 
-    `fetch` is what was asked last; `sent_*` what the last answer said (-1: nothing, or an error).  `partition` is where
-    the records come from: it stays the deleted topic's until the reader has been told that it is gone, so a topic made
+    `fetch` is what was asked last.  The ends are those of the last response (-1: none, or an error).  `_partition` is
+    where the records come from: it stays the deleted topic's until the reader has been sent that error, so a topic made
     anew under the name is never read in its place unnoticed.
     """
 
-    __slots__ = ("fetch", "index", "name_bytes", "partition", "sent_high_watermark", "sent_log_start", "session")
+    __slots__ = ("_partition", "_sent_high_watermark", "_sent_log_start", "fetch", "index", "session", "topic")
 
-    def __init__(self, session: FetchSession, name_bytes: bytes, fetch: FetchPartition) -> None:
+    def __init__(self, session: FetchSession, topic: bytes, fetch: FetchPartition) -> None:
         self.session = session
-        self.name_bytes = name_bytes
+        # Its name or id, as the session's requests have it.
+        self.topic = topic
         self.index = fetch[0]
         self.fetch = fetch
-        self.partition: Partition | None = None
-        self.sent_high_watermark = _UNSENT
-        self.sent_log_start = _UNSENT
+        self._partition: Partition | None = None
+        self._sent_high_watermark = _UNSENT
+        self._sent_log_start = _UNSENT
+
+    def find_partition(self, partitions: PartitionIndex) -> Partition | ErrorCode:
+        """What to read, or the error that the reader must be sent."""
+        partition = self._partition
+        if partition is None:
+            partition = self._partition = partitions.get(self.topic, self.index)
+            if partition is None:
+                return partitions.absence_error(self.topic, self.index)
+        elif not partition.is_served:
+            return partitions.unknown_topic
+        return partition
+
+    def is_known(self, read: PartitionRead) -> bool:
+        """Whether the reader has been sent the ends of `read` already."""
+        return read.high_watermark == self._sent_high_watermark and read.log_start_offset == self._sent_log_start
+
+    def note_sent(self, read: PartitionRead) -> None:
+        """The reader has been sent `read`."""
+        self._sent_high_watermark, self._sent_log_start = read.high_watermark, read.log_start_offset
+        if read.error_code and self._partition is not None and not self._partition.is_served:
+            # The reader knows that the topic is gone: the next one of its name may be read.
+            self._partition = None
 
     def on_readable(self) -> None:
-        """The partition moved, or goes away."""
-        if self.partition is not None:
-            self.partition.forget_fetch(self)
+        """An end of the partition moved, or it leaves this broker."""
+        self.unwatch()
         self.session.mark(self)
 
     def watch(self) -> None:
-        """Be told of the next move."""
-        if self.partition is not None:
-            self.partition.park_fetch(self)
+        """Mark this candidate when the partition moves next."""
+        if self._partition is not None:
+            self._partition.park_fetch(self)
 
     def unwatch(self) -> None:
-        if self.partition is not None:
-            self.partition.forget_fetch(self)
+        if self._partition is not None:
+            self._partition.forget_fetch(self)
 
 
 class FetchSession:
-    """One reader's session.  `epoch` is what its next request must carry."""
+    """One reader's session.  `epoch` is what its next request must have.
+
+    `uses_topic_ids`: its requests name topics by id; all of them or none (KIP-516).
+    """
 
     __slots__ = (
         "_topics",
+        "_waiting",
         "cached_size",
         "candidates",
         "created_ms",
@@ -78,12 +101,15 @@ class FetchSession:
         "is_privileged",
         "last_used_ms",
         "partitions_count",
-        "waiting",
+        "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int, now_ms: int, *, is_privileged: bool = False) -> None:
+    def __init__(
+        self, session_id: int, now_ms: int, *, is_privileged: bool = False, uses_topic_ids: bool = False
+    ) -> None:  # fmt: skip
         self.id = session_id
         self.is_privileged = is_privileged
+        self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.epoch = FIRST_EPOCH
@@ -91,8 +117,9 @@ class FetchSession:
         self.cached_size = 0
         self.partitions_count = 0
         self.is_closed = False
-        self.waiting: SessionWaiter | None = None
-        # In the order in which they are served: whoever got records goes to the end, so that all get their turn.
+        # The fetch of this session that waits for records.
+        self._waiting: WaitingFetch | None = None
+        # In the order in which they are read: a partition that gave records goes to the end, so that all get a turn.
         self.candidates: dict[SessionPartition, None] = {}
         self._topics: dict[bytes, dict[int, SessionPartition]] = {}
 
@@ -100,12 +127,12 @@ class FetchSession:
         for partitions in self._topics.values():
             yield from partitions.values()
 
-    def put(self, name_bytes: bytes, fetch: FetchPartition) -> SessionPartition:
+    def put(self, topic: bytes, fetch: FetchPartition) -> SessionPartition:
         """Add a partition, or change what is asked of it."""
-        partitions = self._topics.setdefault(name_bytes, {})
+        partitions = self._topics.setdefault(topic, {})
         entry = partitions.get(fetch[0])
         if entry is None:
-            entry = partitions[fetch[0]] = SessionPartition(self, name_bytes, fetch)
+            entry = partitions[fetch[0]] = SessionPartition(self, topic, fetch)
             self.partitions_count += 1
         else:
             entry.fetch = fetch
@@ -117,33 +144,52 @@ class FetchSession:
         topics: Sequence[tuple[bytes, Sequence[FetchPartition]]],
         forgotten: Sequence[tuple[bytes, Sequence[int]]],
     ) -> None:
-        """What one request changes: partitions added or asked anew, then those taken out."""
-        for name_bytes, wanted in topics:
+        """Apply one request: partitions added or asked anew, then those removed."""
+        for topic, wanted in topics:
             for fetch in wanted:
-                self.put(name_bytes, fetch)
-        for name_bytes, indexes in forgotten:
+                self.put(topic, fetch)
+        for topic, indexes in forgotten:
             for index in indexes:
-                self._forget(name_bytes, index)
+                self._forget(topic, index)
+
+    def touch(self, now_ms: int) -> None:
+        """A request used the session."""
+        self.cached_size = self.partitions_count
+        self.last_used_ms = now_ms
+
+    def advance(self) -> None:
+        """A request of the session was accepted: the next one must have the next epoch."""
+        self.epoch = next_epoch(self.epoch)
 
     def mark(self, entry: SessionPartition) -> None:
-        """Its part of the answer may have changed."""
+        """Its part of the response may have changed."""
         self.candidates[entry] = None
-        if self.waiting is not None:
-            self.waiting.on_readable()
+        if self._waiting is not None:
+            self._waiting.on_readable()
 
     def settle(self, entry: SessionPartition) -> None:
-        """Its part of the answer is empty until the partition moves or something else is asked of it."""
+        """Its part of the response is empty until the partition moves or something else is asked of it."""
         self.candidates.pop(entry, None)
         if not self.is_closed:
             entry.watch()
 
-    def move_behind(self, entry: SessionPartition) -> None:
-        """It got records: the others are served before it."""
+    def move_to_end(self, entry: SessionPartition) -> None:
+        """It gave records: the others are read before it."""
         self.candidates.pop(entry, None)
         self.candidates[entry] = None
 
+    def park(self, fetch: WaitingFetch) -> None:
+        """Wake `fetch` when a partition moves, and when the session is closed."""
+        self._waiting = fetch
+        self.watch_candidates()
+
+    def unpark(self, fetch: WaitingFetch) -> None:
+        # Another request of the session may wait by now.
+        if self._waiting is fetch:
+            self._waiting = None
+
     def watch_candidates(self) -> None:
-        """While the session waits, those that have too little must tell when they have more."""
+        """While a fetch of the session waits, those that have too little must mark themselves when they have more."""
         for entry in self.candidates:
             entry.watch()
 
@@ -152,16 +198,16 @@ class FetchSession:
         self.is_closed = True
         for entry in self:
             entry.unwatch()
-        if self.waiting is not None:
-            self.waiting.on_readable()
+        if self._waiting is not None:
+            self._waiting.on_readable()
 
-    def _forget(self, name_bytes: bytes, index: int) -> None:
-        partitions = self._topics.get(name_bytes)
+    def _forget(self, topic: bytes, index: int) -> None:
+        partitions = self._topics.get(topic)
         entry = None if partitions is None else partitions.pop(index, None)
         if partitions is None or entry is None:
             return
         if not partitions:
-            del self._topics[name_bytes]
+            del self._topics[topic]
         self.partitions_count -= 1
         self.candidates.pop(entry, None)
         entry.unwatch()

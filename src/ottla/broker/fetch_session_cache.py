@@ -1,4 +1,4 @@
-"""All fetch sessions, bounded in number and size, and who must go when there is no room.  Pure."""
+"""All fetch sessions, bounded in number and size, and which one is evicted when there is no room.  Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from ottla.broker.fetch_session import FetchSession
 from ottla.broker.limits import SESSION_PARTITIONS_MAX
 
-# A session that was unused for longer may go for any other; a younger one goes for none of its kind.  As Apache Kafka.
+# A session that was unused for longer is evicted for any other; a younger one for none of its kind.  As Apache Kafka.
 EVICTION_MS: Final = 120_000
 
 
@@ -26,8 +26,8 @@ class FetchSessionCache:
         self._new_id = new_id
         # The one that was unused for longest comes first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        # Sessions that may go for others of their kind: they were old already when they were used last.
-        self._settled_in: dict[int, FetchSession] = {}
+        # Sessions that may be evicted for others of their kind: they were old already when they were used last.
+        self._evictable: dict[int, FetchSession] = {}
         self.partitions_count = 0
 
     def __len__(self) -> int:
@@ -36,7 +36,9 @@ class FetchSessionCache:
     def get(self, session_id: int) -> FetchSession | None:
         return self._sessions.get(session_id)
 
-    def open(self, partitions_count: int, now_ms: int, *, is_privileged: bool = False) -> FetchSession | None:
+    def open(
+        self, partitions_count: int, now_ms: int, *, is_privileged: bool = False, uses_topic_ids: bool = False
+    ) -> FetchSession | None:
         """A new empty session that will have so many partitions; None when there is no room for it."""
         if self._slots == 0 or self.partitions_count + partitions_count > SESSION_PARTITIONS_MAX:
             return None
@@ -45,21 +47,20 @@ class FetchSessionCache:
             if loser is None:
                 return None
             self.remove(loser.id)
-        session = FetchSession(self._free_id(), now_ms, is_privileged=is_privileged)
+        session = FetchSession(self._free_id(), now_ms, is_privileged=is_privileged, uses_topic_ids=uses_topic_ids)
         self._sessions[session.id] = session
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> bool:
         """The session was used or filled.  False: it has become too large for the cache, and is gone."""
         self.partitions_count += session.partitions_count - session.cached_size
-        session.cached_size = session.partitions_count
+        session.touch(now_ms)
         if self.partitions_count > SESSION_PARTITIONS_MAX:
             self.remove(session.id)
             return False
-        session.last_used_ms = now_ms
         self._sessions.move_to_end(session.id)
         if now_ms - session.created_ms > EVICTION_MS:
-            self._settled_in[session.id] = session
+            self._evictable[session.id] = session
         return True
 
     def remove(self, session_id: int) -> None:
@@ -67,7 +68,7 @@ class FetchSessionCache:
         session = self._sessions.pop(session_id, None)
         if session is None:
             return
-        self._settled_in.pop(session_id, None)
+        self._evictable.pop(session_id, None)
         self.partitions_count -= session.cached_size
         session.close()
 
@@ -75,7 +76,7 @@ class FetchSessionCache:
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms > EVICTION_MS:
             return oldest
-        evictable = list(self._settled_in.values())
+        evictable = list(self._evictable.values())
         if is_privileged:
             evictable += [session for session in self._sessions.values() if not session.is_privileged]
         if not evictable:

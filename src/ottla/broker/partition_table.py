@@ -21,10 +21,11 @@ class PartitionIndex:
     A partition whose log could not be opened leaves a hole, and the error that requests for it get.
     """
 
-    __slots__ = ("_failed", "_partitions", "_unknown_topic")
+    __slots__ = ("_failed", "_partitions", "unknown_topic")
 
     def __init__(self, unknown_topic: ErrorCode) -> None:
-        self._unknown_topic: Final = unknown_topic
+        # The error for a topic that is not served.
+        self.unknown_topic: Final = unknown_topic
         self._partitions: dict[bytes, list[Partition | None]] = {}
         self._failed: dict[tuple[bytes, int], ErrorCode] = {}
 
@@ -40,7 +41,7 @@ class PartitionIndex:
         failed = self._failed.get((topic, index))
         if failed is not None:
             return failed
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic in self._partitions else self._unknown_topic
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic in self._partitions else self.unknown_topic
 
     def add(self, topic: bytes, partition: Partition) -> None:
         partitions = self._hold(topic, partition.index)

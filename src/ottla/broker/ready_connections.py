@@ -1,6 +1,6 @@
-"""What became ready in this turn: fetches to look at again, then connections that send.
+"""What became ready in this turn: fetches that read again, then connections that send.
 
-Each looks or sends once, however many partitions moved for it and however many answers it got.
+Each reads or sends once, however many partitions moved for it and however many answers it got.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.broker.connection import Connection
 class Woken(Protocol):
     """A waiting fetch of which a partition moved."""
 
-    def look_again(self) -> None: ...
+    def read_again(self) -> None: ...
 
 
 class ReadyConnections:
@@ -35,18 +35,18 @@ class ReadyConnections:
             self._loop.call_soon(self._on_turn_end)
 
     def wake(self, waiting: Woken) -> None:
-        """Let it look again before the connections send."""
+        """Let it read again before the connections send."""
         self._woken[waiting] = None
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._on_turn_end)
 
     def send_all(self) -> None:
-        """Look and send for each once; what becomes ready meanwhile is served as well."""
+        """Each reads and sends once; what becomes ready meanwhile is served as well."""
         while self._connections or self._woken:
             woken, self._woken = self._woken, {}
             for waiting in woken:
-                waiting.look_again()
+                waiting.read_again()
             connections, self._connections = self._connections, {}
             for connection in connections:
                 connection.send_ready()

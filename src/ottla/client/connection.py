@@ -27,6 +27,11 @@ T = TypeVar("T")
 
 _ERROR_CODE_BYTES: Final = 2
 _CORRELATION_ID_LIMIT: Final = 1 << 31
+# The client fetches topics by name; from version 13 on requests name them by id (KIP-516).
+_SPOKEN_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = {
+    **API_VERSIONS,
+    ApiKey.FETCH: VersionRange(API_VERSIONS[ApiKey.FETCH].lowest, 12),
+}
 
 
 class Sent(NamedTuple):
@@ -77,7 +82,7 @@ class Connection:
 
     def version_of(self, api: ApiKey, *, at_least: int = 0) -> int:
         """The highest version of `api` that both sides speak; UnsupportedByBroker when there is none."""
-        ours = API_VERSIONS[api]
+        ours = _SPOKEN_VERSIONS[api]
         theirs = self._versions.get(api)
         if theirs is None:
             raise UnsupportedByBroker(f"the broker at {self.address} does not offer {api.name}")

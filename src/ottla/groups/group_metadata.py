@@ -93,7 +93,7 @@ def group_id_of(key: bytes) -> str:
 def parse_group_key(key: bytes) -> str:
     group_id = group_id_of(key)
     if len(key) != 4 + _LENGTH.unpack_from(key, 2)[0]:
-        raise GroupRecordError(f"the key of group {group_id!r} has bytes behind its end")
+        raise GroupRecordError(f"the key of group {group_id!r} has bytes after its end")
     return group_id
 
 

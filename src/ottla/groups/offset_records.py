@@ -178,7 +178,7 @@ def _decode_v4(value: bytes) -> OffsetValue:
     metadata = take_text(data, position, length)
     at_ms = _TIME.unpack_from(value, position + length)[0]
     if skip_tagged_fields(data, position + length + _TIME.size) != len(value):
-        raise WireError("v4 has bytes behind its end")
+        raise WireError("v4 has bytes after its end")
     return OffsetValue(offset, leader_epoch, metadata, at_ms, None)
 
 

@@ -56,11 +56,11 @@ class VersionRange(NamedTuple):
         return isinstance(version, int) and self.lowest <= version <= self.highest
 
 
-# What the code reads and writes.  The broker and the client know the same versions.
+# What the code reads and writes: the broker all of them, the client all but the versions of Fetch with topic ids.
 API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
     {
         ApiKey.PRODUCE: VersionRange(3, 9),
-        ApiKey.FETCH: VersionRange(4, 12),
+        ApiKey.FETCH: VersionRange(4, 17),
         ApiKey.LIST_OFFSETS: VersionRange(1, 9),
         ApiKey.METADATA: VersionRange(0, 12),
         ApiKey.OFFSET_COMMIT: VersionRange(2, 9),

@@ -1,7 +1,10 @@
-"""Fetch v4-v12 (API key 1) on the hot path: requests are read where they lie, answers are pieces around the records.
+"""Fetch v4-v17 (API key 1) on the hot path: requests are read in place, responses are pieces around the records.
 
-Records go from the segment file to the socket without passing here, so an answer is a list of byte pieces with the
+Records go from the segment file to the socket without passing here, so a response is a list of byte pieces with the
 caller's own objects (file runs) between them, and a length prefix that counts both.
+
+From version 13 on topics have their id (16 bytes) where they had their name (KIP-516); from 15 on a replica gives its
+id in a tagged field (KIP-903).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from ottla.protocol.primitives import (
     read_compact_length,
     read_length16,
     read_length32,
+    read_uvarint,
     skip_tagged_fields,
     take,
     uvarint_bytes,
@@ -25,6 +29,9 @@ from ottla.protocol.primitives import (
 )
 
 FLEXIBLE_FROM_VERSION: Final = 12
+TOPIC_IDS_FROM_VERSION: Final = 13
+_REPLICA_STATE_FROM_VERSION: Final = 15
+_TOPIC_ID_BYTES: Final = 16
 # Of one request: a partition takes 16 bytes on the wire and some 250 in memory.
 PARTITIONS_MAX: Final = 200_000
 
@@ -35,8 +42,12 @@ FetchPartition = tuple[int, int, int, int, int, int]
 
 
 class FetchRequest(NamedTuple):
-    """Fields that a version lacks have the protocol's defaults: epochs -1, session 0 with epoch -1, no rack."""
+    """Fields that a version lacks have the protocol's defaults: epochs -1, session 0 with epoch -1, no rack.
 
+    Topics are named by the UTF-8 bytes of their names, from version 13 on by the bytes of their ids.
+    """
+
+    # -1 for consumers
     replica_id: int
     max_wait_ms: int
     min_bytes: int
@@ -51,19 +62,27 @@ class FetchRequest(NamedTuple):
 
 _HEAD_V4: Final = struct.Struct(">iiiib")
 _HEAD_V7: Final = struct.Struct(">iiiibii")
+_HEAD_V15: Final = struct.Struct(">iiibii")
 _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")
 _PARTITION_V12: Final = struct.Struct(">iiqiqi")
+_CONSUMER: Final = -1
+_REPLICA_STATE_TAG: Final = 1
+# Replica id, replica epoch.
+_REPLICA_STATE: Final = struct.Struct(">iq")
 
 
 def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version: int) -> FetchRequest:
-    """The request whose body is `buffer[position:end]`, in one of the versions 4 to 12."""
+    """The request whose body is `buffer[position:end]`, in one of the versions 4 to 17."""
     data = memoryview(buffer)[:end]
     session_id, session_epoch = 0, -1
-    head = _HEAD_V7 if version >= 7 else _HEAD_V4
+    head = _HEAD_V15 if version >= _REPLICA_STATE_FROM_VERSION else _HEAD_V7 if version >= 7 else _HEAD_V4
     _require(data, position, head.size)
-    if version >= 7:
+    if version >= _REPLICA_STATE_FROM_VERSION:
+        max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = head.unpack_from(data, position)
+        replica_id = _CONSUMER
+    elif version >= 7:
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = head.unpack_from(
             data, position
         )
@@ -73,11 +92,16 @@ def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version:
     forgotten: list[tuple[bytes, list[int]]] = []
     rack = b""
     if version >= FLEXIBLE_FROM_VERSION:
-        topics, position = _read_topics_flexible(data, position)
-        forgotten, position = _read_forgotten_flexible(data, position)
+        by_id = version >= TOPIC_IDS_FROM_VERSION
+        topics, position = _read_topics_flexible(data, position, by_id)
+        forgotten, position = _read_forgotten_flexible(data, position, by_id)
         length, position = read_compact_length(data, position)
         rack = bytes(take(data, position, length))
-        position = skip_tagged_fields(data, position + length)
+        position += length
+        if version >= _REPLICA_STATE_FROM_VERSION:
+            replica_id, position = _read_replica_id(data, position)
+        else:
+            position = skip_tagged_fields(data, position)
     else:
         topics, position = _read_topics(data, position, version)
         if version >= 7:
@@ -87,7 +111,7 @@ def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version:
             rack = bytes(take(data, position, length))
             position += length
     if position != end:
-        raise WireError(f"a fetch request has {end - position} bytes behind its end")
+        raise WireError(f"a fetch request has {end - position} bytes after its end")
     return FetchRequest(
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, forgotten, rack
     )
@@ -135,17 +159,19 @@ def _read_topics(
 
 
 def _read_topics_flexible(
-    data: memoryview, position: int
+    data: memoryview, position: int, by_id: bool
 ) -> tuple[list[tuple[bytes, list[FetchPartition]]], int]:  # fmt: skip
     size_bytes = _PARTITION_V12.size
     topics_count, position = read_compact_length(data, position)
-    check_count("topics", topics_count, 3, data, position)
+    check_count("topics", topics_count, 18 if by_id else 3, data, position)
     _check_total(topics_count)
     topics: list[tuple[bytes, list[FetchPartition]]] = []
     total = 0
+    length = _TOPIC_ID_BYTES
     for _ in range(topics_count):
-        length, position = read_compact_length(data, position)
-        name = bytes(take(data, position, length))
+        if not by_id:
+            length, position = read_compact_length(data, position)
+        topic = bytes(take(data, position, length))
         count, position = read_compact_length(data, position + length)
         check_count("partitions", count, size_bytes + 1, data, position)
         total = _check_total(total + count)
@@ -155,7 +181,7 @@ def _read_topics_flexible(
             partitions.append(_PARTITION_V12.unpack_from(data, position))
             position = skip_tagged_fields(data, position + size_bytes)
         position = skip_tagged_fields(data, position)
-        topics.append((name, partitions))
+        topics.append((topic, partitions))
     return topics, position
 
 
@@ -175,20 +201,24 @@ def _read_forgotten(data: memoryview, position: int) -> tuple[list[tuple[bytes, 
     return forgotten, position
 
 
-def _read_forgotten_flexible(data: memoryview, position: int) -> tuple[list[tuple[bytes, list[int]]], int]:
+def _read_forgotten_flexible(
+    data: memoryview, position: int, by_id: bool
+) -> tuple[list[tuple[bytes, list[int]]], int]:  # fmt: skip
     topics_count, position = read_compact_length(data, position)
-    check_count("forgotten topics", topics_count, 3, data, position)
+    check_count("forgotten topics", topics_count, 18 if by_id else 3, data, position)
     _check_total(topics_count)
     forgotten: list[tuple[bytes, list[int]]] = []
     total = 0
+    length = _TOPIC_ID_BYTES
     for _ in range(topics_count):
-        length, position = read_compact_length(data, position)
-        name = bytes(take(data, position, length))
+        if not by_id:
+            length, position = read_compact_length(data, position)
+        topic = bytes(take(data, position, length))
         count, position = read_compact_length(data, position + length)
         partitions, position = _read_indexes(data, position, count)
         total = _check_total(total + count)
         position = skip_tagged_fields(data, position)
-        forgotten.append((name, partitions))
+        forgotten.append((topic, partitions))
     return forgotten, position
 
 
@@ -196,6 +226,24 @@ def _read_indexes(data: memoryview, position: int, count: int) -> tuple[list[int
     check_count("forgotten partitions", count, 4, data, position)
     _check_total(count)
     return list(struct.unpack_from(f">{count}i", data, position)), position + 4 * count
+
+
+def _read_replica_id(data: memoryview, position: int) -> tuple[int, int]:
+    """The id in the request's tagged field 1, the replica state; -1 when it is left out, as consumers do."""
+    end = skip_tagged_fields(data, position)
+    count, position = read_uvarint(data, position)
+    replica_id = _CONSUMER
+    for _ in range(count):
+        tag, position = read_uvarint(data, position)
+        length, position = read_uvarint(data, position)
+        if tag == _REPLICA_STATE_TAG:
+            state = data[position : position + length]
+            _require(state, 0, _REPLICA_STATE.size)
+            replica_id, _ = _REPLICA_STATE.unpack_from(state)
+            if skip_tagged_fields(state, _REPLICA_STATE.size) != length:
+                raise WireError(f"a replica state does not have the {length} bytes that it announces")
+        position += length
+    return replica_id, end
 
 
 _COUNT: Final = struct.Struct(">i")
@@ -211,18 +259,28 @@ _DIVERGING: Final = struct.Struct(">BBBiqB")
 
 
 class FetchResponseWriter(Generic[Run]):
-    """Writes one answer: `topic` and, for each of its partitions, `partition`, in order; `finish` gives the pieces.
+    """Writes one response: `topic` and, for each of its partitions, `partition`, in order; `finish` returns the pieces.
 
     Throttle time is 0, the preferred replica -1.
     """
 
-    __slots__ = ("_chunk", "_flexible", "_partitions_left", "_pieces", "_size_bytes", "_topics_left", "_version")
+    __slots__ = (
+        "_by_id",
+        "_chunk",
+        "_flexible",
+        "_partitions_left",
+        "_pieces",
+        "_size_bytes",
+        "_topics_left",
+        "_version",
+    )
 
     def __init__(
         self, correlation_id: int, version: int, *, topics_count: int, error_code: int = 0, session_id: int = 0
     ) -> None:
         self._version = version
         self._flexible = version >= FLEXIBLE_FROM_VERSION
+        self._by_id = version >= TOPIC_IDS_FROM_VERSION
         self._topics_left = topics_count
         self._partitions_left = 0
         self._pieces: list[bytearray | Run] = []
@@ -239,21 +297,23 @@ class FetchResponseWriter(Generic[Run]):
             chunk += _COUNT.pack(topics_count)
         self._chunk = chunk
 
-    def topic(self, name: bytes, partitions_count: int) -> None:
+    def topic(self, topic: bytes, partitions_count: int) -> None:
+        """Begin a topic, by its name or, from version 13 on, its id."""
         assert self._partitions_left == 0
         assert self._topics_left > 0
         self._topics_left -= 1
         self._partitions_left = partitions_count
         chunk = self._chunk
         if self._flexible:
-            write_uvarint(chunk, len(name) + 1)
-            chunk += name
+            if not self._by_id:
+                write_uvarint(chunk, len(topic) + 1)
+            chunk += topic
             write_uvarint(chunk, partitions_count + 1)
             if partitions_count == 0:
                 chunk.append(0)
         else:
-            chunk += INT16.pack(len(name))
-            chunk += name
+            chunk += INT16.pack(len(topic))
+            chunk += topic
             chunk += _COUNT.pack(partitions_count)
 
     def partition(
@@ -272,7 +332,7 @@ class FetchResponseWriter(Generic[Run]):
         """`records` lies between the pieces and counts for `records_length` bytes; None is no records (not null).
 
         `aborted`: (producer id, first offset) of each; None, which is null, for readers of uncommitted records.
-        `diverging`: (epoch, end offset), v12 only (KIP-595).
+        `diverging`: (epoch, end offset), from v12 on (KIP-595).
         """
         assert self._partitions_left > 0
         assert (records is None) == (records_length == 0)

@@ -169,7 +169,7 @@ def _check_total(count: int) -> int:
 
 def _finished(request: ProduceRequest, data: memoryview, position: int) -> ProduceRequest:
     if position != len(data):
-        raise WireError(f"a produce request has {len(data) - position} bytes behind its end")
+        raise WireError(f"a produce request has {len(data) - position} bytes after its end")
     return request
 
 

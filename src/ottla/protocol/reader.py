@@ -77,7 +77,7 @@ def read_message(
     except struct.error:
         raise WireError(f"{message_class.__name__} v{version} ends early, after {len(data)} bytes") from None
     if position != len(data) and not allow_bytes_behind:
-        raise WireError(f"{message_class.__name__} v{version} has {len(data) - position} bytes behind its end")
+        raise WireError(f"{message_class.__name__} v{version} has {len(data) - position} bytes after its end")
     return message
 
 

@@ -113,9 +113,9 @@ def boolean(versions: str = "0+", *, default: bool = False, tag: int | None = No
     return _declare(default, Kind.BOOLEAN, versions, tag=tag, ignorable=ignorable)
 
 
-def uuid(versions: str = "0+", *, ignorable: bool = False) -> UUID:
+def uuid(versions: str = "0+", *, tag: int | None = None, ignorable: bool = False) -> UUID:
     """No id is all zeros (`ZERO_UUID`)."""
-    return _declare(ZERO_UUID, Kind.UUID, versions, ignorable=ignorable)
+    return _declare(ZERO_UUID, Kind.UUID, versions, tag=tag, ignorable=ignorable)
 
 
 def string(versions: str = "0+", *, default: str = "", ignorable: bool = False) -> str:

@@ -19,7 +19,7 @@ _RANDOM_NUMBERS: Final = frozenset({"producer_id", "session_id"})
 _RANDOM_TEXTS: Final = frozenset({"cluster_id"})
 # Words for people: only whether there are any is compared.
 _WORDS: Final = frozenset({"error_message", "documentation", "batch_index_error_message"})
-# Lists whose order says nothing: their elements stand at the value of the first of these fields that they have.
+# Lists whose order says nothing: an element's place is the first of these fields that is not empty.
 _KEYS: Final = {
     "api_keys": ("api_key",),
     "configs": ("name",),
@@ -27,7 +27,7 @@ _KEYS: Final = {
     "groups": ("group_id",),
     "members": ("member_id",),
     "partitions": ("partition_index",),
-    "responses": ("topic", "name"),
+    "responses": ("topic", "topic_id", "name"),
     "supported_features": ("name",),
     "topic_partitions": ("topic_name",),
 }
@@ -71,7 +71,7 @@ def _walk(value: object, path: str, field: str, names: Names) -> Iterator[tuple[
     elif isinstance(value, list):
         yield f"{path}.count", len(value)
         for index, element in enumerate(value):
-            keys = [getattr(element, key) for key in _KEYS.get(field, ()) if hasattr(element, key)]
+            keys = [key for name in _KEYS.get(field, ()) if (key := getattr(element, name, "")) not in ("", ZERO_UUID)]
             place = names.plain("", keys[0]) if keys else index
             yield from _walk(element, f"{path}[{place}]", field, names)
     elif isinstance(value, bytes | bytearray | memoryview):

@@ -26,6 +26,11 @@ def one_record(value: bytes = b"v" * 100) -> bytearray:
     return builder.build()
 
 
+def topic_id_of(name: str) -> UUID:
+    """The id of a topic that was given none."""
+    return uuid5(NAMESPACE_OID, name)
+
+
 class ServedLog:
     """One log in a directory of its own, so that a test flushes it, fills its disk and lets it fail alone.
 
@@ -43,7 +48,7 @@ class ServedLog:
     ) -> None:
         self.disk = MemoryDisk()
         self.clock = FakeClock()
-        self.topic_id = uuid5(NAMESPACE_OID, name) if topic_id is None else topic_id
+        self.topic_id = topic_id_of(name) if topic_id is None else topic_id
         self.directory = LogDirectory.open(
             self.disk, "/data", clock=self.clock, config_of=lambda _: config or LogConfig()
         )

@@ -255,7 +255,7 @@ class FakeBroker:
                     records = wanted[0] if is_first else b""
                 is_first = False if records else is_first
                 rows.append(PartitionData(asked.partition, 0, log.end, log.end, 0, records=records))
-            response.responses.append(FetchableTopicResponse(topic.topic, rows))
+            response.responses.append(FetchableTopicResponse(topic.topic, partitions=rows))
         if not any(row.records or row.error_code for topic in response.responses for row in topic.partitions):
             self.cluster.clock.advance(request.max_wait_ms)  # the long poll
         return response

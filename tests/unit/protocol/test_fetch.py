@@ -19,9 +19,11 @@ from ottla.protocol.schemas.fetch import (
     FetchTopic,
     ForgottenTopic,
     PartitionData,
+    ReplicaState,
 )
+from tests.property.wire_samples import SAMPLE_UUID
 
-VERSIONS = range(4, 13)
+VERSIONS = range(4, 18)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -35,7 +37,7 @@ def test_response_is_what_the_schema_writes(
     diverging = (4, 44) if version >= 12 and records == b"" else None
     writer: FetchResponseWriter[bytes] = FetchResponseWriter(99, version, topics_count=topics_count, session_id=5)
     for _ in range(topics_count):
-        writer.topic(b"orders", partitions_count)
+        writer.topic(SAMPLE_UUID.bytes if version >= 13 else b"orders", partitions_count)
         for index in range(partitions_count):
             writer.partition(
                 index,
@@ -62,19 +64,19 @@ def test_response_is_what_the_schema_writes(
         PartitionData(i, *(getattr(partition, name) for name in PartitionData.__slots__[1:]))
         for i in range(partitions_count)
     ]
-    response = FetchResponse(0, 0, 5, [FetchableTopicResponse("orders", partitions)] * topics_count)
+    response = FetchResponse(0, 0, 5, [FetchableTopicResponse("orders", SAMPLE_UUID, partitions)] * topics_count)
     pieces = writer.finish()
     assert pieces.count(records) == (topics_count * partitions_count if records else 0)
     body = encode_response(ApiKey.FETCH, version, response)
     assert b"".join(pieces) == response_frame(ApiKey.FETCH, version, 99, body)
 
 
-@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize("version", [11, 12, 13])
 @pytest.mark.parametrize(
     "too_much",
     [
-        FetchRequest(topics=[FetchTopic("", [])] * 11),
-        FetchRequest(forgotten_topics_data=[ForgottenTopic("", [0] * 6)] * 2),
+        FetchRequest(topics=[FetchTopic()] * 11),
+        FetchRequest(forgotten_topics_data=[ForgottenTopic(partitions=[0] * 6)] * 2),
     ],
     ids=["topics without partitions", "forgotten partitions of all topics together"],
 )
@@ -86,3 +88,21 @@ def test_all_that_a_request_names_is_counted(
     monkeypatch.setattr(fetch, "PARTITIONS_MAX", 10)
     with pytest.raises(WireError, match="more than 10"):
         read_fetch(bytearray(body), 0, len(body), version)
+
+
+@pytest.mark.parametrize("version", [15, 16, 17])
+@pytest.mark.parametrize("replica_id", [-1, 0, 7])
+def test_replica_is_known_by_its_replica_state(version: int, replica_id: int) -> None:
+    request = FetchRequest(cluster_id="of another", replica_state=ReplicaState(replica_id, 3))
+    body = encode_request(ApiKey.FETCH, version, request)
+    assert read_fetch(bytearray(body), 0, len(body), version).replica_id == replica_id
+
+
+@pytest.mark.parametrize("length", [0, 11, 12, 14])
+def test_replica_state_of_another_length_is_refused(length: int) -> None:
+    body = encode_request(ApiKey.FETCH, 15, FetchRequest(replica_state=ReplicaState(7, 3)))
+    section = body[-16:]
+    assert section[:3] == bytes([1, 1, 13])
+    wrong = body[:-16] + bytes([1, 1, length]) + section[3:].ljust(20, b"\0")[:length]
+    with pytest.raises(WireError):
+        read_fetch(bytearray(wrong), 0, len(wrong), 15)

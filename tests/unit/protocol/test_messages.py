@@ -62,9 +62,13 @@ def test_value_that_does_not_fit_is_refused_by_the_writer(request_: object) -> N
         encode_request(api, 4, request_)
 
 
+def response_of(partition: PartitionData) -> FetchResponse:
+    return FetchResponse(responses=[FetchableTopicResponse("t", partitions=[partition])])
+
+
 def test_tagged_fields_are_read_in_any_order_and_unknown_ones_stepped_over() -> None:
     partition = PartitionData(diverging_epoch=EpochEndOffset(3, 44), records=b"")
-    body = encode_response(ApiKey.FETCH, 12, FetchResponse(responses=[FetchableTopicResponse("t", [partition])]))
+    body = encode_response(ApiKey.FETCH, 12, response_of(partition))
     section = b"\x01\x00\x0d" + bytes.fromhex("00000003000000000000002c00")
     assert section in body
     unknown_first = b"\x02\x09\x02zz" + section[1:]
@@ -75,7 +79,7 @@ def test_tagged_fields_are_read_in_any_order_and_unknown_ones_stepped_over() -> 
 
 def test_tagged_field_whose_size_lies_is_refused() -> None:
     partition = PartitionData(diverging_epoch=EpochEndOffset(3, 44), records=b"")
-    body = encode_response(ApiKey.FETCH, 12, FetchResponse(responses=[FetchableTopicResponse("t", [partition])]))
+    body = encode_response(ApiKey.FETCH, 12, response_of(partition))
     longer = body.replace(b"\x01\x00\x0d", b"\x01\x00\x0e").replace(b"\x2c\x00", b"\x2c\x00\x00")
     with pytest.raises(WireError, match="says 14 bytes and has 13"):
         decode_response(ApiKey.FETCH, 12, longer)
@@ -83,7 +87,7 @@ def test_tagged_field_whose_size_lies_is_refused() -> None:
 
 def test_records_of_a_response_are_a_view_of_its_body() -> None:
     partition = PartitionData(records=b"batches")
-    body = encode_response(ApiKey.FETCH, 11, FetchResponse(responses=[FetchableTopicResponse("t", [partition])]))
+    body = encode_response(ApiKey.FETCH, 11, response_of(partition))
     response = decode_response(ApiKey.FETCH, 11, body)
     assert isinstance(response, FetchResponse)
     records = response.responses[0].partitions[0].records

@@ -1,8 +1,12 @@
-"""Fetch (API key 1; KIP-98, KIP-227, KIP-320, KIP-392, KIP-595).  The broker reads it with `ottla.protocol.fetch`."""
+"""Fetch (API key 1; KIP-98, KIP-227, KIP-320, KIP-392, KIP-516, KIP-595, KIP-903, KIP-951, KIP-853).
+
+The broker reads requests and writes responses with `ottla.protocol.fetch`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from ottla.protocol.schema import (
     array,
@@ -16,6 +20,7 @@ from ottla.protocol.schema import (
     records,
     string,
     struct,
+    uuid,
 )
 
 
@@ -27,23 +32,32 @@ class FetchPartition:
     last_fetched_epoch: int = int32("12+", default=-1)
     log_start_offset: int = int64("5+", default=-1, ignorable=True)
     partition_max_bytes: int = int32()
+    replica_directory_id: UUID = uuid("17+", tag=0, ignorable=True)
 
 
 @dataclass(slots=True)
 class FetchTopic:
-    topic: str = string()
+    topic: str = string("0-12", ignorable=True)
+    topic_id: UUID = uuid("13+", ignorable=True)
     partitions: list[FetchPartition] = array(FetchPartition)
 
 
 @dataclass(slots=True)
 class ForgottenTopic:
-    topic: str = string("7+")
+    topic: str = string("7-12", ignorable=True)
+    topic_id: UUID = uuid("13+", ignorable=True)
     partitions: list[int] = int32_array("7+")
 
 
 @dataclass(slots=True)
+class ReplicaState:
+    replica_id: int = int32("15+", default=-1)
+    replica_epoch: int = int64("15+", default=-1)
+
+
+@dataclass(slots=True)
 class FetchRequest:
-    replica_id: int = int32(default=-1)
+    replica_id: int = int32("0-14", default=-1)
     max_wait_ms: int = int32()
     min_bytes: int = int32()
     max_bytes: int = int32(default=2**31 - 1)
@@ -54,6 +68,7 @@ class FetchRequest:
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, "7+")
     rack_id: str = string("11+", ignorable=True)
     cluster_id: str | None = nullable_string("12+", nullable="12+", tag=0, ignorable=True)
+    replica_state: ReplicaState = struct(ReplicaState, "15+", tag=1)
 
 
 @dataclass(slots=True)
@@ -97,8 +112,17 @@ class PartitionData:
 
 @dataclass(slots=True)
 class FetchableTopicResponse:
-    topic: str = string()
+    topic: str = string("0-12", ignorable=True)
+    topic_id: UUID = uuid("13+", ignorable=True)
     partitions: list[PartitionData] = array(PartitionData)
+
+
+@dataclass(slots=True)
+class NodeEndpoint:
+    node_id: int = int32("16+")
+    host: str = string("16+")
+    port: int = int32("16+")
+    rack: str | None = nullable_string("16+", nullable="16+")
 
 
 @dataclass(slots=True)
@@ -107,3 +131,4 @@ class FetchResponse:
     error_code: int = int16("7+")
     session_id: int = int32("7+")
     responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "16+", tag=0, ignorable=True)

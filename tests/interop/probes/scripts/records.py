@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
+from ottla.model.error_code import ErrorCode
+from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from ottla.protocol.schemas.delete_topics import DeleteTopicsRequest
+from ottla.protocol.schemas.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+)
 from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.schemas.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -19,6 +30,7 @@ from ottla.records.compression import Codec
 from tests.interop.probes.talk import Talk
 
 RECORDS_PER_BATCH: Final = 5
+NO_TOPIC: Final = UUID("00000000-0000-4000-8000-000000000001")
 
 
 def _batch(
@@ -113,8 +125,8 @@ def _fetch(
     leader_epoch: int = -1, forgotten: str | None = None, partition: int = 0, last_epoch: int = -1,
 ) -> FetchRequest:  # fmt: skip
     part = FetchPartition(partition, leader_epoch, offset, last_epoch, -1, partition_max_bytes)
-    topics = [FetchTopic(topic, [part])] if topic is not None else []
-    gone = [ForgottenTopic(forgotten, [0])] if forgotten is not None else []
+    topics = [FetchTopic(topic, partitions=[part])] if topic is not None else []
+    gone = [ForgottenTopic(forgotten, partitions=[0])] if forgotten is not None else []
     return FetchRequest(-1, max_wait_ms, min_bytes, max_bytes, isolation, session, epoch, topics, gone)
 
 
@@ -172,6 +184,71 @@ def probe_fetch_sessions(talk: Talk) -> None:
     talk.ask("session: close", 12, _fetch(topic, 20, session=opened, epoch=-1))
     talk.ask("session: after its end", 12, _fetch(None, session=opened, epoch=8))
     talk.ask("session: open with nothing", 12, _fetch(None, epoch=0))
+
+
+def _fetch_by_id(
+    *topic_ids: UUID, offset: int = 0, partition: int = 0, session: int = 0, epoch: int = -1, max_wait_ms: int = 0,
+    isolation: int = 0, leader_epoch: int = -1, forgotten: UUID | None = None,
+) -> FetchRequest:  # fmt: skip
+    part = FetchPartition(partition, leader_epoch, offset, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=isolation,
+        session_id=session,
+        session_epoch=epoch,
+        topics=[FetchTopic(topic_id=each, partitions=[part]) for each in topic_ids],
+        forgotten_topics_data=[] if forgotten is None else [ForgottenTopic(topic_id=forgotten, partitions=[0])],
+    )
+
+
+def _id_of(talk: Talk, label: str, topic: str) -> UUID:
+    request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    return talk.ask_for(label, 12, request, MetadataResponse).topics[0].topic_id
+
+
+def probe_fetch_by_id(talk: Talk) -> None:
+    talk.create_topic("probe-ids-empty")
+    _fill(talk, "probe-ids")
+    full, empty = _id_of(talk, "the full topic", "probe-ids"), _id_of(talk, "the empty topic", "probe-ids-empty")
+    for version in range(13, 18):
+        talk.ask(f"Fetch v{version}", version, _fetch_by_id(full, empty, offset=5))
+    cases = {
+        "an unknown id": _fetch_by_id(NO_TOPIC, full),
+        "no id": _fetch_by_id(ZERO_UUID),
+        "an unknown partition": _fetch_by_id(full, partition=3),
+        "at the end, waiting": _fetch_by_id(full, offset=15, max_wait_ms=200),
+        "beyond the end": _fetch_by_id(full, offset=16),
+        "read committed": _fetch_by_id(full, isolation=1),
+        "an epoch to come": _fetch_by_id(full, leader_epoch=5),
+        "no topic": _fetch_by_id(),
+    }
+    for label, request in cases.items():
+        talk.ask(f"Fetch v17 {label}", 17, request)
+
+
+def probe_fetch_sessions_by_id(talk: Talk) -> None:
+    _fill(talk, "probe-id-session")
+    topic_id = _id_of(talk, "the topic", "probe-id-session")
+    opened = talk.ask_for("session: open", 17, _fetch_by_id(topic_id, epoch=0), FetchResponse).session_id
+    talk.ask("session: the same again", 13, _fetch_by_id(session=opened, epoch=1))
+    talk.ask("session: by name", 12, _fetch(None, session=opened, epoch=2))
+    talk.ask("session: by name in another epoch", 12, _fetch(None, session=opened, epoch=7))
+    talk.ask("session: from the end", 17, _fetch_by_id(topic_id, offset=15, session=opened, epoch=2))
+    talk.ask("session: nothing new", 17, _fetch_by_id(session=opened, epoch=3, max_wait_ms=100))
+    talk.ask("session: an unknown id joins", 17, _fetch_by_id(NO_TOPIC, session=opened, epoch=4))
+    talk.ask("session: and is still unknown", 17, _fetch_by_id(session=opened, epoch=5))
+    talk.ask("session: forget it", 17, _fetch_by_id(session=opened, epoch=6, forgotten=NO_TOPIC))
+    talk.ask_quietly(5, DeleteTopicsRequest(topic_names=["probe-id-session"], timeout_ms=10_000))
+    named = MetadataRequest([MetadataRequestTopic(name="probe-id-session")], allow_auto_topic_creation=False)
+    talk.wait_until(12, named, lambda answer: f"error_code={ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:d}" in repr(answer))
+    talk.ask("session: the topic is gone", 17, _fetch_by_id(session=opened, epoch=7))
+    talk.create_topic("probe-id-session")
+    talk.ask("session: the topic is there anew", 17, _fetch_by_id(session=opened, epoch=8))
+    talk.ask("the id of the one that is gone", 17, _fetch_by_id(topic_id))
+    by_name = talk.ask_for("session: open by name", 12, _fetch("probe-id-session", epoch=0), FetchResponse).session_id
+    talk.ask("session: by id", 13, _fetch_by_id(session=by_name, epoch=1))
 
 
 def _offsets(topic: str, timestamp: int, *, epoch: int = -1, isolation: int = 0) -> ListOffsetsRequest:

@@ -6,17 +6,18 @@ import errno
 import itertools
 import socket
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
+from ottla.broker import fetch_plans, fetch_session_read, parked_fetches
 from ottla.broker.connection import Connection
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_session import FetchSession
 from ottla.broker.fetch_session_cache import FetchSessionCache
-from ottla.broker.handlers import fetch
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.partition import Partition
-from ottla.broker.partition_table import PartitionTable
+from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.model.error_code import ErrorCode
@@ -26,7 +27,7 @@ from ottla.protocol.frame import read_request_header, read_response_header, requ
 from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.testing.fake_clock import FakeClock
-from tests.unit.broker.served_log import ServedLog
+from tests.unit.broker.served_log import ServedLog, topic_id_of
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
 VERSION = 11
@@ -46,6 +47,7 @@ class Served:
         self.sessions = FetchSessionCache(slots, lambda: next(self.session_ids))
         self.handler = FetchHandler(self.table, self.ready, self.deadlines, SIZE_BYTES_MAX, self.sessions, self.clock)
         self.client, self.connection = self.connect()
+        self.version = VERSION
 
     def connect(self) -> tuple[socket.socket, Connection]:
         client, server = connected_pair()
@@ -65,8 +67,8 @@ class Served:
             connection, view, header.body_position, end, header.api_version, header.correlation_id
         )  # fmt: skip
 
-    def add(self, name: str, index: int = 0) -> ServedLog:
-        log = ServedLog(name, index, leader_epoch=3)
+    def add(self, name: str, index: int = 0, *, topic_id: UUID | None = None) -> ServedLog:
+        log = ServedLog(name, index, leader_epoch=3, topic_id=topic_id)
         self.table.add(log.partition)
         return log
 
@@ -77,10 +79,11 @@ class Served:
 
     def ask(self, *wanted: FetchPartition, **options: int) -> None:
         fields = {"max_wait_ms": 1_000, "min_bytes": 1, "max_bytes": 1_000_000, **options}
-        request = FetchRequest(topics=[FetchTopic("t", list(wanted))] if wanted else [], **fields)  # type: ignore[arg-type]
-        self.client.send(
-            request_frame(ApiKey.FETCH, VERSION, 5, "test", encode_request(ApiKey.FETCH, VERSION, request))
-        )
+        self.send(FetchRequest(topics=[topic("t", *wanted)] if wanted else [], **fields))  # type: ignore[arg-type]
+
+    def send(self, request: FetchRequest) -> None:
+        body = encode_request(ApiKey.FETCH, self.version, request)
+        self.client.send(request_frame(ApiKey.FETCH, self.version, 5, "test", body))
         self.loop.turn()
 
     def answer(self) -> FetchResponse | None:
@@ -98,8 +101,8 @@ class Served:
             self.loop.turn()
         if not data:
             return None
-        _, position = read_response_header(ApiKey.FETCH, VERSION, data, 4, len(data))
-        response = decode_response(ApiKey.FETCH, VERSION, data[position:])
+        _, position = read_response_header(ApiKey.FETCH, self.version, data, 4, len(data))
+        response = decode_response(ApiKey.FETCH, self.version, data[position:])
         assert isinstance(response, FetchResponse)
         return response
 
@@ -120,8 +123,13 @@ def served() -> Iterator[Served]:
     made.client.close()
 
 
-def at(offset: int, index: int = 0, *, limit: int = 1_000_000, **options: int) -> FetchPartition:
-    return FetchPartition(index, fetch_offset=offset, partition_max_bytes=limit, **options)
+def topic(name: str, *wanted: FetchPartition) -> FetchTopic:
+    """By name and by id: the request's version has one of them."""
+    return FetchTopic(name, topic_id_of(name), list(wanted))
+
+
+def at(offset: int, index: int = 0, *, limit: int = 1_000_000, current_leader_epoch: int = -1) -> FetchPartition:
+    return FetchPartition(index, current_leader_epoch, offset, partition_max_bytes=limit)
 
 
 def test_fetch_is_answered_at_once_when_there_are_records(served: Served) -> None:
@@ -278,22 +286,22 @@ def test_failing_file_keeps_no_other_fetch_from_its_records(served: Served) -> N
 def test_waiting_fetch_leaves_nothing_behind_when_its_client_goes_away(served: Served) -> None:
     log = served.add("t")
     served.ask(*[at(0)] * 1_000, max_wait_ms=2**31 - 1)
-    assert served.handler.parked_partitions_count == 1_000
+    assert served.handler.parked.partitions_count == 1_000
     served.client.close()
     served.loop.turn()
     assert served.connection.is_closed
     assert not served.partition("t")._watermark_waiters
-    assert served.handler.parked_partitions_count == 0
+    assert served.handler.parked.partitions_count == 0
     # Only its deadline still knows it, without what it asked for.
     (_, _, waiting), = served.deadlines._heap  # fmt: skip
-    assert waiting._call.request.topics == []  # type: ignore[attr-defined]  # a WaitingFetch
+    assert waiting._plan is None  # type: ignore[attr-defined]  # a ParkedFetch
     log.add()
 
 
 def test_fetch_is_answered_at_once_when_too_many_partitions_are_waited_for(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "PARKED_PARTITIONS_MAX", 10)
+    monkeypatch.setattr(parked_fetches, "PARKED_PARTITIONS_MAX", 10)
     served.add("t")
     served.ask(*[at(0)] * 10)
     assert served.answer() is None
@@ -306,7 +314,7 @@ def test_fetch_is_answered_at_once_when_too_many_partitions_are_waited_for(
     served.client = first
 
 
-def test_all_watermark_waiters_are_answered_when_the_broker_stops(served: Served) -> None:
+def test_all_waiting_fetches_are_answered_when_the_broker_stops(served: Served) -> None:
     served.add("t")
     served.ask(at(0), max_wait_ms=2**31 - 1)
     served.connection.drain()
@@ -348,31 +356,31 @@ def test_no_session_is_opened_when_there_is_no_room(served: Served) -> None:
         assert len(response.responses) == 1
 
 
-def test_waiting_session_of_many_partitions_hangs_on_the_session_and_looks_once_a_turn(
+def test_waiting_session_of_many_partitions_is_held_by_the_session_and_reads_once_a_turn(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = [served.add("t", index) for index in range(50)]
     served.ask(*(at(0, index) for index in range(50)), max_wait_ms=0, session_epoch=0)
     assert len(served.partitions()) == 50
     served.ask(session_id=100, session_epoch=1, min_bytes=700)
-    assert served.handler.parked_partitions_count == 1
-    looked: list[int] = []
-    read_session = served.handler.read_session
+    assert served.handler.parked.partitions_count == 1
+    reads: list[int] = []
+    read_session = fetch_session_read.read_session
 
-    def read(request: object, session: FetchSession) -> object:
-        looked.append(len(session.candidates))
-        return read_session(request, session)  # type: ignore[arg-type]  # passed on
+    def read(partitions: PartitionIndex, session: FetchSession, *arguments: object, **options: object) -> object:
+        reads.append(len(session.candidates))
+        return read_session(partitions, session, *arguments, **options)  # type: ignore[arg-type]  # passed on
 
-    monkeypatch.setattr(served.handler, "read_session", read)
+    monkeypatch.setattr(fetch_plans, "read_session", read)
     sizes = [log.add() for log in logs[:3]]
     assert served.answer() is None
     assert sum(sizes) < 700
-    assert looked == [3]
+    assert reads == [3]
     logs[1].add()
     logs[7].add()
     size = sizes[0]
     assert sorted(served.sizes()) == [size, size, size, 2 * size]
-    assert looked == [3, 4]
+    assert reads == [3, 4]
 
 
 def test_waiting_session_leaves_when_its_connection_closes_and_the_session_stays(served: Served) -> None:
@@ -382,7 +390,7 @@ def test_waiting_session_leaves_when_its_connection_closes_and_the_session_stays
     served.ask(session_id=100, session_epoch=1, max_wait_ms=2**31 - 1)
     served.client.close()
     served.loop.turn()
-    assert served.handler.parked_partitions_count == 0
+    assert served.handler.parked.partitions_count == 0
     size = log.add()
     served.client, served.connection = served.connect()
     served.ask(session_id=100, session_epoch=2)

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.fetch_waiting import WaitingFetch, WaitingSessionFetch
+from ottla.broker.fetch_plans import FullFetch, SessionFetch
+from ottla.broker.parked_fetches import ParkedFetch
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
-from ottla.protocol.api import ApiKey
-from ottla.protocol.frame import request_frame
-from ottla.protocol.messages import encode_request
 from ottla.protocol.schemas.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
-from tests.unit.broker.handlers.test_fetch import VERSION, Served, at
+from tests.unit.broker.handlers.test_fetch import Served, at
 from tests.unit.broker.handlers.test_fetch import served as served
 
 LONG_NAME = "x" * (TOPIC_NAME_LENGTH_MAX + 1)
 
 
-def ask(served: Served, request: FetchRequest) -> None:
-    served.client.send(request_frame(ApiKey.FETCH, VERSION, 5, "test", encode_request(ApiKey.FETCH, VERSION, request)))
-    served.loop.turn()
-
-
 def answer_to(served: Served, request: FetchRequest) -> FetchResponse:
-    ask(served, request)
+    served.send(request)
     answer = served.answer()
     assert answer is not None
     return answer
 
 
 @pytest.mark.parametrize(("session_id", "session_epoch"), [(0, -1), (100, 1)])
-def test_waiting_fetch_keeps_only_what_it_looks_at_again(served: Served, session_id: int, session_epoch: int) -> None:
+def test_waiting_fetch_keeps_only_what_it_reads_again(served: Served, session_id: int, session_epoch: int) -> None:
     served.add("t")
     served.ask(at(0), max_wait_ms=0, session_epoch=0)
     assert served.sizes() == [0]
@@ -40,25 +33,27 @@ def test_waiting_fetch_keeps_only_what_it_looks_at_again(served: Served, session
         max_bytes=1_000,
         session_id=session_id,
         session_epoch=session_epoch,
-        topics=[FetchTopic("t", [at(0)])],
-        forgotten_topics_data=[ForgottenTopic("u", [0])],
+        topics=[FetchTopic("t", partitions=[at(0)])],
+        forgotten_topics_data=[ForgottenTopic("u", partitions=[0])],
         rack_id="r" * 1_000,
     )
-    ask(served, request)
-    kept = waiting_in(served)._call.request
+    served.send(request)
+    kept = plan_parked_in(served)._request
     assert (kept.forgotten, kept.rack, bool(kept.topics)) == ([], b"", session_id == 0)
     assert served.answer() is None
 
 
-def waiting_in(served: Served) -> WaitingFetch | WaitingSessionFetch:
+def plan_parked_in(served: Served) -> FullFetch | SessionFetch:
     on_close = served.connection.on_close
     assert on_close is not None
-    found: WaitingFetch | WaitingSessionFetch = on_close.__self__  # type: ignore[attr-defined]  # of its `cancel`
-    return found
+    parked: ParkedFetch[object] = on_close.__self__  # type: ignore[attr-defined]  # of its `cancel`
+    plan: object = parked._plan
+    assert isinstance(plan, FullFetch | SessionFetch)
+    return plan
 
 
 def test_no_session_is_opened_for_a_name_that_no_topic_has(served: Served) -> None:
-    answer = answer_to(served, FetchRequest(session_epoch=0, topics=[FetchTopic(LONG_NAME, [at(0)])]))
+    answer = answer_to(served, FetchRequest(session_epoch=0, topics=[FetchTopic(LONG_NAME, partitions=[at(0)])]))
     assert (answer.error_code, answer.session_id, len(served.sessions)) == (0, 0, 0)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -67,7 +62,7 @@ def test_session_ends_when_it_is_given_a_name_that_no_topic_has(served: Served) 
     served.add("t")
     served.ask(at(0), max_wait_ms=0, session_epoch=0)
     assert served.sizes() == [0]
-    request = FetchRequest(session_id=100, session_epoch=1, topics=[FetchTopic(LONG_NAME, [at(0)])])
+    request = FetchRequest(session_id=100, session_epoch=1, topics=[FetchTopic(LONG_NAME, partitions=[at(0)])])
     assert answer_to(served, request).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(served.sessions) == 0
     assert not served.partition("t")._watermark_waiters

@@ -1,0 +1,161 @@
+"""How fetch requests are served: a full request reads all that it names, one of a session what may have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.broker.fetch_read import FetchRead, ends_in_older_segment, read_partitions, reads_committed
+from ottla.broker.fetch_response import NO_SESSION, fetch_response
+from ottla.broker.fetch_session import FetchSession, next_epoch
+from ottla.broker.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetch_session_read import SessionRead, fill_session, note_sent, read_session
+from ottla.broker.outbox import Piece
+from ottla.broker.partition import Partition, WaitingFetch
+from ottla.broker.partition_table import PartitionIndex, PartitionTable
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
+from ottla.protocol.fetch import TOPIC_IDS_FROM_VERSION, FetchRequest
+from ottla.runtime.clock import Clock
+
+NEW_SESSION_EPOCH: Final = 0
+_WRONG_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+
+
+class FetchService:
+    """What all fetches share."""
+
+    __slots__ = ("clock", "sessions", "size_bytes_max", "table")
+
+    def __init__(self, table: PartitionTable, size_bytes_max: int, sessions: FetchSessionCache, clock: Clock) -> None:
+        self.table = table
+        # Of one response (fetch.max.bytes).
+        self.size_bytes_max = size_bytes_max
+        self.sessions = sessions
+        self.clock = clock
+
+    def enough_bytes(self, request: FetchRequest) -> int:
+        """What a fetch waits for: never more than one response may have, however much its reader asks for."""
+        return min(request.min_bytes, request.max_bytes, self.size_bytes_max)
+
+    def open_session(self, partitions: PartitionIndex, request: FetchRequest, read: FetchRead) -> int:
+        """Make what a full response has the beginning of a session; its id, 0 when there is no room for it."""
+        if has_long_name(request):
+            return NO_SESSION
+        now_ms = self.clock.monotonic_ms()
+        session = self.sessions.open(
+            sum(len(wanted) for _, wanted in request.topics),
+            now_ms,
+            uses_topic_ids=partitions is self.table.by_id,
+        )
+        if session is None:
+            return NO_SESSION
+        fill_session(partitions, session, request, read)
+        self.sessions.touch(session, now_ms)
+        return session.id
+
+
+class FullFetch:
+    """A request that names all its partitions.  While it waits, each of them holds it."""
+
+    __slots__ = ("_correlation_id", "_held_by", "_partitions", "_request", "_service", "_version")
+
+    def __init__(self, service: FetchService, request: FetchRequest, version: int, correlation_id: int) -> None:
+        table = service.table
+        self._service = service
+        self._partitions = table.by_id if version >= TOPIC_IDS_FROM_VERSION else table.by_name
+        self._request = request
+        self._version = version
+        self._correlation_id = correlation_id
+        self._held_by: Sequence[Partition] = ()
+
+    def read(self) -> FetchRead:
+        return read_partitions(self._partitions, self._request, self._service.size_bytes_max)
+
+    def is_enough(self, read: FetchRead) -> bool:
+        request = self._request
+        return (
+            read.is_due
+            or read.readable_bytes >= self._service.enough_bytes(request)
+            or not request.topics
+            or ends_in_older_segment(self._partitions, request)
+        )
+
+    def response(self, read: FetchRead) -> Sequence[Piece]:
+        request = self._request
+        session_id = NO_SESSION
+        if request.session_epoch == NEW_SESSION_EPOCH:
+            session_id = self._service.open_session(self._partitions, request, read)
+        return fetch_response(request, self._version, self._correlation_id, read.topics, session_id=session_id)
+
+    def park(self, fetch: WaitingFetch) -> int:
+        # What is not read again is not kept: of one request it may be a hundred megabytes.
+        request = self._request = self._request._replace(forgotten=[], rack=b"")
+        found = (self._partitions.get(topic, each[0]) for topic, wanted in request.topics for each in wanted)
+        self._held_by = [partition for partition in found if partition is not None]
+        for partition in self._held_by:
+            partition.park_fetch(fetch)
+        return len(self._held_by)
+
+    def stay_parked(self) -> None:
+        """Partitions hold a fetch until they are told to forget it."""
+
+    def unpark(self, fetch: WaitingFetch) -> None:
+        for partition in self._held_by:
+            partition.forget_fetch(fetch)
+
+
+class SessionFetch:
+    """A request that continues a session.  While it waits, the session holds it, and is marked by its partitions."""
+
+    __slots__ = ("_correlation_id", "_partitions", "_request", "_service", "_session", "_version")
+
+    def __init__(
+        self, service: FetchService, session: FetchSession, request: FetchRequest, version: int, correlation_id: int
+    ) -> None:
+        self._service = service
+        self._partitions = service.table.by_id if session.uses_topic_ids else service.table.by_name
+        self._session = session
+        self._request = request
+        self._version = version
+        self._correlation_id = correlation_id
+
+    def read(self) -> SessionRead:
+        limit_bytes = min(self._request.max_bytes, self._service.size_bytes_max)
+        return read_session(self._partitions, self._session, limit_bytes, committed=reads_committed(self._request))
+
+    def is_enough(self, read: SessionRead) -> bool:
+        return (
+            read.is_due
+            or read.would_not_grow
+            or read.readable_bytes >= self._service.enough_bytes(self._request)
+            or self._session.is_closed
+        )
+
+    def response(self, read: SessionRead) -> Sequence[Piece]:
+        session, request, version = self._session, self._request, self._version
+        if session.epoch != next_epoch(request.session_epoch):
+            # Another request of this session came while this one waited, and has the session now.
+            return fetch_response(
+                request, version, self._correlation_id, (), session_id=session.id, error_code=_WRONG_EPOCH
+            )
+        if not session.is_closed:
+            note_sent(session, read)
+        return fetch_response(request, version, self._correlation_id, read.by_topic(), session_id=session.id)
+
+    def park(self, fetch: WaitingFetch) -> int:
+        # The session has its topics.
+        self._request = self._request._replace(topics=[], forgotten=[], rack=b"")
+        self._session.park(fetch)
+        return 1
+
+    def stay_parked(self) -> None:
+        self._session.watch_candidates()
+
+    def unpark(self, fetch: WaitingFetch) -> None:
+        self._session.unpark(fetch)
+
+
+def has_long_name(request: FetchRequest) -> bool:
+    """Whether some topic cannot exist for the length of its name, which a session would keep for long."""
+    return any(len(topic) > TOPIC_NAME_LENGTH_MAX for topic, _ in request.topics)
