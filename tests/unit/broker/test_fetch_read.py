@@ -104,7 +104,7 @@ def test_reader_of_an_epoch_without_batches_here_is_told_where_the_last_known_on
     """A new leader that has appended nothing yet must not make its readers lose their place."""
     logs.fill(0, 2)
     logs.logs[0].partition.become_leader(5)
-    read = read_partitions(logs.table, request_of(at(2, last_epoch=4)), MANY)
+    read = read_partitions(logs.table.by_name, request_of(at(2, last_epoch=4)), MANY)
     ((_, (partition,)),) = read.topics
     assert (partition.error_code, partition.diverging) == (0, (3, 2))
 
