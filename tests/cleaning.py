@@ -21,13 +21,13 @@ def run_clean(
 ) -> None:
     """Run a clean to its end.  `between` is called before and after each blocking call of a swap."""
     for result in results(job):
-        if not run_inline(compactor.take(result, _Interleaved(between))):
+        if not run_inline(compactor.apply_result(result, _Interleaved(between))):
             return
 
 
 def blocking_calls(compactor: Compactor, result: CleanResult) -> Iterator[Callable[[], object]]:
     """`Compactor.take`: each of its blocking calls, for the test to make before it asks for the next one."""
-    return compactor.take(result, _HandedOut()).__await__()
+    return compactor.apply_result(result, _HandedOut()).__await__()
 
 
 class _Interleaved(Offload):

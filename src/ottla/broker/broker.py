@@ -138,7 +138,7 @@ class Broker:
         """The lock first: two brokers in one directory would each believe in their own tree."""
         path = self._options.data_dir
         lock = FileLock()
-        directory_identity.take(disk, path, self.node_id, lock)
+        directory_identity.claim(disk, path, self.node_id, lock)
         self._closing.callback(lock.release)
         home = await EmbeddedHome.open(f"{path}/{TREE_FILE}", clock=self.clock)
         self._closing.push_async_callback(home.close)

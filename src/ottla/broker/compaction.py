@@ -91,13 +91,13 @@ class Compaction:
 
     async def _take(self, result: CleanResult) -> bool:
         """Whether more results are to come.  The swap's syncs delay nothing but the next result."""
-        return await self._compactor.take(result, LoopOffload())
+        return await self._compactor.apply_result(result, LoopOffload())
 
     async def _fail(self, reason: str) -> None:
         # First the process: it may be about to write one more file.
         await self._end_process()
         if self._compactor.is_cleaning:
-            await self._compactor.take(CleanFailure(reason, is_damage=False))
+            await self._compactor.apply_result(CleanFailure(reason, is_damage=False))
 
     async def _next_result(self, process: Process) -> CleanResult:
         assert process.stdout is not None

@@ -60,7 +60,7 @@ def disk_findings(data_dir: str) -> Iterator[Finding]:
 
 def _may_be_ours(path: str) -> bool:
     try:
-        return owner_of(PosixDisk(), path) in (Owner.OTTLA, Owner.NOBODY)
+        return owner_of(PosixDisk(), path) in (Owner.OTTLA, Owner.NONE)
     except (OSError, OttlaError):
         return False
 

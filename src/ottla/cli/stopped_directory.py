@@ -87,7 +87,7 @@ def make_data_directory(path: str, node_id: int) -> None:
     owner = directory_identity.owner_of(disk, path)
     if owner is directory_identity.Owner.OTTLA:
         return
-    if owner is directory_identity.Owner.NOBODY:
+    if owner is directory_identity.Owner.NONE:
         disk.close_to_others(path)
     directory_identity.check_or_write(disk, path, node_id, None)
 

@@ -7,7 +7,7 @@
 `.kafka_cleanshutdown`: the last stop was clean
 
 Every one is replaced whole (temporary, sync, rename, sync).  None of them is worth data: where one is damaged its
-reader goes on without it.
+reader continues without it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ META_PROPERTIES_FILE: Final = "meta.properties"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 
 VERSION: Final = 0
-# Kafka's format has no room for a checksum, so it is the offset of a partition that nobody has: Kafka's reader looks
+# Kafka's format has no room for a checksum, so it is the offset of a partition that no topic has: Kafka's reader looks
 # partitions up by name and passes over it.
 CHECKSUM_ENTRY: Final = TopicPartition("__ottla_checksum", 0)
 
@@ -80,7 +80,7 @@ def _parse_lines(content: bytes, path: str) -> list[list[str]]:
     if version != VERSION:
         raise DamagedCheckpoint(f"{path} has version {version}, {VERSION} is known")
     if len(lines) < 2:
-        raise DamagedCheckpoint(f"{path} ends behind its version")
+        raise DamagedCheckpoint(f"{path} ends after its version")
     count = _parse_int(lines[1], _INT32_MAX, path)
     if count != len(lines) - 2:
         raise DamagedCheckpoint(f"{path} announces {count} entries and has {len(lines) - 2}")
@@ -213,7 +213,7 @@ def write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
 
 
 def read_meta_properties(disk: Disk, directory: str) -> dict[str, str] | None:
-    """None when the file is missing.  Raises `DamagedCheckpoint`: nobody may guess whose directory it is."""
+    """None when the file is missing.  Raises `DamagedCheckpoint`: whose directory it is must not be guessed."""
     path = f"{directory}/{META_PROPERTIES_FILE}"
     if not disk.exists(path):
         return None
@@ -264,7 +264,7 @@ def has_clean_shutdown_mark(disk: Disk, directory: str) -> bool:
 
 
 def take_clean_shutdown_mark(disk: Disk, directory: str) -> bool:
-    """Whether the last stop was clean.  The marker is gone, durably, when this returns: it counts once."""
+    """Whether the last stop was clean.  The marker is removed, durably, when this returns: it counts once."""
     if not has_clean_shutdown_mark(disk, directory):
         return False
     disk.remove(f"{directory}/{CLEAN_SHUTDOWN_FILE}")

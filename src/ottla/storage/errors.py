@@ -3,11 +3,11 @@
 StorageError            the disk, or what lies on it
   CorruptLog            damage below the recorded flushed end: never cut, the log is not opened
   FlushedEndUnknown     no record of what was flushed, after an unclean stop: the log is not opened
-  LogOffline            this partition takes no more writes in this process (a write failed)
+  LogOffline            this partition accepts no more writes in this process (a write failed)
   DiskFull              no room; nothing was written, and appends work again when there is room
   DirectoryOffline      the whole log directory is out of use in this process (a sync failed)
   DirectoryLocked       another broker uses the directory
-  ForeignDirectory      somebody else's directory, or another node's
+  ForeignDirectory      another program's directory, or another node's
   DirectoryUnusable     the path is no directory, or this user may not write there
   TooManyOpenFiles      the operating system gives this process too few descriptors
   LogExists             a log of that name exists already
@@ -65,7 +65,7 @@ class FlushedEndUnknown(StorageError):
 
 
 class LogOffline(StorageError):
-    """A write to this log failed; it takes no more until the broker is started again."""
+    """A write to this log failed; it accepts no more until the broker is started again."""
 
     hint = "look at the disk and the kernel's log, then start the broker again"
 

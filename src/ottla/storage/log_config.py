@@ -1,4 +1,4 @@
-"""What one log needs to know of its topic's settings, frozen: names and defaults are Kafka's topic settings."""
+"""The settings of one log, frozen: names and defaults are those of Kafka's topic settings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Final, Literal
 FlushPolicy = Literal["ack", "interval", "os"]
 
 FOREVER: Final = 2**63 - 1
-# Offsets and positions inside a segment are int32 in both indexes.
-SEGMENT_BYTES_MAX: Final = 2**31 - 1
 
 # The paper flushes after a count of messages or a time; unset, policy `interval` uses these.
 INTERVAL_FLUSH_MESSAGES: Final = 10_000

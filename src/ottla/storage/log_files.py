@@ -45,7 +45,7 @@ def lost_base_offsets_in(names: Sequence[str]) -> list[int]:
 
 
 def leftovers_in(names: Sequence[str]) -> list[str]:
-    """Files that a crash or a pending deletion left behind: half-written ones, and indexes without their log."""
+    """Files that a crash or a pending deletion left: half-written ones, and indexes without their log."""
     base_offsets = set(base_offsets_in(names))
     return [
         name

@@ -293,7 +293,7 @@ def test_import_refuses_the_old_message_format(
 ) -> None:
     flip(segments(source / "orders-0")[-1], MAGIC_AT)
     assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "ottla")]) == FAILED
-    assert "magic byte 3 where 2 must stand" in capsys.readouterr().err
+    assert "magic byte 3 instead of 2" in capsys.readouterr().err
 
 
 def transactional(producer_id: int, ending: int | None = None) -> bytearray:

@@ -3,9 +3,9 @@
 A batch that loses records keeps base offset, last offset, epoch, producer and base sequence, so neither offsets nor the
 sequences of idempotent producers change.  Its records keep their bytes.
 
-A tombstone must be seen by whoever reads the log from its beginning for `delete.retention.ms` after the first clean
-that passed it.  That clean writes into the batch when it may go (KIP-534): attribute bit 6, and the time in place of
-the base timestamp, against which the records' timestamps are written anew.
+A reader that starts at the beginning of the log must see a tombstone for `delete.retention.ms` after the first clean
+that passed it.  That clean writes into the batch when it may be removed (KIP-534): attribute bit 6, and the time
+instead of the base timestamp, relative to which the records' timestamps are rewritten.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 class FilterRules(NamedTuple):
-    """What one clean goes by.  Ends are exclusive."""
+    """The rules of one clean.  Ends are exclusive."""
 
     newest: Callable[[bytes], int]
-    # Up to here the newest offsets of all keys are known; records behind it stay as they are.
+    # Up to here the newest offsets of all keys are known; records after it stay as they are.
     mapped_end: int
     # The clean's limit: the batch that ends there stays, if only as a head, so that the log's extent stays known.
     limit_offset: int
-    # Last offsets of the batches that live producers' sequences go by.
+    # Last offsets of the batches that the sequences of live producers are checked against.
     kept_last_offsets: Set[int]
     now_ms: int
     delete_retention_ms: int
@@ -61,9 +61,9 @@ class FilterCounts:
     def __init__(self) -> None:
         self.records_read_count = 0
         self.records_kept_count = 0
-        # Records without a key have no place in a compacted topic: they go.
+        # Records without a key have no place in a compacted topic: they are removed.
         self.keyless_count = 0
-        # Nobody can open them, so nobody knows their keys: they stay.
+        # They cannot be opened, so their keys are not known: they stay.
         self.unreadable_batches_count = 0
 
 
@@ -96,7 +96,7 @@ class _Selection:
 
 
 class BatchFilter:
-    """Batches are to be shown in offset order, from the log's first segment on."""
+    """Batches must be passed in offset order, from the log's first segment on."""
 
     def __init__(self, rules: FilterRules, transactions: Transactions) -> None:
         self._rules = rules
@@ -104,7 +104,7 @@ class BatchFilter:
         self.counts = FilterCounts()
 
     def filtered(self, batch: memoryview, head: BatchTuple) -> bytes | memoryview | None:
-        """The batch as it goes into the cleaned segment, None when it is gone."""
+        """The batch as the cleaned segment has it, None when it is removed."""
         counts = self.counts
         counts.records_read_count += head[12]
         is_control = head[5] & CONTROL_BIT
@@ -162,7 +162,7 @@ class BatchFilter:
     ) -> bytes | memoryview | None:
         if not kept.count:
             return self._emptied(head)
-        # A batch that reaches behind the map was not truly passed: its time begins with the clean that does.
+        # A batch that ends above the map was not wholly passed: its time begins with the clean that does so.
         may_take_horizon = not head[5] & DELETE_HORIZON_BIT and head[0] + head[6] < self._rules.mapped_end
         result: bytes | memoryview = batch
         if may_take_horizon and (needs_horizon or kept.has_tombstone):

@@ -1,7 +1,7 @@
 """Up to where (exclusive) each log of a directory was cleaned: the `cleaner-offset-checkpoint`, in memory and on disk.
 
 Below its cleaned end a log holds each key once, so a clean need not look for keys there.  An end that is too low costs
-work; one that is too high would keep old values, so it goes down, durably, before a log is cut or made anew.
+work; one that is too high would keep old values, so it is lowered, durably, before a log is truncated or created again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CleanedEnds:
         self._write()
 
     def lower(self, topic_partition: TopicPartition, end_offset: int) -> None:
-        """The log will be cut so that it ends there."""
+        """The log will be truncated to `end_offset`."""
         if self.end_of(topic_partition) > end_offset:
             self.set(topic_partition, end_offset)
 

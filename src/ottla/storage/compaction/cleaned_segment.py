@@ -1,4 +1,4 @@
-"""A segment that a clean writes: files with `.cleaned` behind their names, durable when `finish` returns.
+"""A segment that a clean writes: files whose names end in `.cleaned`, durable when `finish` returns.
 
 While they have these names a crash undoes the clean: opening the log removes them.
 """
@@ -36,7 +36,7 @@ class CleanedFiles(NamedTuple):
 
 
 class CleanedSegment:
-    """Takes batches in offset order.  Positions and relative offsets are for the caller to keep within int32."""
+    """Append batches in offset order.  The caller keeps positions and relative offsets within int32."""
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, index_interval_bytes: int) -> None:
         self._disk = disk
@@ -64,7 +64,7 @@ class CleanedSegment:
         return f"{self._directory}/{segment_file_name(self.base_offset, suffix)}{CLEANED_SUFFIX}"
 
     def append(self, batch: Buffer) -> None:
-        """Write one batch behind the others, with index entries as `Segment.account` makes them."""
+        """Write one batch after the others, with index entries as `Segment.account` makes them."""
         head = HEADER.unpack_from(batch)
         last_offset = head[0] + head[6]
         if head[8] > self._max_timestamp_ms:
@@ -105,7 +105,7 @@ class CleanedSegment:
         return CleanedFiles(self.base_offset, self.size_bytes, (LOG_SUFFIX, *contents))
 
     def discard(self) -> None:
-        """Remove a finished one again: nothing of it was new."""
+        """Remove a finished segment again: nothing of it was new."""
         for suffix in SEGMENT_SUFFIXES:
             path = self._path(suffix)
             if self._disk.exists(path):

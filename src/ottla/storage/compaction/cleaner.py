@@ -1,6 +1,6 @@
-"""One clean of one log: find the newest offset of each key in the dirty part, then write the segments anew.
+"""One clean of one log: find the newest offset of each key in the dirty part, then rewrite the segments.
 
-Nothing here changes the log: cleaned files stand beside the old ones until `swap` puts them in their place.  Memory is
+Nothing here changes the log: cleaned files lie beside the old ones until `swap` puts them in their place.  Memory is
 the map, a chunk of a file and one opened batch.
 """
 
@@ -79,7 +79,7 @@ def clean(disk: Disk, job: CleanJob, pace: Pace) -> Iterator[CleanedGroup | Clea
 
 
 def remove_cleaned_files(disk: Disk, directory: str) -> None:
-    """After a clean that was given up: its files go."""
+    """Remove the files of a clean that was given up."""
     for name in disk.list_directory(directory):
         if name.endswith(CLEANED_SUFFIX):
             disk.remove(f"{directory}/{name}")
@@ -112,7 +112,7 @@ def _batches(disk: Disk, path: str, segment: SourceSegment, pace: Pace) -> Itera
         for head, batch in scan.checked_batches():
             pace(len(batch))
             if not next_offset <= head[0] <= head[0] + head[6] < segment.end_offset:
-                raise CorruptLog(log_path, scan.position, next_offset, f"a batch with base offset {head[0]} there")
+                raise CorruptLog(log_path, scan.position, next_offset, f"a batch with base offset {head[0]}")
             next_offset = head[0] + head[6] + 1
             yield head, batch
         if scan.problem is not None:
@@ -173,7 +173,7 @@ class _MapBuilder:
 
 
 class _GroupWriter:
-    """Writes what stays of a group's segments, into as many new ones as it takes (mostly one)."""
+    """Writes what stays of a group's segments, into as many new ones as are needed (mostly one)."""
 
     def __init__(
         self, disk: Disk, job: CleanJob, pace: Pace, batch_filter: BatchFilter, transactions: Transactions
@@ -195,7 +195,7 @@ class _GroupWriter:
         try:
             for segment in group:
                 for head, batch in _batches(self._disk, self._job.path, segment, self._pace):
-                    self._take(head, batch)
+                    self._append(head, batch)
             self._finish_output()
         finally:
             self._output.close()
@@ -206,7 +206,7 @@ class _GroupWriter:
         self._disk.sync_directory(self._job.path)
         return tuple(self._finished)
 
-    def _take(self, head: BatchTuple, batch: memoryview) -> None:
+    def _append(self, head: BatchTuple, batch: memoryview) -> None:
         kept = self._filter.filtered(batch, head)
         if kept is not batch:
             self._has_changed = True
@@ -226,5 +226,5 @@ class _GroupWriter:
         return CleanedSegment(self._disk, self._job.path, base_offset, self._job.index_interval_bytes)
 
     def _finish_output(self) -> None:
-        self._finished.append(self._output.finish(self._transactions.take_kept_aborted()))
+        self._finished.append(self._output.finish(self._transactions.drain_kept_aborted()))
         self.size_bytes += self._output.size_bytes

@@ -1,4 +1,4 @@
-"""The mark in a partition's directory that records were taken out: below this offset a gap is no damage.
+"""The mark in a partition's directory that records were removed: below this offset a gap is no damage.
 
 No checksum covers a batch's base offset, and files can get lost: in a log that was never compacted each batch must
 begin where the one before ends.  In one that was, so it is from the mark's offset on.  No clean reaches above the
@@ -33,7 +33,7 @@ def read_compacted_end(disk: Disk, directory: str) -> int | None:
 
 
 def lower_compacted_end(disk: Disk, directory: str, end_offset: int) -> None:
-    """The log will be cut so that it ends there; durable when this returns."""
+    """The log will be truncated to `end_offset`; durable when this returns."""
     if (read_compacted_end(disk, directory) or 0) > end_offset:
         replace_file(disk, f"{directory}/{COMPACTED_FILE}", f"{end_offset}\n".encode())
 

@@ -1,7 +1,7 @@
-"""The cleans of a directory's logs, one at a time: which comes next, and what becomes of its results.
+"""The cleans of a directory's logs, one at a time: which is next, and how its results are applied.
 
-Who runs a clean is not this one's affair: it hands out a `CleanJob` and takes `CleanResult`s, in the order in which
-they were made.  Everything here is called from the event loop's thread.
+A caller runs the cleans: it is given a `CleanJob` and passes back `CleanResult`s, in the order in which they were
+made.  Everything here is called from the event loop's thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 # Apache Kafka's default of log.cleaner.dedupe.buffer.size.
 MAP_BYTES: Final = 128 * 1024 * 1024
-# A clean may end without anybody's fault (a full disk, a killed worker), but not again and again.
+# A clean may fail for a passing reason (a full disk, a killed worker), but not again and again.
 GIVEN_UP_MAX: Final = 3
 
 
@@ -45,7 +45,7 @@ class _Clean(NamedTuple):
 
 
 class Compactor:
-    """`next_job`, then `take` each of its results until it says that the clean is over; or `give_up`."""
+    """`next_job`, then `apply_result` for each of its results until the clean is over; or `give_up`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Compactor:
         """Where (exclusive) the last clean of a log ended, 0 before the first."""
         return self._ends.end_of(topic_partition)
 
-    # --- which -------------------------------------------------------------------------------------------------
+    # --- the next clean -----------------------------------------------------------------------------------
 
     def next_job(self, now_ms: int) -> CleanJob | None:
         """The clean of the log with the greatest dirty part, None when none is due."""
@@ -103,7 +103,7 @@ class Compactor:
         return job
 
     def _keep_producers(self, log: Log, limit_offset: int, now_ms: int) -> ProducerStates | None:
-        """Batches that tell of a producer's last ones may go, once these are in a snapshot that is durable."""
+        """Make the snapshot durable that replaces a producer's last batches: a clean may remove these."""
         expiration_ms = log.producers.expiration_ms
         return ensure_snapshot(self._disk, log.path, log.segments, limit_offset, now_ms, expiration_ms)
 
@@ -119,12 +119,12 @@ class Compactor:
             return None
         return part if part is not None and is_due(log, part) else None
 
-    # --- what became of it ---------------------------------------------------------------------------------------
+    # --- its results --------------------------------------------------------------------------------------
 
-    async def take(self, result: CleanResult, offload: Offload = INLINE) -> bool:
-        """Take one result of the clean under way in; whether more of its results are to come.
+    async def apply_result(self, result: CleanResult, offload: Offload = INLINE) -> bool:
+        """Apply one result of the clean under way; returns whether more of its results are to come.
 
-        A clean that cannot go on is over: its files are removed and the next job is another try.
+        A clean that cannot continue is over: its files are removed, and a later job tries again.
         """
         clean = self._current
         assert clean is not None, "a result of no clean"
@@ -133,7 +133,7 @@ class Compactor:
             return False
         log = clean.log
         if log.is_deleted or log.truncations_count != clean.truncations_count:
-            self.give_up("the log was cut or deleted")
+            self.give_up("the log was truncated or deleted")
             return False
         try:
             if isinstance(result, CleanedGroup):
@@ -154,7 +154,7 @@ class Compactor:
             return False
         self._current = None
         self._given_up.pop(log.topic_partition, None)
-        self._tell(clean, result)
+        self._report(clean, result)
         return False
 
     def _retire(self, log: Log, swapped: Swapped) -> None:
@@ -164,7 +164,7 @@ class Compactor:
             self._removals.add(due_ms, (), segment.close)
         self._removals.add(due_ms, paths)
 
-    def _tell(self, clean: _Clean, summary: CleanSummary) -> None:
+    def _report(self, clean: _Clean, summary: CleanSummary) -> None:
         log = clean.log
         seconds = (self._clock.monotonic_ms() - clean.begun_ms) / 1000
         log.note("cleaned", cleaned_end=summary.cleaned_end, bytes_after=summary.bytes_after)
@@ -192,7 +192,7 @@ class Compactor:
             )
 
     def give_up(self, reason: str) -> None:
-        """The clean under way ends here, through no fault of its log: the broker stops, the log was cut."""
+        """The clean under way ends here, through no fault of its log: the broker stops, the log was truncated."""
         clean = self._current
         if clean is not None:
             self._end(clean)
@@ -213,14 +213,14 @@ class Compactor:
             _log.warning("log.clean_failed", extra=fields(partition=log.topic_partition, reason=reason))
 
     def finish_swap(self) -> None:
-        """Have the swap under way done with when this returns, if there is one."""
+        """Finish the swap under way, if there is one, before this returns."""
         swap, self._swap = self._swap, None
         if swap is None or swap.is_over:
             return
         try:
             swap.finish()
         except (OSError, StorageError) as error:
-            # Whoever takes the clean's results meets what it left.
+            # The next result of the clean finds what is left of it.
             _log.warning("log.clean_failed", extra=fields(partition=swap.log.topic_partition, reason=str(error)))
 
     def _end(self, clean: _Clean) -> None:
@@ -241,17 +241,17 @@ class Compactor:
             "log.uncleanable", extra=fields(partition=log.topic_partition, reason=reason, story=log.story.tell())
         )
 
-    # --- what happens to logs ------------------------------------------------------------------------------------
+    # --- changes of logs ----------------------------------------------------------------------------------
 
     def before_truncation(self, log: Log, end_offset: int) -> None:
-        """The log will end at `end_offset`: what comes behind it is dirty, and dense."""
+        """The log will end at `end_offset`: what is appended after it is dirty, and dense."""
         self._ends.lower(log.topic_partition, end_offset)
         lower_compacted_end(self._disk, log.path, end_offset)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Logs that are deleted, or made: nothing is known of a log of that name."""
-        gone = list(partitions)
-        for topic_partition in gone:
+        forgotten = list(partitions)
+        for topic_partition in forgotten:
             self.uncleanable.pop(topic_partition, None)
             self._given_up.pop(topic_partition, None)
-        self._ends.forget(gone)
+        self._ends.forget(forgotten)

@@ -1,4 +1,4 @@
-"""What a clean is told and what it tells: plain values, so that it can run in another process."""
+"""A clean's job and its results: plain values, so that it can run in another process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CleanJob(NamedTuple):
 
 
 class CleanedGroup(NamedTuple):
-    """Neighbouring segments, by their base offsets, and what stands for them, durable under names of its own."""
+    """Neighbouring segments, by their base offsets, and what replaces them, durable under names of its own."""
 
     replaced: tuple[int, ...]
     cleaned: tuple[CleanedFiles, ...]

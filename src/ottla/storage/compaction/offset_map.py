@@ -4,8 +4,8 @@ Open addressing over one anonymous mapping, whose pages are taken when they are 
 Apache Kafka: 16 that name the key and its offset as int64.  At most three quarters of the slots are filled, so a key
 costs 32 bytes: the default of 128 MiB holds 4,194,303 keys.
 
-A key of up to 15 bytes names itself, so it is never taken for another.  A longer one is named by 120 bits of BLAKE2b
-with a salt of this map: nobody can make two keys that are taken for one.
+A key of up to 15 bytes names itself, so it is never mistaken for another.  A longer one is named by 120 bits of BLAKE2b
+with a salt of this map: no client can make two keys that count as one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SLOTS_MIN: Final = 8
 
 
 class OffsetMap:
-    """`put` until it says that there is no room; `newest` afterwards."""
+    """`put` until it returns False, for want of room; `newest` afterwards."""
 
     __slots__ = ("_end", "_entries_max", "_salt", "_slots_count", "_table", "entries_count")
 
@@ -79,5 +79,5 @@ class OffsetMap:
         return blake2b(key, digest_size=_SHORT_KEY_BYTES_MAX, salt=self._salt).digest() + _DIGEST_MARK
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._table.close()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Cleanable(NamedTuple):
-    """What a clean of this log would take.  `segments` are clean ones first, then dirty ones; ends are exclusive."""
+    """What a clean of this log would cover.  `segments` are clean ones first, then dirty ones; ends are exclusive."""
 
     segments: tuple[SourceSegment, ...]
     first_dirty_offset: int
@@ -77,10 +77,10 @@ def clean_limit(log: Log) -> int:
 def clean_job(
     log: Log, part: Cleanable, map_bytes: int, now_ms: int, producers_at_limit: ProducerStates | None
 ) -> CleanJob:
-    """The clean of this part, as the cleaner takes it."""
+    """The job of cleaning this part."""
     config = log.config
-    # Not only each producer's last batch: all by which a repeated one is told, in case a snapshot gets lost.
-    # And those that were the last ones at the limit: a power loss may take what was appended since.
+    # Not only each producer's last batch: all by which a repeated one is recognized, in case a snapshot gets lost.
+    # And those that were the last ones at the limit: a power loss may lose what was appended since.
     known = list(log.producers.entries())
     if producers_at_limit is not None:
         known += [each for each in producers_at_limit.entries() if log.producers.entry(each[0]) is not None]

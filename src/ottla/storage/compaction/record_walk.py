@@ -1,6 +1,6 @@
 """The records of an opened batch as compaction needs them: where each lies, its key, whether it is a tombstone.
 
-Headers are not looked into: a record that stays is copied as it is.
+Headers are not parsed: a record that stays is copied as it is.
 
 `records/record_walk` is the walk that produce requests wait for.  It makes neither keys nor a tuple for each record:
 built on this one it took 1.4-2.2 us a record in place of 1.0-1.8.
@@ -17,7 +17,7 @@ from ottla.records.header import BATCH_OVERHEAD_BYTES, CODEC_MASK
 from ottla.records.varint import append_varint, read_varint, read_varlong, varint_size_bytes
 from ottla.storage.segment.batch_scan import BatchTuple
 
-# A batch that would open to more is kept as it is: memory is not taken on a client's word.
+# A batch that would open to more is kept as it is: memory is not allocated on a client's word.
 OPENED_BYTES_MAX: Final = 128 * 1024 * 1024
 _RECORD_BYTES_MIN: Final = 7
 
@@ -49,7 +49,7 @@ def walk_records(data: bytes, head: BatchTuple) -> Iterator[WalkedRecord]:
         timestamp_delta, position = read_varlong(data, position + 1)
         offset_delta, position = read_varint(data, position)
         if not previous_delta < offset_delta <= last_delta:
-            raise CorruptBatch(f"offset delta {offset_delta} behind {previous_delta}, the last one is {last_delta}")
+            raise CorruptBatch(f"offset delta {offset_delta} after {previous_delta}, the last one is {last_delta}")
         previous_delta = offset_delta
         key: bytes | None = None
         key_bytes, position = read_varint(data, position)

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Swapped(NamedTuple):
-    """What the log does not need any more once its readers are done."""
+    """Segments and files that the log does not need any more once its readers are done."""
 
     segments: list[Segment]
     paths: list[str]
 
 
 class DiskWork:
-    """Something that takes long and touches the disk only: done once, by whichever thread comes first."""
+    """Slow work that touches the disk only: done once, by the thread that calls it first."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -55,7 +55,7 @@ class DiskWork:
 
 
 class Swap:
-    """Puts a cleaned group in its place: call what `next_work` gives, in any thread, until it gives None.
+    """Puts a cleaned group in its place: call what `next_work` returns, in any thread, until it returns None.
 
     `on_swapped` is called as soon as the log has its new segments; never when retention has removed the whole group.
     `on_sync_failed` is called when a sync failed and it is not known what a crash would bring back.
@@ -103,7 +103,7 @@ class Swap:
         return self._go_on is None
 
     def finish(self) -> None:
-        """Do all that is left right here: something comes that cannot wait.  Raises as `next_work`."""
+        """Do all that is left in this thread: what follows cannot wait.  Raises as `next_work`."""
         while (work := self.next_work()) is not None:
             work()
 

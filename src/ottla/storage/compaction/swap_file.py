@@ -3,10 +3,10 @@
 1. The cleaned files and their names are durable (the clean does that).
 2. `compaction-swap` names what is replaced by what; from its sync on the swap counts.
 3. Old files get `.deleted` names, cleaned ones their own; the directory is synced.
-4. `compaction-swap` goes, durably, before anything else can give a file one of these names.
+4. `compaction-swap` is removed, durably, before anything else can give a file one of these names.
 
 A crash before 2 undoes the clean: cleaned files without a swap are removed at the next opening.  A crash after it is
-completed there: a step is left out exactly when it is done already, which the names tell.
+completed there: a step is left out exactly when it is done already, which the names show.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_swap_begun(disk: Disk, directory: str) -> bool:
 
 
 def complete_swap(disk: Disk, directory: str) -> list[str]:
-    """Do what is left of the swap that was committed; the paths of the old files, under their new names."""
+    """Finish the swap that was committed; returns the paths of the old files, under their new names."""
     retired = move_files(disk, directory, _read(disk, f"{directory}/{SWAP_FILE}"))
     settle_swap(disk, directory)
     return retired
@@ -72,7 +72,7 @@ def _rename(disk: Disk, directory: str, group: CleanedGroup) -> list[str]:
                 retire(f"{directory}/{segment_file_name(base_offset, suffix)}")
     for base_offset, suffix in sorted(fresh, key=lambda each: (each[0], each[1] == LOG_SUFFIX)):
         path = f"{directory}/{segment_file_name(base_offset, suffix)}"
-        # Where the cleaned name is gone, the file is in its place already.
+        # Where the cleaned name is missing, the file is in its place already.
         if disk.exists(path + CLEANED_SUFFIX):
             retire(path)
             disk.rename(path + CLEANED_SUFFIX, path)

@@ -10,18 +10,18 @@ _WAIT_MS_MIN: Final = 20
 
 
 class Throttle:
-    """Counts bytes against time; `took` waits when they came too fast.  What was not used up is not saved."""
+    """Counts bytes against time; `charge` waits when they came too fast.  What was not used up is not saved."""
 
     def __init__(
         self, bytes_per_second: float, monotonic_ms: Callable[[], int], sleep: Callable[[float], None]
     ) -> None:
-        """`sleep` takes seconds."""
+        """`sleep` is called with seconds."""
         self._bytes_per_ms = bytes_per_second / 1000
         self._monotonic_ms = monotonic_ms
         self._sleep = sleep
         self._free_at_ms = float(monotonic_ms())
 
-    def took(self, size_bytes: int) -> None:
+    def charge(self, size_bytes: int) -> None:
         self._free_at_ms += size_bytes / self._bytes_per_ms
         now_ms = self._monotonic_ms()
         wait_ms = self._free_at_ms - now_ms

@@ -3,7 +3,7 @@
 This broker writes no transactions; logs of Apache Kafka hold them, with a `.txnindex` beside a segment for the aborted
 ones that end in it: entries of int16 version (0), int64 producer id, first offset, last offset, last stable offset.
 
-Batches are to be shown in offset order.  A marker is wanted as long as a batch of its transaction was passed.
+Batches must be passed in offset order.  A marker is wanted as long as a batch of its transaction was passed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Transactions:
         return True
 
     def is_marker_empty(self, producer_id: int, last_offset: int, control_key: bytes | None) -> bool:
-        """Whether nothing of a marker's transaction was passed; None stands for a marker whose record is gone."""
+        """Whether nothing of a marker's transaction was passed; None means that the marker's record was removed."""
         self._begin_up_to(last_offset)
         if control_key is None:
             return True
@@ -103,10 +103,10 @@ class Transactions:
             return not was_passed
         return False
 
-    def take_kept_aborted(self) -> list[AbortedTransaction]:
+    def drain_kept_aborted(self) -> list[AbortedTransaction]:
         """Those whose markers were passed since the last call."""
-        taken, self.kept_aborted = self.kept_aborted, []
-        return taken
+        kept, self.kept_aborted = self.kept_aborted, []
+        return kept
 
     def _begin_up_to(self, last_offset: int) -> None:
         while self._coming and self._coming[0].first_offset <= last_offset:

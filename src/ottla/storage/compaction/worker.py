@@ -1,6 +1,6 @@
 """The process that cleans: `python -m ottla.storage.compaction.worker BYTES_PER_SECOND`.
 
-It takes jobs from standard input, a line of JSON each, and writes their results to standard output in the same way.  It
+It reads jobs from standard input, a line of JSON each, and writes their results to standard output in the same way.  It
 runs at the lowest priority and ends when its input does: with the broker, whatever becomes of that.
 """
 
@@ -29,21 +29,21 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class BrokerGone(Exception):
-    """Nobody waits for the results any more."""
+    """The broker that waited for the results has ended."""
 
 
 class Pace:
-    """Waits as the throttle wants, and now and then looks whether anybody still waits for the results."""
+    """Waits as the throttle demands, and now and then checks that the broker still waits for the results."""
 
-    def __init__(self, took: Callable[[int], None], check: Callable[[], None]) -> None:
-        self._took = took
+    def __init__(self, charge: Callable[[int], None], check: Callable[[], None]) -> None:
+        self._charge = charge
         self._check = check
         self._unchecked_bytes = 0
 
     def __call__(self, size_bytes: int) -> None:
         self._unchecked_bytes += size_bytes
         if self._unchecked_bytes >= _CHECK_BYTES:
-            self._took(self._unchecked_bytes)
+            self._charge(self._unchecked_bytes)
             self._unchecked_bytes = 0
             self._check()
 
@@ -77,7 +77,7 @@ def main() -> None:
 
     throttle = Throttle(float(sys.argv[1]), SystemClock().monotonic_ms, time.sleep)
     try:
-        serve(PosixDisk(), jobs, sys.stdout.buffer, Pace(throttle.took, check))
+        serve(PosixDisk(), jobs, sys.stdout.buffer, Pace(throttle.charge, check))
     except (BrokerGone, BrokenPipeError, KeyboardInterrupt):
         # Nothing may be written any more, not even what waits in buffers.
         os._exit(1)

@@ -1,4 +1,4 @@
-"""Whose directory it is: `meta.properties`, readable by Apache Kafka's tools, with a mark that it is ours."""
+"""The owner of a data directory: `meta.properties`, readable by Apache Kafka's tools, with a mark that it is ours."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FORMAT: Final = "1"
 META_VERSION: Final = "1"
 # What may lie in a directory that is otherwise empty: a start that was cut short, doctor's probe, a fresh volume.
 PROBE_FILE: Final = ".ottla-doctor"
-_OF_NOBODY: Final = frozenset({LOCK_FILE, PROBE_FILE, f"{checkpoints.META_PROPERTIES_FILE}.tmp", "lost+found"})
+_WITHOUT_OWNER: Final = frozenset({LOCK_FILE, PROBE_FILE, f"{checkpoints.META_PROPERTIES_FILE}.tmp", "lost+found"})
 
 
 class Owner(Enum):
-    """Whose directory it is.  LOST: logs, and nothing that says whose; OTHERS: anything that is no broker's."""
+    """The owner of a directory.  LOST: logs, and nothing that names their owner; OTHERS: files of no broker."""
 
-    NOBODY = auto()
+    NONE = auto()
     OTTLA = auto()
     APACHE_KAFKA = auto()
     LOST = auto()
@@ -33,18 +33,18 @@ class Owner(Enum):
 
 
 def owner_of(disk: Disk, path: str) -> Owner:
-    """Only looks.  Raises `DamagedCheckpoint` for a meta.properties that cannot be read, and `OSError`."""
+    """Changes nothing.  Raises `DamagedCheckpoint` for a meta.properties that cannot be read, and `OSError`."""
     found = checkpoints.read_meta_properties(disk, path)
     if found is not None:
         return Owner.OTTLA if FORMAT_NAME in found else Owner.APACHE_KAFKA
     names = _strangers(disk, path)
     if not names:
-        return Owner.NOBODY
+        return Owner.NONE
     return Owner.LOST if any(_is_log(disk, path, name) for name in names) else Owner.OTHERS
 
 
 def _strangers(disk: Disk, path: str) -> list[str]:
-    return [name for name in disk.list_directory(path) if name not in _OF_NOBODY]
+    return [name for name in disk.list_directory(path) if name not in _WITHOUT_OWNER]
 
 
 def _is_log(disk: Disk, path: str, name: str) -> bool:
@@ -55,7 +55,7 @@ def _is_log(disk: Disk, path: str, name: str) -> bool:
     return checkpoints.PARTITION_METADATA_FILE in names or bool(base_offsets_in(names))
 
 
-def take(disk: PosixDisk, path: str, node_id: int, lock: FileLock) -> None:
+def claim(disk: PosixDisk, path: str, node_id: int, lock: FileLock) -> None:
     """Make the directory if it is new, lock it, and claim it for this node; one that is refused is left as it was.
 
     Raises `ForeignDirectory`, `DirectoryLocked`, `DirectoryUnusable`, `DamagedCheckpoint`.
@@ -65,7 +65,7 @@ def take(disk: PosixDisk, path: str, node_id: int, lock: FileLock) -> None:
         check(disk, path, node_id, None)
         lock.acquire(path)
         try:
-            if owner_of(disk, path) is Owner.NOBODY:
+            if owner_of(disk, path) is Owner.NONE:
                 disk.close_to_others(path)
             check_or_write(disk, path, node_id, None)
         except BaseException:
@@ -76,7 +76,7 @@ def take(disk: PosixDisk, path: str, node_id: int, lock: FileLock) -> None:
 
 
 def check(disk: Disk, path: str, node_id: int, cluster_id: str | None) -> None:
-    """Raises `ForeignDirectory` for one that is neither this node's nor to be had."""
+    """Raises `ForeignDirectory` for one that belongs to another owner."""
     owner = owner_of(disk, path)
     if owner is Owner.LOST:
         raise ForeignDirectory(
@@ -89,7 +89,7 @@ def check(disk: Disk, path: str, node_id: int, cluster_id: str | None) -> None:
             f"{path} is not a data directory, and it is not empty: it holds {_strangers(disk, path)[0]}",
             hint="choose another --data-dir: a new one, or an empty one",
         )
-    if owner is not Owner.NOBODY:
+    if owner is not Owner.NONE:
         _check_properties(path, checkpoints.read_meta_properties(disk, path) or {}, node_id, cluster_id)
 
 

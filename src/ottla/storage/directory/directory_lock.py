@@ -23,7 +23,7 @@ class DirectoryLock(Protocol):
 
 
 class FileLock:
-    """`flock` on `<directory>/.lock`; the file holds the owner's process id for whoever looks."""
+    """`flock` on `<directory>/.lock`; the file holds the owner's process id, for people."""
 
     def __init__(self) -> None:
         self._fd = -1

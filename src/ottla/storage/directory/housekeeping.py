@@ -1,6 +1,6 @@
-"""What a log directory does now and then, in slices: retention, and removing files after their delay.
+"""The periodic work of a log directory, in slices: retention, and removing files after their delay.
 
-A slice is bounded work for the event loop; whoever calls comes back while it says that more is due.
+A slice is bounded work for the event loop; the caller runs the next one at once while more is due.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REMOVALS_PER_SLICE: Final = 16
 
 
 class Removal(NamedTuple):
-    """Files that go at `due_ms`: by then no reader of theirs is left."""
+    """Files to remove at `due_ms`: by then they have no reader."""
 
     due_ms: int
     sequence: int
@@ -90,7 +90,7 @@ def remove_tree(disk: Disk, directory: str) -> None:
 
 
 class RetentionPass:
-    """Goes round all logs once in each interval, a slice at a time."""
+    """Applies retention to all logs once in each interval, a slice at a time."""
 
     def __init__(self, logs: Mapping[TopicPartition, Log], interval_ms: int = RETENTION_CHECK_INTERVAL_MS) -> None:
         self._logs = logs
@@ -99,7 +99,7 @@ class RetentionPass:
         self._round: Iterator[Log] | None = None
 
     def run_slice(self, now_ms: int) -> bool:
-        """Apply retention to the next logs; whether the round goes on."""
+        """Apply retention to the next logs; returns whether more are left in this round."""
         if self._round is None:
             if now_ms < self._next_ms:
                 return False

@@ -1,7 +1,7 @@
 """Where each log of a directory starts: the `log-start-offset-checkpoint`, in memory and on disk.
 
-It must be durable before the files below a log's start go: after a crash a missing first file is damage unless the
-log is known to start behind it.
+It must be durable before the files below a log's start are removed: after a crash a missing first file is damage
+unless the log is known to start after it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ottla.storage.log.log import Log, LogFlush
 from ottla.storage.log_config import FOREVER
 
 # Measured, ms for 4 KiB appended to each of N files, N = 1 / 16 / 100: one by one 0.15 / 2.5 / 15.5, syncfs
-# 0.18 / 0.51 / 1.9.  They cross at 2-3 files, but syncfs also waits for everybody else's dirty pages on that file
+# 0.18 / 0.51 / 1.9.  They cross at 2-3 files, but syncfs also waits for the dirty pages of all other files on that file
 # system, so a few more files than that are still synced one by one.
 SYNCS_ONE_BY_ONE_MAX: Final = 4
 

@@ -29,7 +29,7 @@ def _start_of_entry(entry: EpochStart) -> int:
 
 
 def put_file(disk: Disk, path: str, content: bytes) -> File:
-    """Replace a file without any sync, and give it open."""
+    """Replace a file without any sync and return it open."""
     temporary = path + ".tmp"
     if disk.exists(temporary):
         disk.remove(temporary)
@@ -44,12 +44,12 @@ def put_file(disk: Disk, path: str, content: bytes) -> File:
 
 
 class LeaderEpochs:
-    """The epochs of one log.  Every change is on the device when its call returns (`OSError`: it is not)."""
+    """The epochs of one log.  A change is durable when its call returns, except `assign`'s (`OSError`: it is not)."""
 
     __slots__ = ("_disk", "_entries", "_path")
 
     def __init__(self, disk: Disk, directory: str, entries: Iterable[EpochStart] = ()) -> None:
-        """Takes `entries` as the state, without writing them."""
+        """`entries` are the state; they are not written."""
         self._disk = disk
         self._path = f"{directory}/{LEADER_EPOCH_FILE}"
         self._entries = list(entries)
@@ -57,7 +57,7 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochs | None:
-        """The checkpoint's epochs; None when it is missing or damaged: then the batches' heads must tell."""
+        """The checkpoint's epochs; None when it is missing or damaged: the batches' heads have them too."""
         path = f"{directory}/{LEADER_EPOCH_FILE}"
         if not disk.exists(path):
             return None
@@ -79,44 +79,39 @@ class LeaderEpochs:
     def latest_epoch(self) -> int | None:
         return self._entries[-1].epoch if self._entries else None
 
-    def assign(self, epoch: int, start_offset: int) -> None:
-        """`epoch` begins at `start_offset`; of the latest epoch only an earlier start is news."""
-        if self._note(EpochStart(epoch, start_offset)):
-            self.save()
+    def assign(self, epoch: int, start_offset: int) -> File:
+        """`epoch` begins at `start_offset`; returns the checkpoint's file, open, which the caller syncs and closes.
 
-    def assign_unsynced(self, epoch: int, start_offset: int) -> File:
-        """As `assign`, but the caller makes it durable: the file is returned open, its name is in place already.
-
-        For the first append of an epoch, whose flush syncs file and directory with the batch.  Until then a power
-        loss may leave the former checkpoint or a torn one; the batches' heads tell what is missing.
+        The first append of an epoch calls it, and the flush syncs file and directory with the batch.  Until then a
+        power loss may leave the former checkpoint or a torn one; the batches' heads have what is missing.
         """
-        self._note(EpochStart(epoch, start_offset))
+        self._add(EpochStart(epoch, start_offset))
         self.check_invariants()
         return put_file(self._disk, self._path, format_epochs(self._entries))
 
     def replace_from(self, start_offset: int, found: Iterable[EpochStart]) -> None:
-        """What a scan found from `start_offset` to the log's end stands for what was known of it; written once."""
+        """Replace what was known from `start_offset` on by what a scan found there; written once."""
         before = list(self._entries)
         self._entries = [entry for entry in before if entry.start_offset < start_offset]
         for entry in found:
-            self._note(entry)
+            self._add(entry)
         if self._entries != before:
             self.save()
 
-    def _note(self, entry: EpochStart) -> bool:
+    def _add(self, entry: EpochStart) -> None:
+        """Of the latest epoch only an earlier start is news."""
         assert entry.epoch >= 0
         assert entry.start_offset >= 0
         if self._entries:
             latest = self._entries[-1]
             if entry.epoch == latest.epoch and entry.start_offset >= latest.start_offset:
-                return False
-        # An epoch that wrote nothing, or whose records were cut, gives way.
+                return
+        # An epoch that wrote nothing, or whose records were truncated, is dropped.
         while self._entries and (
             self._entries[-1].epoch >= entry.epoch or self._entries[-1].start_offset >= entry.start_offset
         ):
             self._entries.pop()
         self._entries.append(entry)
-        return True
 
     def end_offset_for(
         self, epoch: int, log_end_offset: int, leader_epoch: int = NO_LEADER_EPOCH
@@ -144,14 +139,14 @@ class LeaderEpochs:
         return self._entries[above - 1].epoch if above else NO_LEADER_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at `end_offset`: epochs that start there or later are gone."""
+        """The log now ends at `end_offset`: epochs that start there or later are dropped."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) != len(self._entries):
             self._entries = kept
             self.save()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now starts at `start_offset`: the epoch that holds it starts there, earlier ones are gone."""
+        """The log now starts at `start_offset`: the epoch that holds it starts there, earlier ones are dropped."""
         above = bisect_right(self._entries, start_offset, key=_start_of_entry)
         if above == 0 or (above == 1 and self._entries[0].start_offset == start_offset):
             return

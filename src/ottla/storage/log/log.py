@@ -1,7 +1,7 @@
 """One partition's log: appends, rolls, reads, flushes, retention, truncation, compaction's swap, failures.
 
-`Log` owns everything that changes: nobody outside assigns one of its fields, and what is private is not read outside.
-Pure rules that it applies have modules of their own (`retention`, `leader_epochs`, `log_reader`) and take plain values.
+`Log` owns everything that changes: no other module assigns one of its fields or uses what is private.
+Rules that need no log are in `retention`, `leader_epochs` and `log_reader`, over plain values.
 
 All calls come from the event loop's thread and none of them waits for a flush.  Invariants, with every `*_end`
 exclusive: log_start_offset <= log_end_offset, flushed_end <= log_end_offset, stable_end <= log_end_offset; the ends
@@ -48,7 +48,7 @@ from ottla.storage.segment.time_index import TimeIndex, TimestampOffset
 _log = logging.getLogger(__name__)
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
-# Errors after which the log takes appends again as soon as there is room: nothing of the failed write is kept.
+# Errors after which the log accepts appends again as soon as there is room: nothing of the failed write is kept.
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -187,9 +187,9 @@ class Log:
         self._on_stable: Callable[[], None] | None = None
         self._on_truncated: Callable[[], None] | None = None
         self._unsynced = UnsyncedFiles()
-        # Their files are gone, but a flush in flight may hold the descriptors: closed with the log.
+        # Their files are removed, but a flush in flight may hold the descriptors: closed with the log.
         self._truncated_segments: list[Segment] = []
-        # Below the log start; their files may go when the start is checkpointed.
+        # Below the log start; their files may be removed when the start is checkpointed.
         self._removed_segments: list[Segment] = []
         # The base offset of the last batch and its position in the active segment; -1 when not known.
         self._appended_offset = NO_OFFSET
@@ -315,7 +315,7 @@ class Log:
     def _write_epoch(self, base_offset: int) -> None:
         """Write the epoch's line before its first batch; the flush that syncs the batch syncs the line too."""
         try:
-            self._unsynced.add_checkpoint(self._epochs.assign_unsynced(self.leader_epoch, base_offset))
+            self._unsynced.add_checkpoint(self._epochs.assign(self.leader_epoch, base_offset))
         except OSError as error:
             raise self._write_failed(error) from error
         self._epoch_is_new = False
@@ -538,9 +538,9 @@ class Log:
         self._places.set_stable(*self._place_of(self.stable_end))
 
     def write_start_snapshots(self) -> None:
-        """Make the producers' snapshots durable that are needed once the batches below the log start are gone.
+        """Make the producers' snapshots durable that replace the batches below the log start.
 
-        Called before the log start is checkpointed: from then on those batches may go, at a restart too.
+        Called before the log start is checkpointed: from then on those batches may be removed, at a restart too.
         """
         segments = [*self._removed_segments, *self._segments]
         holds_start = self._segments[self._segments.slot_for(self.log_start_offset)]
@@ -570,7 +570,7 @@ class Log:
     def begin_swap(self, replaced: Sequence[int]) -> bool:
         """Keep the segments with these base offsets until `end_swap`; False when retention has removed all of them.
 
-        Raises `SwapRefused` when the log takes no changes or has other segments there.
+        Raises `SwapRefused` when the log accepts no changes or has other segments there.
         """
         if self._swap_slot(replaced) is None:
             return False
@@ -579,7 +579,7 @@ class Log:
 
     def _swap_slot(self, replaced: Sequence[int]) -> int | None:
         if self.failure is not None or self.is_deleted:
-            raise SwapRefused(f"{self.topic_partition} takes no changes")
+            raise SwapRefused(f"{self.topic_partition} accepts no changes")
         if replaced[-1] < self._segments.first.base_offset:
             return None
         slot = self._segments.slot_for(replaced[0])
@@ -686,7 +686,7 @@ class Log:
         self._epochs.truncate_from_end(end_offset)
         latest = self._epochs.latest_epoch
         self._epoch_is_new = self.leader_epoch >= 0 and (latest is None or self.leader_epoch > latest)
-        # They describe batches that are gone.
+        # They describe batches that were cut.
         remove_snapshots(self._disk, self.path, above=end_offset)
         now_ms, expiration_ms = self._host.now_ms(), self.producers.expiration_ms
         self.producers = producers_at(self._disk, self.path, self.segments, end_offset, now_ms, expiration_ms)

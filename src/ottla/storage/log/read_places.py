@@ -1,4 +1,4 @@
-"""Where readers at a log's tail begin and end: remembered, so that they need no look-up in an index."""
+"""Where readers at a log's tail begin and end: remembered, so that they need no search in an index."""
 
 from __future__ import annotations
 

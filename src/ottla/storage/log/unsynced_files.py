@@ -9,7 +9,7 @@ from ottla.runtime.disk import File
 
 
 class TakenFiles(NamedTuple):
-    """The part that one flush takes over."""
+    """The files that one flush syncs."""
 
     files: Sequence[File]
     files_to_close: Sequence[File]

@@ -1,14 +1,14 @@
 """Producer states on disk: `<offset>.snapshot`, the state of all batches below that offset, in Kafka's format.
 
  0  version          int16     1
- 2  crc              uint32    CRC-32C of everything behind it
+ 2  crc              uint32    CRC-32C of everything after it
  6  entries count    int32
 10  entries, 46 bytes each:
     producer id int64, epoch int16, last sequence int32, last offset int64, last offset delta int32, timestamp int64,
     coordinator epoch int32, first offset of the open transaction int64 (-1: none)
 
 Apache Kafka writes one entry for each producer, its last batch, and so forgets four of five batches at a restart.
-Here a producer has an entry for each remembered batch, oldest first: Kafka's reader takes the last entry of an id.
+Here a producer has an entry for each remembered batch, oldest first: Kafka's reader keeps the last entry of an id.
 The timestamp is that of the producer's last activity.
 
 Snapshots are a cache: a missing or damaged one costs the replay of more of the log, never data.
@@ -128,7 +128,7 @@ def _restore(states: ProducerStates, fields_of_entry: tuple[int, ...]) -> None:
 def write_snapshot(disk: Disk, directory: str, offset: int, states: ProducerStates, *, sync: bool = False) -> None:
     """Write the state of all batches below `offset`.
 
-    Without `sync` a power loss may tear or lose it, which its checksum tells.  An older one of the same name is
+    Without `sync` a power loss may tear or lose it, which its checksum shows.  An older one of the same name is
     removed first and not written over: its old bytes under the new name would pass the checksum.
     """
     path = f"{directory}/{snapshot_file_name(offset)}"
@@ -144,7 +144,7 @@ def write_snapshot(disk: Disk, directory: str, offset: int, states: ProducerStat
 
 
 def sync_snapshot(disk: Disk, directory: str, offset: int) -> None:
-    """Make a snapshot durable, if it is there: before the batches go that it stands for."""
+    """Make a snapshot durable, if it exists: before the batches are removed that it describes."""
     path = f"{directory}/{snapshot_file_name(offset)}"
     if disk.exists(path):
         file = disk.open(path)
@@ -164,7 +164,7 @@ def load_latest_snapshot(
 ) -> LoadedProducers | None:
     """The states of the newest whole snapshot not above `offset_max`; damaged ones are reported and removed.
 
-    `offsets` are those of the directory's snapshots, in order, for who has listed it already.
+    `offsets` are those of the directory's snapshots, in order, when the caller has listed it already.
     """
     if offsets is None:
         offsets = snapshot_offsets_in(disk.list_directory(directory))

@@ -2,7 +2,7 @@
 
 For each producer id: its epoch, and of that epoch the last five batches, because a producer has at most five requests
 in flight.  A batch is stored at most once as long as its producer is remembered: through retries, restarts (snapshots,
-and the log itself behind them) and leader changes.
+and the log itself after them) and leader changes.
 
 Sequences are int32 without a sign: 0 follows 2147483647.
 """
@@ -149,7 +149,7 @@ class ProducerStates:
         entry.last_active_ms = now_ms
 
     def replay(self, header: BatchHeader, now_ms: int) -> None:
-        """Take in a batch that lies in the log already, in offset order; nothing is checked.
+        """Remember a batch that is in the log already, in offset order; nothing is checked.
 
         `now_ms` counts as its producer's last activity: when it truly was is not written in the batch.
         A control batch ends its producer's transaction and keeps the window, or starts a new epoch.
@@ -170,7 +170,7 @@ class ProducerStates:
             entry.current_txn_first_offset = header.base_offset
 
     def restore(self, producer_id: int, entry: ProducerEntry) -> None:
-        """Put in an entry from a snapshot."""
+        """Add an entry from a snapshot."""
         self._add(producer_id, entry)
 
     def _add(self, producer_id: int, entry: ProducerEntry) -> ProducerEntry:
@@ -185,7 +185,7 @@ class ProducerStates:
             del self._entries[producer_id]
 
     def expire(self, now_ms: int) -> int:
-        """Forget the producers that were silent for `expiration_ms`, and say how many they were.
+        """Forget the producers that were silent for `expiration_ms`; returns how many.
 
         One with an open transaction is kept: its end must still find where it began.
         """
@@ -198,7 +198,3 @@ class ProducerStates:
         for producer_id in expired:
             del self._entries[producer_id]
         return len(expired)
-
-    def clear(self) -> None:
-        """Forget all: the log was cut and the state is built again."""
-        self._entries.clear()

@@ -1,4 +1,4 @@
-"""What is derived from a log's batches - producers, epochs - made again from their heads."""
+"""What is derived from a log's batches (producers, epochs), rebuilt from their heads."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ def producers_at(
     expiration_ms: int,
     snapshot_offsets: Sequence[int] | None = None,
 ) -> ProducerStates:
-    """The producers as they were at `end_offset`: the newest snapshot up to it, and the batches behind that.
+    """The producers as they were at `end_offset`: the newest snapshot up to it, and the batches after that.
 
-    Without any the whole log is read.  Which ones there are is looked up unless given.  Raises `CorruptLog`.
+    Without any snapshot the whole log is read.  The directory is listed unless `snapshot_offsets` are given.  Raises
+    `CorruptLog`.
     """
     loaded = load_latest_snapshot(disk, path, end_offset, expiration_ms, snapshot_offsets)
     states, start_offset = ProducerStates(expiration_ms), segments[0].base_offset
@@ -74,9 +75,9 @@ def producers_at(
 def ensure_snapshot(
     disk: Disk, path: str, segments: Sequence[Segment], offset: int, now_ms: int, expiration_ms: int
 ) -> ProducerStates | None:
-    """Make sure that the producers at `offset` are on the device, before the batches below it go; None: they are lost.
+    """Make the producers at `offset` durable, before the batches below it are removed; None when they are lost.
 
-    `segments` are all that there are, those that go included.  A roll has mostly written the snapshot already.
+    `segments` are all that there are, those to be removed included.  A roll has mostly written the snapshot already.
     """
     snapshot_path = f"{path}/{snapshot_file_name(offset)}"
     try:
@@ -90,7 +91,7 @@ def ensure_snapshot(
     try:
         states = producers_at(disk, path, segments, offset, now_ms, expiration_ms)
     except CorruptLog as error:
-        # These batches go in any case; what else is known of their producers is in later snapshots and batches.
+        # These batches are removed in any case; later snapshots and batches know the rest of their producers.
         _log.warning("snapshot.not_rebuilt", extra=fields(path=snapshot_path, reason=str(error)))
         return None
     write_snapshot(disk, path, offset, states, sync=True)

@@ -3,7 +3,7 @@
 Unclean: every segment that reaches the recorded flushed end is read whole (checksums, offsets without a gap, epochs
 that never fall).  After the last whole batch the tail is cut if it lies above the recorded flushed end: it was
 never acknowledged.  Damage below it is no torn tail: the log is refused and its files stay as they are.  So is a log
-that holds records when its flushed end is unknown: nothing tells a torn tail from lost records then.
+that holds records when its flushed end is unknown: a torn tail and lost records look the same then.
 Segments wholly below the recorded flushed end were synced together with their indexes before it was recorded.
 Indexes, snapshots and the epochs' checkpoint are caches: rebuilt from the batches wherever they were not synced.
 
@@ -164,7 +164,7 @@ class LogRecovery:
         return Segment(self._disk, self._path, base_offset, self._config, self._cache, self._now_ms, size_bytes)
 
     def _refuse_lost_segments(self, names: Sequence[str]) -> None:
-        """Below the flushed end no log file goes before the log start has passed it, and then its indexes go too."""
+        """Below the flushed end a log file is removed only after the log start has passed it, its indexes with it."""
         start = self._recorded.log_start_offset
         if start is None:
             start = next(iter(base_offsets_in(names)), 0)
@@ -205,7 +205,7 @@ class LogRecovery:
         self._names = self._disk.list_directory(self._path)
 
     def _open_clean(self) -> bool:
-        """Take the indexes that a clean shutdown wrote; False when they do not fit the log after all."""
+        """Use the indexes that a clean shutdown wrote; False when they do not fit the log after all."""
         active = self._segments[-1]
         file = active.open()
         size_bytes = active.size_bytes
@@ -253,23 +253,23 @@ class LogRecovery:
         return found_offset < expected_offset
 
     def _first_slot_to_scan(self) -> int:
-        # A segment that ends right at the flushed end counts: its indexes go into the flush after its roll.
+        # A segment that ends right at the flushed end counts: its indexes are in the flush after its roll.
         for slot in range(len(self._segments) - 1):
             if self._segments[slot + 1].base_offset >= self._flushed_end:
                 return slot
         return len(self._segments) - 1
 
     def _scan(self, segment: Segment) -> str | None:
-        """Account for every whole batch of a segment; what is wrong behind them, if anything."""
+        """Account for every whole batch of a segment; what is wrong after them, if anything."""
         size_bytes = segment.open().size_bytes()
         segment.become_active(OffsetIndex(), TimeIndex())
         self._log_end_offset = expected = segment.base_offset
         scan = BatchScan(segment.open(), 0, size_bytes)
         for head in scan.checked_heads():
             if self._is_gap(head[0], expected):
-                return f"a batch with base offset {head[0]} where offset {expected} must stand"
+                return f"a batch with base offset {head[0]} instead of {expected}"
             if head[2] < self._last_epoch:
-                return f"a batch of leader epoch {head[2]} behind one of epoch {self._last_epoch}"
+                return f"a batch of leader epoch {head[2]} after one of epoch {self._last_epoch}"
             if head[0] + head[6] > segment.last_offset_max:
                 return f"offset {head[0] + head[6]} is too far from the segment's base offset"
             if head[2] > self._last_epoch:
@@ -346,7 +346,7 @@ class LogRecovery:
     # --- producers and epochs -------------------------------------------------------------------------------
 
     def _load_producers(self, end_offset: int) -> None:
-        # Later ones stand for batches that are gone, or that are not believed before they are read.
+        # Later ones describe batches that were lost, or that are not believed before they are read.
         offsets = snapshot_offsets_in(self._names)
         self._remove_snapshots(offset for offset in offsets if offset > end_offset)
         self._producers = producers_at(
@@ -354,7 +354,7 @@ class LogRecovery:
         )
 
     def _remove_stray_snapshots(self, base_offsets: Sequence[int]) -> None:
-        """Keep those at the segments' base offsets and at the log's end; clean shutdowns leave others behind."""
+        """Keep those at the segments' base offsets and at the log's end; clean shutdowns leave others."""
         kept = {*base_offsets, self._log_end_offset}
         self._remove_snapshots(offset for offset in snapshot_offsets_in(self._names) if offset not in kept)
 
@@ -366,9 +366,9 @@ class LogRecovery:
                 self._disk.remove(path)
 
     def _load_epochs(self, first_scanned: int) -> LeaderEpochs:
-        """The epochs' checkpoint up to where the scan began, and from there on what the batches' heads told.
+        """The epochs' checkpoint up to where the scan began, and from there on what the batches' heads say.
 
-        Behind that place the checkpoint may be ahead of the log, or tell of batches that a power loss undid.
+        After that place the checkpoint may be ahead of the log, or name batches that a power loss undid.
         """
         epochs = LeaderEpochs.load(self._disk, self._path) if LEADER_EPOCH_FILE in self._names else None
         if epochs is None:

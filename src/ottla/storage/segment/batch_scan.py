@@ -1,7 +1,7 @@
 """Walking through the batches of a segment file: heads only, or whole batches with their checksum.
 
-A scan stops at the first place that cannot be a batch and says why; what that means (a torn tail, damage) is
-for the caller to judge.
+A scan stops at the first place that cannot be a batch and reports why; the caller judges what that means (a torn tail,
+damage).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.records.checksum import crc32c
 from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, HEADER, LOG_OVERHEAD_BYTES, MAGIC
 from ottla.runtime.disk import File
 
-# One read covers the gap between two index entries (4 KiB unless set) and the head behind it.
+# One read covers the gap between two index entries (4 KiB unless set) and the head after it.
 HEAD_CHUNK_BYTES: Final = 4096 + BATCH_OVERHEAD_BYTES
 SCAN_CHUNK_BYTES: Final = 1024 * 1024
 
@@ -127,7 +127,7 @@ _LENGTH_MIN: Final = BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES
 
 def _problem_of(head: BatchTuple) -> str:
     if head[3] != MAGIC:
-        return f"magic byte {head[3]} where {MAGIC} must stand"
+        return f"magic byte {head[3]} instead of {MAGIC}"
     if head[1] < _LENGTH_MIN:
         return f"a batch length of {head[1]} bytes, shorter than its own head"
     if head[6] < 0:

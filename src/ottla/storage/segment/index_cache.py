@@ -9,7 +9,7 @@ INDEX_CACHE_BYTES: Final = 32 * 1024 * 1024
 
 
 class HasIndexes(Protocol):
-    """What a cache entry can do: give its indexes up; they come back from their files."""
+    """A segment as the cache uses it: its indexes can be read again from their files."""
 
     def drop_indexes(self) -> None: ...
 

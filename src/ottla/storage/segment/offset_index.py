@@ -17,7 +17,7 @@ assert array("i").itemsize == 4
 
 
 class OffsetIndex:
-    """Offsets are relative to the segment's base offset; `lookup` gives the greatest entry not above a target."""
+    """Offsets are relative to the segment's base offset; `slot_for` finds the greatest entry not above a target."""
 
     __slots__ = ("positions", "relative_offsets")
 
@@ -36,10 +36,6 @@ class OffsetIndex:
     def slot_for(self, relative_offset: int) -> int:
         """The greatest slot whose offset is not above the target, -1 when all are above."""
         return bisect_right(self.relative_offsets, relative_offset) - 1
-
-    def slot_for_position(self, position: int) -> int:
-        """The greatest slot whose position is not above the target, -1 when all are above."""
-        return bisect_right(self.positions, position) - 1
 
     def truncate_to(self, relative_offset: int) -> None:
         """Drop the entries whose batch ends at or above the offset."""

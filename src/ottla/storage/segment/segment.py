@@ -102,10 +102,10 @@ class Segment:
         paths = [self.path + suffix for suffix in SEGMENT_SUFFIXES]
         return [path for path in paths if self._disk.exists(path)]
 
-    # --- life -----------------------------------------------------------------------------------------------
+    # --- being active or closed ---------------------------------------------------------------------------
 
     def configure(self, config: LogConfig) -> None:
-        """Take new settings; they hold from the next batch on."""
+        """Apply new settings; they hold from the next batch on."""
         self._index_interval_bytes = config.index_interval_bytes
         self.may_have_gaps = config.may_have_gaps
         self._offset_entries_max = max(1, config.segment_index_bytes // OFFSET_ENTRY_BYTES)
@@ -129,7 +129,7 @@ class Segment:
         return file
 
     def become_active(self, offset_index: OffsetIndex, time_index: TimeIndex) -> int:
-        """Start taking batches behind the last index entry, and return its position.
+        """Append batches from now on, after the last index entry; returns its position.
 
         The caller accounts for the batches from there to the file's end; with empty indexes that is all of them.
         """
@@ -157,7 +157,7 @@ class Segment:
         return write_index_files(self._disk, self.path, offset_index, time_index)
 
     def become_closed(self) -> None:
-        """Stop taking batches; the indexes were written and stay in memory as long as the cache has room."""
+        """Append no more batches; the indexes were written and stay in memory as long as the cache has room."""
         self._is_active = False
         offset_index, time_index = self.indexes()
         self._cache.add(self, offset_index.size_bytes + time_index.size_bytes)
@@ -168,16 +168,16 @@ class Segment:
             self.file.close()
             self.file = None
 
-    # --- writing --------------------------------------------------------------------------------------------
+    # --- writing ------------------------------------------------------------------------------------------
 
     def append(self, batch: Buffer, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Write one batch behind the others.  After an `OSError` call `undo`."""
+        """Write one batch after the others.  After an `OSError` call `undo`."""
         file = self.file
         assert file is not None
         position = self.size_bytes
         written = file.write_at(position, batch)
         if written != size_bytes:
-            # Mostly a disk that fills up: going on gives the error that says why.
+            # Mostly a disk that fills up: the second write raises the error that says why.
             write_fully(file, position + written, bytes(memoryview(batch)[written:]))
         self.account(size_bytes, last_offset, max_timestamp_ms)
 
@@ -264,7 +264,7 @@ class Segment:
         """The file could not be cut at `position`: readers must not see what is after it."""
         self.size_bytes = min(self.size_bytes, position)
 
-    # --- indexes --------------------------------------------------------------------------------------------
+    # --- indexes ------------------------------------------------------------------------------------------
 
     def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Both indexes, from memory, their files, or the log itself."""
@@ -307,7 +307,7 @@ class Segment:
         for _, head in scan.heads():
             last_offset = head[0] + head[6]
             if head[0] < next_offset or last_offset > self.last_offset_max:
-                problem = f"a batch with base offset {head[0]} behind offset {next_offset - 1}"
+                problem = f"a batch with base offset {head[0]} after offset {next_offset - 1}"
                 break
             self.account(LOG_OVERHEAD_BYTES + head[1], last_offset, head[8])
             next_offset = last_offset + 1
@@ -339,7 +339,7 @@ class Segment:
                     self.max_timestamp_offset = self.base_offset + time_index.relative_offsets[-1]
         return self.max_timestamp_ms, self.max_timestamp_offset
 
-    # --- searching ------------------------------------------------------------------------------------------
+    # --- searching ----------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> tuple[int, BatchTuple] | None:
         """(position, head) of the first batch that ends at or above `offset`; None when all end below it."""
@@ -393,7 +393,7 @@ class Segment:
         return end_offset
 
     def offset_after_older(self, timestamp_ms: int) -> int:
-        """An offset below which every record is older than `timestamp_ms`: the greatest that the time index gives."""
+        """An offset below which every record is older than `timestamp_ms`: the greatest that the time index knows."""
         offset_index, time_index = self.indexes()
         slot = time_index.slot_for(timestamp_ms)
         if slot >= 0 and not self._is_true_entry(offset_index, time_index, slot):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from typing import Final, NamedTuple
 
 ENTRY_BYTES: Final = 12
@@ -50,7 +50,7 @@ class TimeIndex:
     def slot_for(self, timestamp_ms: int) -> int:
         """The greatest slot whose timestamp is below the target, -1 when none is.
 
-        Every record up to that slot's offset is older than the target, so a search begins behind it.
+        Every record up to that slot's offset is older than the target, so a search begins after it.
         """
         return bisect_left(self.timestamps_ms, timestamp_ms) - 1
 
@@ -58,9 +58,6 @@ class TimeIndex:
         keep = bisect_left(self.relative_offsets, relative_offset)
         del self.relative_offsets[keep:]
         del self.timestamps_ms[keep:]
-
-    def slot_for_offset(self, relative_offset: int) -> int:
-        return bisect_right(self.relative_offsets, relative_offset) - 1
 
     @property
     def size_bytes(self) -> int:

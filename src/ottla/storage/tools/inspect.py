@@ -181,7 +181,7 @@ class _SegmentCheck:
     def _check_head(self, position: int, header: BatchHeader) -> Iterator[Finding]:
         is_gap = header.base_offset > self.next_offset and not self._may_have_gaps
         if header.base_offset < self.next_offset or is_gap:
-            yield self._damage(position, f"base offset {header.base_offset} where {self.next_offset} must stand")
+            yield self._damage(position, f"base offset {header.base_offset} instead of {self.next_offset}")
         if header.leader_epoch < self.last_epoch:
             yield self._damage(position, f"leader epoch {header.leader_epoch} behind epoch {self.last_epoch}")
         # None: what compaction or repair leave where records were.

@@ -198,7 +198,7 @@ class _Planner:
         problem = None
         for head in scan.checked_heads():
             if head[0] < expected or (head[0] > expected and not self._recorded.may_have_gaps):
-                problem = f"a batch with base offset {head[0]} where offset {expected} must stand"
+                problem = f"a batch with base offset {head[0]} instead of {expected}"
                 break
             if head[0] + head[6] - base_offset > RELATIVE_OFFSET_MAX:
                 problem = f"offset {head[0] + head[6]} is too far from the segment's base offset"

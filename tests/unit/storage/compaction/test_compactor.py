@@ -228,7 +228,7 @@ def test_gap_in_a_log_that_was_never_compacted_is_damage(place: Place) -> None:
     place.close()
     Path(log.path, "compacted").unlink()
     log = place.reopen_log()
-    with pytest.raises(CorruptLog, match=r"must stand|no batch holds"):
+    with pytest.raises(CorruptLog, match=r"instead of|no batch holds"):
         log.read(3, log.log_end_offset, 1, whole_first_batch=True)
 
 
@@ -260,7 +260,7 @@ def test_clean_of_a_log_that_was_cut_meanwhile_is_given_up(place: Place) -> None
     assert job is not None
     results = list(clean(place.disk, job, lambda _: None))
     log.truncate_to(15)
-    assert not run_inline(compactor.take(results[0]))
+    assert not run_inline(compactor.apply_result(results[0]))
     assert not compactor.is_cleaning
     assert compactor.has_failed_last
     assert read_all(log) == list(range(15))
@@ -280,7 +280,7 @@ def test_clean_of_segments_that_retention_took_goes_on_with_the_others(place: Pl
     log.delete_records_before(job.segments[1].base_offset)
     log.delete_old_segments(NOW_MS)
     for result in results:
-        if not run_inline(compactor.take(result)):
+        if not run_inline(compactor.apply_result(result)):
             break
     assert not compactor.has_failed_last
     assert [record.offset for record in all_records(log)] == [39]
@@ -305,7 +305,7 @@ def test_damaged_log_is_left_alone_with_an_error(place: Place, caplog: pytest.Lo
     failure = result_from_json(output.getvalue().decode())
     assert isinstance(failure, CleanFailure)
     assert failure.is_damage
-    assert not run_inline(compactor_of(place).take(failure))
+    assert not run_inline(compactor_of(place).apply_result(failure))
     assert CLICKS in compactor_of(place).uncleanable
     assert compactor_of(place).next_job(NOW_MS) is None
     assert "log.uncleanable" in [record.getMessage() for record in caplog.records]
@@ -316,7 +316,7 @@ def test_failures_without_damage_are_tried_again_but_not_for_ever(place: Place) 
     compactor = compactor_of(place)
     for _ in range(GIVEN_UP_MAX):
         assert compactor.next_job(NOW_MS) is not None
-        run_inline(compactor.take(CleanFailure("no room", is_damage=False)))
+        run_inline(compactor.apply_result(CleanFailure("no room", is_damage=False)))
     assert compactor.next_job(NOW_MS) is None
 
 
@@ -351,7 +351,7 @@ def test_failure_in_the_middle_of_a_swap_takes_the_log_offline_and_a_restart_com
         rename(source, target)
 
     disk.rename = rename_twice  # type: ignore[method-assign]
-    assert not run_inline(compactor.take(results[0]))
+    assert not run_inline(compactor.apply_result(results[0]))
     assert log.failure is not None
     disk.rename = rename  # type: ignore[method-assign]
     place.crash()

@@ -20,7 +20,7 @@ def test_bytes_take_the_time_that_the_rate_allows() -> None:
     time = Time()
     throttle = Throttle(1_000_000, time.now_ms, time.sleep)
     for _ in range(100):
-        throttle.took(50_000)
+        throttle.charge(50_000)
     assert 4_980 <= time.ms <= 5_000
 
 
@@ -28,7 +28,7 @@ def test_slow_work_does_not_wait_and_saves_nothing_up() -> None:
     time = Time()
     throttle = Throttle(1_000_000, time.now_ms, time.sleep)
     time.ms = 60_000
-    throttle.took(1_000)
+    throttle.charge(1_000)
     assert time.ms == 60_000
-    throttle.took(100_000)
+    throttle.charge(100_000)
     assert time.ms == 60_100

@@ -152,12 +152,6 @@ def test_longest_silent_producers_go_when_there_are_too_many(monkeypatch: pytest
     assert states.entry(100) is not None
 
 
-def test_clear_forgets_all(states: ProducerStates) -> None:
-    appended(states, 0, 9, 0)
-    states.clear()
-    assert list(states.entries()) == []
-
-
 @pytest.mark.parametrize("refused", [lambda s: s.check(PRODUCER, 0, 5, 5), lambda s: s.check(PRODUCER, -1, 10, 10)])
 def test_refusals_leave_the_window_as_it_is(
     states: ProducerStates, refused: Callable[[ProducerStates], object]
