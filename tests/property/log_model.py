@@ -142,16 +142,19 @@ class LogModel:
         """(epoch, first offset) as all batches tell it."""
         return epoch_starts_of(self.batches, 0)
 
-    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """Straight from the definition: the greatest epoch not above, and where the next one starts."""
+    def epoch_end_offset(self, epoch: int, leader_epoch: int) -> tuple[int, int]:
+        """Straight from the definition: the greatest epoch not above, and where the next one starts.
+
+        `leader_epoch` was started last: before its first batch it starts at the log's end.
+        """
         starts = epoch_starts_of(self.batches, self.log_start_offset)
+        if not starts or starts[-1][0] < leader_epoch:
+            starts = [*starts, (leader_epoch, self.log_end_offset)]
+        if not 0 <= epoch <= starts[-1][0]:
+            return -1, -1
         known = [start for start in starts if start[0] <= epoch]
         above = [start for start in starts if start[0] > epoch]
-        if not known or epoch < 0:
-            return (epoch, above[0][1]) if above and epoch >= 0 else (-1, -1)
-        if not above:
-            return known[-1][0], self.log_end_offset
-        return known[-1][0], above[0][1]
+        return known[-1][0] if known else epoch, above[0][1] if above else self.log_end_offset
 
     def first_at_or_after(self, timestamp_ms: int) -> int | None:
         """The offset of the first record with that timestamp or a later one (`batch_of`: one ms apart in a batch)."""
