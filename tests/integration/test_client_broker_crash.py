@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
@@ -43,6 +45,34 @@ def test_producer_and_fetcher_go_on_when_the_broker_is_killed_and_comes_back() -
     assert {result.delivery for result in results} == {Delivery.ACKNOWLEDGED}
     assert len(results) == 2 * BATCHES_COUNT
     assert seen == {partition: [b"%d" % number for number in range(BATCHES_COUNT)] for partition in partitions}
+
+
+def test_partition_whose_tree_is_older_than_its_log_is_led_in_an_epoch_above_both(tmp_path: Path) -> None:
+    data_dir, copy, partition = tmp_path / "data", tmp_path / "copy", TopicPartition("t", 0)
+    copy.mkdir()
+    with RunningBroker(data_dir) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("t", 1)
+        broker.stop()
+        for file in data_dir.glob("tree.sqlite*"):
+            shutil.copy(file, copy)
+        broker.start()
+        broker.kill()
+        broker.start()
+        with Cluster(broker.bootstrap) as cluster, RawProducer(cluster) as producer:
+            producer.send(partition, build_batch([Record(0, 1000, None, b"under epoch 1")]))
+            assert [result.delivery for result in producer.flush()] == [Delivery.ACKNOWLEDGED]
+        broker.stop()
+        for file in data_dir.glob("tree.sqlite*"):
+            file.unlink()
+        for file in copy.iterdir():
+            shutil.copy(file, data_dir)
+        broker.start()
+        with Cluster(broker.bootstrap) as cluster:
+            assert cluster.leader(partition).leader_epoch == 2
+            with Fetcher(cluster, {partition: 0}, {partition: 1}) as fetcher:
+                values = [value for fetched in fetcher for value in values_of(fetched.batches())]
+    assert values == [b"under epoch 1"]
 
 
 def kill_and_start(broker: RunningBroker) -> None:

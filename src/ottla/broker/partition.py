@@ -250,10 +250,9 @@ class Partition:
         `last_fetched_epoch` are what the reader knows, -1 for nothing.  No more than `size_bytes_max` bytes, which may
         cut the last batch; the first one is whole if `whole_first_batch`, else left out when it does not fit.
         """
-        refusal = self.leadership_error(leader_epoch)
-        if refusal:
-            return PartitionRead(self.index, refusal)
         log = self._log
+        if self.role is not _LEADER or leader_epoch not in (NO_LEADER_EPOCH, log.leader_epoch):
+            return PartitionRead(self.index, self.leadership_error(leader_epoch))
         high_watermark = last_stable_offset = self.high_watermark
         limit_offset = last_stable_offset if reads_committed else high_watermark
         run = None

@@ -18,12 +18,12 @@ class PartitionLog:
     `on_stable` is called with the high watermark whenever it has passed an append.
     """
 
-    __slots__ = ("_last_end", "_on_failed", "_on_stable", "_waits", "partition")
+    __slots__ = ("_last_end", "_on_failed", "_on_stable", "_partition", "_waits")
 
     def __init__(
         self, partition: Partition, on_stable: Callable[[int], None], on_failed: Callable[[int], None]
     ) -> None:
-        self.partition = partition
+        self._partition = partition
         self._on_stable = on_stable
         self._on_failed = on_failed
         self._last_end = 0
@@ -31,7 +31,7 @@ class PartitionLog:
 
     @property
     def stable_end(self) -> int:
-        return self.partition.high_watermark
+        return self._partition.high_watermark
 
     def append(self, records: Sequence[GroupRecord], now_ms: int) -> int:
         """See `GroupLog.append`."""
@@ -39,7 +39,7 @@ class PartitionLog:
         for key, value in records:
             builder.append(now_ms, key, value)
         batch = builder.build()
-        partition = self.partition
+        partition = self._partition
         if len(batch) > partition.max_message_bytes:
             problem = f"a group's records take {len(batch)} bytes, {partition.max_message_bytes} are allowed"
             raise RequestError(ErrorCode.MESSAGE_TOO_LARGE, problem)
@@ -51,15 +51,15 @@ class PartitionLog:
 
     def _wait(self) -> None:
         """Wait until the last append is below the high watermark: one slot in the queue for all appends of a flush."""
-        if self._last_end > self.partition.high_watermark:
+        if self._last_end > self._partition.high_watermark:
             self._waits = True
-            self.partition.park_produce(self._last_end, ACKS_ALL, self, 0)
+            self._partition.park_produce(self._last_end, ACKS_ALL, self, 0)
 
     # WaitingProduce.
 
     def release(self, slot: int) -> None:
         self._waits = False
-        self._on_stable(self.partition.high_watermark)
+        self._on_stable(self._partition.high_watermark)
         if not self._waits:
             self._wait()
 
