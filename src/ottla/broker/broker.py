@@ -30,6 +30,7 @@ from ottla.broker.log_configs import LogConfigs
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.router import Router
+from ottla.broker.served_topics import ServedTopics
 from ottla.broker.topics import Topics
 from ottla.coordination import elections
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry, ConfigsView
@@ -41,7 +42,7 @@ from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model import broker_settings as setting
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import NodeId, ProducerId, TopicPartition
+from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, ProducerId, TopicPartition
 from ottla.model.limits import INT32_MAX
 from ottla.model.serve_options import ServeOptions
 from ottla.model.settings import BrokerSettings
@@ -180,11 +181,27 @@ class Broker:
         await self._registry.change_states(changes)
         await self._registry.refresh()
         await self._brokers.refresh()
-        self._topics = Topics(
-            self.node_id, broker_epoch, self.settings, self._registry, self._configs, self._directory, self.partitions
+        self._served_topics = ServedTopics(
+            self.node_id,
+            self._registry,
+            self._configs,
+            self._directory,
+            self._log_config,
+            self.partitions,
+            asyncio.get_running_loop(),
         )
-        await self._topics.finish_pending_deletions()
-        self._topics.serve_known()
+        self._closing.push_async_callback(self._served_topics.stop)
+        await self._served_topics.start()
+        self._topics = Topics(
+            self.node_id,
+            broker_epoch,
+            self.settings,
+            self._registry,
+            self._configs,
+            self._directory,
+            self.partitions,
+            self._served_topics,
+        )
 
     def _open_groups(self, loop: asyncio.AbstractEventLoop, flusher: Flusher) -> GroupCoordinator:
         """What `__consumer_offsets` holds is loaded while requests are served."""
@@ -200,7 +217,9 @@ class Broker:
         )
         self._closing.callback(groups.stop)
         # The broker is ready before they are; until then their clients are told to ask again.
-        loop.call_soon(groups.on_topics_changed, self._registry.view)
+        loop.call_soon(lambda: groups.on_topics_changed(self._served_topics.view))
+        self._served_topics.on_followed = groups.on_topics_changed
+        self._served_topics.on_changed = lambda name, topic: groups.follow(topic) if name == OFFSETS_TOPIC else None
         return groups
 
     def _start_compaction(self) -> None:
@@ -266,7 +285,7 @@ class Broker:
 
     @property
     def topics(self) -> TopicsView:
-        return self._registry.view
+        return self._served_topics.view
 
     @property
     def configs(self) -> ConfigsView:
@@ -282,24 +301,15 @@ class Broker:
         return [BrokerAddress(self.node_id, host, port, self.settings[setting.BROKER_RACK])]
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        try:
-            return await self._topics.create(new, validate_only=validate_only)
-        finally:
-            self.groups.on_topics_changed(self._registry.view)
+        return await self._topics.create(new, validate_only=validate_only)
 
     async def add_partitions(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> None:
-        try:
-            await self._topics.add_partitions(name, count, assignment, validate_only=validate_only)
-        finally:
-            self.groups.on_topics_changed(self._registry.view)
+        await self._topics.add_partitions(name, count, assignment, validate_only=validate_only)
 
     async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
-        try:
-            await self._topics.delete(name, topic_id)
-        finally:
-            self.groups.on_topics_changed(self._registry.view)
+        await self._topics.delete(name, topic_id)
 
     async def alter_config(
         self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False

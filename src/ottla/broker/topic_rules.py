@@ -1,8 +1,8 @@
-"""What a topic may be that is made or grown: its name, its replicas, its settings.  Pure; errors are `RequestError`."""
+"""Rules for topics that are made or grown: their replicas and settings.  Pure; errors are `RequestError`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ottla.broker.context import NewTopic
@@ -11,7 +11,7 @@ from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError, RequestError
-from ottla.model.identifiers import INTERNAL_TOPICS, NodeId, topic_name_problem
+from ottla.model.identifiers import INTERNAL_TOPICS, NodeId
 from ottla.model.settings import BrokerSettings
 
 DEFAULT_COUNT: Final = -1
@@ -21,9 +21,6 @@ PARTITIONS_OF_TOPIC_MAX: Final = 10_000
 
 def new_assignment(new: NewTopic, node_id: NodeId, settings: BrokerSettings) -> list[list[NodeId]]:
     """The replicas of each partition of a new topic: as asked for, or the only broker for all."""
-    problem = topic_name_problem(new.name)
-    if problem is not None:
-        raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if new.assignment is not None:
         return _given_assignment(new, node_id)
     count = settings[NUM_PARTITIONS] if new.partitions_count == DEFAULT_COUNT else new.partitions_count
@@ -96,14 +93,3 @@ def checked_config(config: Mapping[str, str | None], settings: BrokerSettings) -
     except ConfigError as error:
         raise RequestError(ErrorCode.INVALID_CONFIG, str(error), hint=error.hint) from error
     return given
-
-
-def require_free_name(name: str, taken: Collection[str]) -> None:
-    """Neither the name nor one that metrics would write like it may be taken."""
-    if name in taken:
-        raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
-    metric_name = name.replace(".", "_")
-    twin = next((other for other in taken if other.replace(".", "_") == metric_name), None)
-    if twin is not None:
-        problem = f"topic {name!r} collides with {twin!r}: metrics write both '.' and '_' as '_'"
-        raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)

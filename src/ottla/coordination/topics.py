@@ -193,19 +193,27 @@ class TopicRegistry:
 
     async def check_new(self, name: str, assignment: Assignment) -> None:
         """Raise the `RequestError` that `create` would raise for this name and assignment; changes nothing."""
-        problem = topic_name_problem(name)
-        if problem is not None:
-            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        await self.check_name(name)
         if not assignment:
             raise RequestError(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
         for index, replicas in enumerate(assignment):
             if not replicas or len(set(replicas)) != len(replicas):
                 problem = f"partition {index} needs at least one replica, each only once (given: {list(replicas)})"
                 raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+    async def check_name(self, name: str) -> None:
+        """Raise the `RequestError` that `create` would raise for this name.
+
+        It must be legal, and free: neither it nor a name that metrics would write like it is another topic's.
+        """
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         names = await self._tree.children(layout.TOPICS)
         if name in names:
             raise _topic_exists(name)
-        twin = next((other for other in names if _metric_name(other) == _metric_name(name)), None)
+        metric_name = _metric_name(name)
+        twin = next((other for other in names if _metric_name(other) == metric_name), None)
         if twin is not None:
             problem = f"topic {name!r} collides with {twin!r}: metrics write both '.' and '_' as '_'"
             raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -246,7 +254,8 @@ class TopicRegistry:
             nodes = [next(states) for _ in pointer.assignment]
             topic = _topic(name, pointer, nodes, known)
             if topic is not None:
-                read[name] = topic
+                # The same object while it is equal: then nobody need compare it again.
+                read[name] = known if known is not None and topic == known else topic
             elif await self._points_to(name, pointer.topic_id):
                 raise NodeDamaged(layout.topic_path(name), "has partitions without a state node")
         topics = dict(self.view.by_name) if keep_others else {}

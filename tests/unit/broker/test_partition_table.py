@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.partition import Partition
-from ottla.broker.partition_table import PartitionIndex, PartitionTable
+from ottla.broker.partition_table import PartitionIndex, PartitionTable, Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from tests.unit.broker.served_log import ServedLog
@@ -63,7 +63,7 @@ def test_table_has_nothing_for_an_id_that_is_not_served(table: PartitionTable, t
 def test_table_names_the_error_of_a_partition_that_could_not_be_opened_until_it_is_removed(
     table: PartitionTable,
 ) -> None:
-    table.add_failed(TopicPartition("clicks", 1), CLICKS_ID, ErrorCode.KAFKA_STORAGE_ERROR)
+    table.refuse(TopicPartition("clicks", 1), Refusal(CLICKS_ID, ErrorCode.KAFKA_STORAGE_ERROR))
     for partitions, topic in indexes(table):
         assert partitions.get(topic, 1) is None
         assert partitions.absence_error(topic, 1) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -75,7 +75,7 @@ def test_table_names_the_error_of_a_partition_that_could_not_be_opened_until_it_
 def test_topic_of_which_no_partition_could_be_opened_is_known_until_the_last_is_removed() -> None:
     table = PartitionTable()
     for index in (0, 1):
-        table.add_failed(TopicPartition("broken", index), OTHER_ID, ErrorCode.KAFKA_STORAGE_ERROR)
+        table.refuse(TopicPartition("broken", index), Refusal(OTHER_ID, ErrorCode.KAFKA_STORAGE_ERROR))
     assert table.by_id.absence_error(OTHER_ID.bytes, 2) is UNKNOWN
     table.remove(TopicPartition("broken", 0))
     assert table.by_id.absence_error(OTHER_ID.bytes, 1) is ErrorCode.KAFKA_STORAGE_ERROR

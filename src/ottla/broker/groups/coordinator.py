@@ -1,5 +1,6 @@
-"""All groups of this broker: a shard for each partition of `__consumer_offsets`, and what they need of the loop.
+"""All groups of this broker: a shard for each partition of `__consumer_offsets` that it leads.
 
+A shard is loaded when this broker begins to lead its partition in a leader epoch, and unloaded when that ends.
 Commands go to the shard of their group; a shard that is not loaded, not here or has failed answers with an error.
 One timer serves the deadlines of all shards.
 """
@@ -19,9 +20,9 @@ from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.offsets_topic import partition_of
 from ottla.broker.groups.served_shard import ServedShard
 from ottla.broker.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
-from ottla.broker.partition import Partition
+from ottla.broker.partition import Partition, Role
 from ottla.broker.partition_table import PartitionTable
-from ottla.coordination.topics_view import TopicsView
+from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
@@ -70,7 +71,7 @@ class GroupCoordinator:
         self._loader = Loader(loop, is_flushing, now_s)
         self._view: TopicsView | None = None
         self._image = TopicsImage.of()
-        # By partition; None where the partition is not served here or its log could not be opened.
+        # By partition; None where this broker does not lead it.
         self._shards: list[ServedShard | None] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
@@ -80,7 +81,7 @@ class GroupCoordinator:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a topic for the groups."""
+        """Whether the tree has the topic of the groups."""
         return bool(self._shards)
 
     def state_of(self, group_id: str) -> ErrorCode:
@@ -114,22 +115,42 @@ class GroupCoordinator:
                 shard.shard.submit(command, gathering.place(index), moment)
 
     def on_topics_changed(self, view: TopicsView) -> None:
-        """Topics were made, grown or taken away: groups follow, and the groups' own topic is served."""
-        if view is self._view or self._is_stopped:
+        """Topics were made, grown or deleted: groups follow, and the partitions of their own topic do, too."""
+        if self._is_stopped:
             return
-        self._view = view
-        if OFFSETS_TOPIC not in view.by_name:
-            return
-        self._image = TopicsImage.of(
-            TopicImage(topic.name, topic.topic_id, len(topic.partitions)) for topic in view.by_name.values()
-        )
-        moment = self._moment()
-        for shard in self._shards:
-            if shard is not None and not shard.error:
-                shard.shard.on_topics_changed(self._image, moment)
-        self._serve(len(view.by_name[OFFSETS_TOPIC].partitions))
+        offsets_topic = view.by_name.get(OFFSETS_TOPIC)
+        if view is not self._view and offsets_topic is not None:
+            self._view = view
+            self._image = TopicsImage.of(
+                TopicImage(topic.name, topic.topic_id, len(topic.partitions)) for topic in view.by_name.values()
+            )
+            moment = self._moment()
+            for shard in self._shards:
+                if shard is not None and not shard.error:
+                    shard.shard.on_topics_changed(self._image, moment)
+        self.follow(offsets_topic)
         self._poke_flusher()
         self._arm()
+
+    def follow(self, offsets_topic: Topic | None) -> None:
+        """Load the shards whose partitions this broker began to lead, unload those that it leads no more, or anew.
+
+        None: the tree does not have the topic of the groups.
+        """
+        if self._is_stopped:
+            return
+        count = 0 if offsets_topic is None else len(offsets_topic.partitions)
+        led = [self._led_partition(index) for index in range(count)]
+        for index, shard in enumerate(self._shards):
+            if shard is not None and not shard.serves(led[index] if index < count else None):
+                # First: what it answers may come back to this shard.
+                self._shards[index] = None
+                self._unload(shard)
+        self._shards = [*self._shards[:count], *[None] * (count - len(self._shards))]
+        for index, partition in enumerate(led):
+            if partition is not None and self._shards[index] is None:
+                shard = self._shards[index] = self._new_shard(partition)
+                self._load(shard)
 
     def on_directory_offline(self) -> None:
         """The disk failed: nothing can be decided any more, since nothing can be logged."""
@@ -151,14 +172,12 @@ class GroupCoordinator:
                     shard.shard.finish_tombstones(moment)
                 shard.fail(ErrorCode.NOT_COORDINATOR)
 
-    def _serve(self, partitions_count: int) -> None:
-        """Make the shards that are not there yet, and load those whose partition holds something."""
-        for index in range(len(self._shards), partitions_count):
-            partition = self._partitions.find(OFFSETS_TOPIC, index)
-            self._shards.append(None if partition is None else self._new_shard(partition))
+    def _led_partition(self, index: int) -> Partition | None:
+        partition = self._partitions.find(OFFSETS_TOPIC, index)
+        return partition if partition is not None and partition.role is Role.LEADER else None
 
     def _new_shard(self, partition: Partition) -> ServedShard:
-        served = ServedShard(
+        return ServedShard(
             partition,
             self._settings,
             _new_member_id,
@@ -167,14 +186,24 @@ class GroupCoordinator:
             self._member_bytes,
             on_moved=self._on_moved,
         )
+
+    def _load(self, served: ServedShard) -> None:
+        partition = served.partition
         if partition.log_end_offset == partition.log_start_offset:
             self._on_loaded(served, None)
-        else:
-            loading = ShardLoading(partition, served.shard, self._load_bytes_max)
-            self._loader.add(loading, lambda error: self._on_loaded(served, error))
-        return served
+            return
+        served.loading = ShardLoading(partition, served.shard, self._load_bytes_max)
+        self._loader.add(served.loading, lambda error: self._on_loaded(served, error))
+
+    def _unload(self, served: ServedShard) -> None:
+        """Answer its parked requests, and forget its groups: another broker, or a later load, has them from the log."""
+        if served.loading is not None:
+            self._loader.discard(served.loading)
+        served.fail(ErrorCode.NOT_COORDINATOR)
+        log.info("groups.unloaded", extra=fields(partition=served.name, leader_epoch=served.leader_epoch))
 
     def _on_loaded(self, served: ServedShard, error: OttlaError | OSError | None) -> None:
+        served.loading = None
         if error is not None:
             log.error("groups.not_loaded", extra=fields(partition=served.name, error=str(error)))
             served.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -189,7 +218,8 @@ class GroupCoordinator:
     def _on_moved(self, served: ServedShard) -> None:
         """Its stable end moved: replies have left, and deadlines may have begun."""
         self._poke_flusher()
-        self._arm_for(served)
+        if not served.error:
+            self._arm_for(served)
 
     def _shard_of(self, group_id: str) -> ServedShard | None:
         shards = self._shards

@@ -59,6 +59,10 @@ class Loader:
             self._started_s = self._left_off_s = self._now_s()
             self._handle = self._loop.call_soon(self._run_slice)
 
+    def discard(self, loading: ShardLoading) -> None:
+        """Load this shard no further; its `on_loaded` is not called."""
+        self._waiting = deque(waiting for waiting in self._waiting if waiting[0] is not loading)
+
     def stop(self) -> None:
         """Leave the rest unloaded: the broker stops."""
         self._waiting.clear()
@@ -77,10 +81,7 @@ class Loader:
             self._pause()
             return
         while self._waiting and now_s - started_s < SLICE_S:
-            loading, on_loaded = self._waiting[0]
-            if not self._load_some(loading, on_loaded):
-                self._waiting.popleft()
-                self._records_count += loading.records_count
+            self._load_some()
             now_s = self._now_s()
         # What was loaded lives for long: the collector need not walk it again and again.
         gc.freeze()
@@ -98,13 +99,16 @@ class Loader:
         self._has_paused = True
         self._handle = self._loop.call_later(PAUSE_S, self._run_slice)
 
-    def _load_some(self, loading: ShardLoading, on_loaded: OnLoaded) -> bool:
-        """Whether there is more of this shard; its end is told here."""
+    def _load_some(self) -> None:
+        """Load some more of the first shard, or report that it is loaded or cannot be."""
+        loading, on_loaded = self._waiting[0]
+        failure: OttlaError | OSError | None = None
         try:
             if loading.load_some():
-                return True
+                return
         except (OttlaError, OSError) as error:
-            on_loaded(error)
-            return False
-        on_loaded(None)
-        return False
+            failure = error
+        # Before the report, which may discard others.
+        self._waiting.popleft()
+        self._records_count += loading.records_count
+        on_loaded(failure)

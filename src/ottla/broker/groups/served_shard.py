@@ -1,10 +1,11 @@
-"""A shard as it is served: with its partition's log, and the error that stands in for it while it cannot decide."""
+"""A shard as it is served in one leader epoch of its partition, or the error that it answers while it is not."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 
+from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.partition_log import PartitionLog
 from ottla.broker.partition import Partition
 from ottla.groups.member_bytes import MemberBytes
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class ServedShard:
-    """`error` is COORDINATOR_LOAD_IN_PROGRESS at first, NONE once loaded, and another when the shard is of no use."""
+    """`error` is COORDINATOR_LOAD_IN_PROGRESS at first, NONE once loaded, and another when the shard has failed."""
 
     def __init__(
         self,
@@ -31,6 +32,10 @@ class ServedShard:
         on_moved: Callable[[ServedShard], None],
     ) -> None:
         self.name = str(partition.topic_partition)
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        # While it is loaded.
+        self.loading: ShardLoading | None = None
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._on_moved = on_moved
         self.shard = GroupShard(
@@ -42,6 +47,10 @@ class ServedShard:
             member_bytes,
         )
 
+    def serves(self, partition: Partition | None) -> bool:
+        """Whether it is the shard of this partition in the leader epoch that the partition has now."""
+        return partition is self.partition and self.leader_epoch == self.partition.leader_epoch
+
     def fail(self, error: ErrorCode) -> None:
         """Answer what waits with `error`, and everything from now on."""
         self.error = error
@@ -52,6 +61,9 @@ class ServedShard:
         self._on_moved(self)
 
     def _on_failed(self, code: int) -> None:
-        """The disk failed under what waits, or the partition leaves this broker."""
+        """What waits will not become stable here: the disk failed, or this broker leads the partition no more."""
+        if code != ErrorCode.KAFKA_STORAGE_ERROR:
+            self.fail(ErrorCode.NOT_COORDINATOR)
+            return
         log.error("groups.failed", extra=fields(partition=self.name, error=ErrorCode(code).name))
         self.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)

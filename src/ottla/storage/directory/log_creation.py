@@ -24,7 +24,8 @@ class LogCreation:
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
-        self._half_made: set[TopicPartition] = set()
+        # By partition, the topic that it was made for.  Other modules read it.
+        self.half_made: dict[TopicPartition, UUID] = {}
 
     async def make(
         self, wanted: Sequence[tuple[TopicPartition, UUID]], flushed_ends: FlushedEnds, offload: Offload
@@ -50,26 +51,28 @@ class LogCreation:
 
         await offload(sync)
 
-    async def remove(self, partitions: Sequence[TopicPartition], offload: Offload) -> None:
+    async def remove(self, wanted: Sequence[tuple[TopicPartition, UUID]], offload: Offload) -> None:
         """Remove what a failed creation of these made.  What cannot be removed now is left to `remove_half_made`."""
 
-        def remove_all() -> list[TopicPartition]:
-            left: list[TopicPartition] = []
-            for topic_partition in partitions:
+        def remove_all() -> list[tuple[TopicPartition, UUID]]:
+            left: list[tuple[TopicPartition, UUID]] = []
+            for topic_partition, topic_id in wanted:
                 try:
                     self._remove_directory(f"{self._path}/{topic_partition}")
                 except OSError:
-                    left.append(topic_partition)
+                    left.append((topic_partition, topic_id))
             return left
 
-        self._half_made.difference_update(partitions)
-        self._half_made.update(await offload(remove_all))
+        left = await offload(remove_all)
+        for topic_partition, _ in wanted:
+            self.half_made.pop(topic_partition, None)
+        self.half_made.update(left)
 
     def remove_half_made(self, topic_partition: TopicPartition) -> None:
         """Remove what an earlier creation left of this log, if anything.  Raises `OSError`."""
-        if topic_partition in self._half_made:
+        if topic_partition in self.half_made:
             self._remove_directory(f"{self._path}/{topic_partition}")
-            self._half_made.discard(topic_partition)
+            del self.half_made[topic_partition]
 
     def _make_files(self, path: str, topic_id: UUID, syncs: bool) -> None:
         self._disk.make_directory(path)

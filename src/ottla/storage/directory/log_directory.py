@@ -284,12 +284,20 @@ class LogDirectory:
 
     # --- creating and deleting ------------------------------------------------------------------------------
 
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """Whether there is a log: in use, refused, or deleted but not durably."""
+        return topic_partition in self.logs or topic_partition in self.failed or topic_partition in self._renamed
+
     def topic_id_of(self, topic_partition: TopicPartition) -> UUID | None:
-        """The topic of what lies in this partition's directory; None when nothing does, or nothing readable."""
+        """The topic of what this partition has on the disk: a log, or what a failed creation left.
+
+        None when there is nothing, or when its topic cannot be read.
+        """
         log = self.logs.get(topic_partition)
         if log is not None:
             return log.topic_id
-        return self._refused_ids.get(topic_partition) or self._renamed.get(topic_partition)
+        found = self._refused_ids.get(topic_partition) or self._renamed.get(topic_partition)
+        return found or self._creation.half_made.get(topic_partition)
 
     async def create(
         self, partitions: Iterable[tuple[TopicPartition, UUID]], offload: Offload = INLINE
@@ -302,7 +310,7 @@ class LogDirectory:
         wanted = list(partitions)
         self._require_online()
         for topic_partition, topic_id in wanted:
-            if topic_partition in self.logs or topic_partition in self.failed or topic_partition in self._renamed:
+            if self.holds(topic_partition):
                 raise LogExists(f"{topic_partition} is in {self.path} already")
             lost = self.refuse_lost(topic_partition, topic_id)
             if lost is not None:
@@ -319,7 +327,7 @@ class LogDirectory:
         except (OSError, OttlaError) as error:
             for log in created:
                 log.close()
-            await self._creation.remove([topic_partition for topic_partition, _ in wanted], offload)
+            await self._creation.remove(wanted, offload)
             if isinstance(error, OSError):
                 raise StorageError(f"creating logs in {self.path} failed: {error}") from error
             raise

@@ -10,13 +10,15 @@ from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination import topics_view
-from ottla.coordination.topics_view import Topic, TopicsView
+from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
 from ottla.groups.commands import Command, CommitOffsets, FetchOffsets, JoinGroup, JoinProtocol, OffsetToCommit
 from ottla.groups.settings import GroupSettings
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC, LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.runtime.offload import run_inline
 from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
@@ -35,6 +37,7 @@ class SmallCoordinator:
         self.loop = TurnedLoop()
         self.pokes_count = 0
         self.is_flushing = False
+        self.view = NO_TOPICS
         self.topics: dict[str, int] = {OFFSETS_TOPIC: PARTITIONS, "t": 2}
         self._settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})  # type: ignore[arg-type]
         self.start()
@@ -45,16 +48,7 @@ class SmallCoordinator:
             self.disk, "/data", clock=self.clock, config_of=lambda _: LogConfig(flush_policy="ack", segment_bytes=4_000)
         )
         self.partitions = PartitionTable()
-        missing = [
-            (TopicPartition(OFFSETS_TOPIC, index), UUID(int=9))
-            for index in range(PARTITIONS)
-            if TopicPartition(OFFSETS_TOPIC, index) not in self.directory.logs
-        ]
-        run_inline(self.directory.create(missing))
-        for log in self.directory.logs.values():
-            partition = Partition(log)
-            partition.become_leader(0)
-            self.partitions.add(partition)
+        self.make_logs(topic_number=9)
         self.coordinator = GroupCoordinator(
             self._settings,
             lambda _: self._settings.consumer_times,
@@ -67,14 +61,39 @@ class SmallCoordinator:
             now_s=lambda: self.loop.time(),
         )
 
+    def make_logs(self, topic_number: int) -> None:
+        """Make the logs of the groups' topic that are missing, and lead all of its partitions."""
+        names = [TopicPartition(OFFSETS_TOPIC, index) for index in range(PARTITIONS)]
+        missing = [(name, UUID(int=topic_number)) for name in names if name not in self.directory.logs]
+        run_inline(self.directory.create(missing))
+        for log in self.directory.logs.values():
+            self.serve(log)
+
+    def serve(self, log: Log) -> None:
+        partition = Partition(log)
+        partition.become_leader(0)
+        self.partitions.add(partition)
+
+    def retire(self, index: int) -> Log:
+        """This broker leads the partition no more; its log stays."""
+        name = TopicPartition(OFFSETS_TOPIC, index)
+        self.partitions.remove(name, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.directory.logs[name]
+
+    def delete(self, index: int) -> None:
+        """The partition is deleted, with its log."""
+        self.retire(index)
+        self.directory.delete(TopicPartition(OFFSETS_TOPIC, index))
+
     def crash(self) -> None:
         self.directory.abandon()
 
     def show_topics(self, topics: Mapping[str, int] | None = None) -> None:
-        """Tell the coordinator what topics there are: names with counts of partitions."""
-        self.topics = dict(self.topics if topics is None else topics)
-        found = {name: _topic(name, count) for name, count in self.topics.items()}
-        self.coordinator.on_topics_changed(TopicsView.of(1, found))
+        """Show the coordinator which topics there are: names with counts of partitions; None: the same view again."""
+        if topics is not None or self.view is NO_TOPICS:
+            self.topics = dict(self.topics if topics is None else topics)
+            self.view = TopicsView.of(1, {name: _topic(name, count) for name, count in self.topics.items()})
+        self.coordinator.on_topics_changed(self.view)
 
     def flush(self) -> None:
         scheduler = self.directory.scheduler

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from ottla.broker.groups.coordinator import TIMER_TURN_S, GroupCoordinator
+from ottla.broker.groups.offsets_topic import partition_of
 from ottla.broker.limits import GROUP_ID_LENGTH_MAX
 from ottla.groups.commands import Heartbeat, ListGroups
 from ottla.groups.moment import Moment
@@ -239,3 +240,98 @@ def test_failing_disk_answers_everything(small: SmallCoordinator) -> None:
     small.coordinator.on_directory_offline()
     assert [list(reply.errors) for reply in committed] == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]]
     assert small.coordinator.state_of("any") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def coordinator_errors(small: SmallCoordinator) -> list[ErrorCode]:
+    """What a group of each partition is answered."""
+    by_partition = {partition_of(f"g{number}", PARTITIONS): f"g{number}" for number in range(20)}
+    return [small.coordinator.state_of(by_partition[index]) for index in range(PARTITIONS)]
+
+
+def test_partition_that_is_made_late_is_loaded_then() -> None:
+    small = SmallCoordinator()
+    late = small.retire(1)
+    small.show_topics()
+    assert coordinator_errors(small) == [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.NONE]
+    assert small.coordinator.exists
+    small.serve(late)
+    small.show_topics()
+    assert coordinator_errors(small) == [ErrorCode.NONE] * PARTITIONS
+
+
+def test_partition_that_is_led_no_more_is_unloaded_and_its_members_are_sent_away() -> None:
+    small = SmallCoordinator(initial_rebalance_delay_ms=500)
+    small.show_topics()
+    joined = {number: small.ask(join(f"g{number}")) for number in range(12)}
+    assert not any(joined.values())
+    assert small.coordinator._member_bytes.held_bytes > 0
+    for index in range(PARTITIONS):
+        small.retire(index)
+    small.show_topics()
+    assert {reply.error for (reply,) in joined.values()} == {ErrorCode.NOT_COORDINATOR}
+    assert small.coordinator._member_bytes.held_bytes == 0
+    assert coordinator_errors(small) == [ErrorCode.NOT_COORDINATOR] * PARTITIONS
+    assert list_groups(small.coordinator) == []
+    small.advance(10_000)
+
+
+def test_commit_that_waits_when_its_partition_leaves_is_sent_to_the_next_coordinator(small: SmallCoordinator) -> None:
+    committed = small.ask(commit("g", 7))
+    for index in range(PARTITIONS):
+        small.retire(index)
+    assert [list(reply.errors) for reply in committed] == [[ErrorCode.NOT_COORDINATOR]]
+
+
+def test_partition_that_is_led_in_a_new_epoch_is_loaded_anew(small: SmallCoordinator) -> None:
+    for number in range(12):
+        small.ask(commit(f"g{number}", number))
+    small.flush()
+    joined = small.ask(join("members"))
+    small.flush()
+    assert joined
+    for partition in small.partitions:
+        partition.become_leader(5)
+    small.show_topics()
+    assert set(coordinator_errors(small)) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    small.loop.turn()
+    assert {number: offsets_of(small, f"g{number}") for number in range(12)} == {
+        number: {("t", 0): number} for number in range(12)
+    }
+    small.show_topics()
+    assert coordinator_errors(small) == [ErrorCode.NONE] * PARTITIONS, "the same epoch is not loaded twice"
+
+
+def test_load_for_an_old_epoch_is_ignored(small: SmallCoordinator) -> None:
+    for number in range(12):
+        small.ask(commit(f"g{number}", number))
+    small.flush()
+    small.crash()
+    small.start()
+    small.show_topics()
+    before = [shard for shard in small.coordinator._shards if shard is not None]
+    for partition in small.partitions:
+        partition.become_leader(5)
+    small.show_topics()
+    small.loop.turn()
+    assert {shard.error for shard in before} == {ErrorCode.NOT_COORDINATOR}
+    assert [len(shard.shard) for shard in before] == [0] * PARTITIONS, "nothing more was loaded into it"
+    assert coordinator_errors(small) == [ErrorCode.NONE] * PARTITIONS
+    assert offsets_of(small, "g7") == {("t", 0): 7}
+
+
+def test_topic_of_the_groups_that_is_deleted_and_made_anew_begins_empty(small: SmallCoordinator) -> None:
+    small.ask(commit("g", 7))
+    small.flush()
+    for index in range(PARTITIONS):
+        small.delete(index)
+    small.show_topics({"t": 2})
+    assert not small.coordinator.exists
+    assert small.coordinator.state_of("g") is ErrorCode.NOT_COORDINATOR
+    small.make_logs(topic_number=10)
+    small.show_topics({OFFSETS_TOPIC: PARTITIONS, "t": 2})
+    assert coordinator_errors(small) == [ErrorCode.NONE] * PARTITIONS
+    assert offsets_of(small, "g") == {}
+    committed = small.ask(commit("g", 8))
+    small.flush()
+    assert committed
+    assert offsets_of(small, "g") == {("t", 0): 8}

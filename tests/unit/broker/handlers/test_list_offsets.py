@@ -4,6 +4,7 @@ import pytest
 
 from ottla.broker.handlers.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from ottla.broker.partition import Role
+from ottla.broker.partition_table import Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
@@ -120,7 +121,7 @@ async def test_unknown_partition_is_told(topic: str, index: int) -> None:
 async def test_partition_that_could_not_be_opened_tells_its_error() -> None:
     broker = with_records()
     broker.partitions.remove(TopicPartition("t", 0))
-    broker.partitions.add_failed(TopicPartition("t", 0), SAMPLE_UUID, ErrorCode.KAFKA_STORAGE_ERROR)
+    broker.partitions.refuse(TopicPartition("t", 0), Refusal(SAMPLE_UUID, ErrorCode.KAFKA_STORAGE_ERROR))
     assert (await ask(broker, 9, LATEST)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 

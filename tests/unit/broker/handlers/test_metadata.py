@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.partition_table import Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import TopicPartition
@@ -131,7 +132,7 @@ async def test_partition_that_could_not_be_opened_has_no_leader() -> None:
     broker = SmallBroker()
     broker.add_topic("orders")
     broker.partitions.remove(TopicPartition("orders", 0))
-    broker.partitions.add_failed(TopicPartition("orders", 0), SAMPLE_UUID, ErrorCode.KAFKA_STORAGE_ERROR)
+    broker.partitions.refuse(TopicPartition("orders", 0), Refusal(SAMPLE_UUID, ErrorCode.KAFKA_STORAGE_ERROR))
     (partition,) = (await ask(broker, 12, named("orders"))).topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert partition.offline_replicas == [NODE_ID]

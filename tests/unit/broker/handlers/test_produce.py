@@ -12,7 +12,7 @@ from ottla.broker import batch_opening
 from ottla.broker.connection import Connection
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
-from ottla.broker.partition_table import PartitionTable
+from ottla.broker.partition_table import PartitionTable, Refusal
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.model.error_code import ErrorCode
@@ -171,7 +171,7 @@ def test_request_with_errors_only_is_answered_at_once(served: Served) -> None:
 
 
 def test_partition_whose_log_could_not_be_opened_gives_its_own_error(served: Served) -> None:
-    served.table.add_failed(TopicPartition("t", 0), SAMPLE_UUID, ErrorCode.KAFKA_STORAGE_ERROR)
+    served.table.refuse(TopicPartition("t", 0), Refusal(SAMPLE_UUID, ErrorCode.KAFKA_STORAGE_ERROR))
     served.send(("t", 0, batch()))
     assert served.codes() == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
 

@@ -144,6 +144,21 @@ def test_logs_do_not_take_appends_when_the_directory_fails_while_they_are_made(p
     assert place.directory.logs == {}
 
 
+def test_creation_lets_others_run_after_each_log_that_it_makes_and_opens(place: Place) -> None:
+    class CountsPauses(Offload):
+        pauses_count = 0
+
+        async def __call__(self, work: Callable[[], T]) -> T:
+            return work()
+
+        async def pause(self) -> None:
+            self.pauses_count += 1
+
+    offload = CountsPauses()
+    place.create(MANY, offload=offload)
+    assert offload.pauses_count == 2 * len(MANY)
+
+
 def test_deletion_that_fails_leaves_the_log_in_the_directorys_care(place: Place) -> None:
     place.create(FEW)
     place.disk.faults.fail("rename", path_contains="clicks-1")

@@ -1,0 +1,381 @@
+"""Topics follow the tree: over a real tree and real logs on a disk in memory, where creations and deletions fail."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.broker.context import NewTopic
+from ottla.broker.log_configs import log_config
+from ottla.broker.partition import ACKS_ALL
+from ottla.broker.partition_table import PartitionTable
+from ottla.broker.served_topics import RETRY_AFTER_S_MAX, RETRY_AFTER_S_MIN, NotServed, ServedTopics
+from ottla.broker.topics import Topics
+from ottla.coordination.configs import ConfigEntity, ConfigRegistry
+from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.layout import lay_out
+from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.topics_view import Topic
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.settings import BrokerSettings
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+from ottla.records.header import HEADER
+from ottla.records.record import Record
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.errors import DirectoryOffline
+from ottla.testing.disk_faults import OperationKind
+from ottla.testing.fake_clock import FakeClock
+from ottla.testing.memory_disk import MemoryDisk
+
+HERE = NodeId(1)
+UNKNOWN, STORAGE_ERROR = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class Timer:
+    """A timer that the test lets ring."""
+
+    def __init__(self, delay_s: float, callback: Callable[[], object]) -> None:
+        self.delay_s = delay_s
+        self.callback = callback
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Node:
+    """One broker's topics, from the tree to the logs.  `restart` leaves the tree and the disk as they are."""
+
+    def __init__(self, home: EmbeddedHome, disk: MemoryDisk, registry: TopicRegistry, configs: ConfigRegistry) -> None:
+        self.home = home
+        self.disk = disk
+        self.registry = registry
+        self.configs = configs
+        self.settings = BrokerSettings.of({"log.flush.policy": "os"})
+        self.timers: list[Timer] = []
+        self.changed: list[tuple[str, bool]] = []
+        self.open()
+
+    def open(self) -> None:
+        self.directory = LogDirectory.open(self.disk, "/data", clock=FakeClock(), config_of=self._config_of)
+        self.partitions = PartitionTable()
+        self.served = ServedTopics(
+            HERE, self.registry, self.configs, self.directory, self._config_of, self.partitions, self
+        )
+        self.served.on_changed = lambda name, topic: self.changed.append((name, topic is not None))
+        self.topics = Topics(
+            HERE, 1, self.settings, self.registry, self.configs, self.directory, self.partitions, self.served
+        )
+
+    async def restart(self) -> None:
+        self.directory.abandon()
+        self.open()
+        await self.served.start()
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Any:
+        self.timers.append(Timer(delay, callback))
+        return self.timers[-1]
+
+    @property
+    def due(self) -> list[float]:
+        """The delays of the timers that are armed."""
+        return [timer.delay_s for timer in self.timers if not timer.is_cancelled]
+
+    async def ring(self) -> None:
+        """Let the armed timer ring, and what it begins come to its end."""
+        (timer,) = [timer for timer in self.timers if not timer.is_cancelled]
+        self.timers.clear()
+        timer.callback()
+        assert self.served._retrying is not None
+        await self.served._retrying
+
+    async def create(self, name: str, count: int = 1, **config: str) -> Topic:
+        given = {key.replace("_", "."): value for key, value in config.items()}
+        return await self.topics.create(NewTopic(name, count, config=given), validate_only=False)
+
+    def fail_creation(self, error: int = errno.ENOSPC, kind: OperationKind = "write") -> None:
+        self.disk.faults.fail(kind, error=error, times=None, path_contains="partition.metadata")
+
+    def append(self, name: str, index: int = 0) -> int:
+        partition = self.partitions.find(name, index)
+        assert partition is not None
+        batch = build_batch([Record(0, 1, b"key", b"value")], Codec.NONE)
+        return partition.append(memoryview(batch), HEADER.unpack_from(batch), ACKS_ALL, 1)[0]
+
+    def errors(self, name: str, count: int) -> list[ErrorCode | None]:
+        """Why each partition is not served; None where it is."""
+        return [
+            None if self.partitions.find(name, index) else self.partitions.absence_error(name, index)
+            for index in range(count)
+        ]
+
+    @property
+    def directories(self) -> list[str]:
+        return [name for name in self.disk.list_directory("/data") if self.disk.is_directory(f"/data/{name}")]
+
+    async def notes(self) -> list[str]:
+        return [deletion.name for deletion in await self.registry.pending_deletions()]
+
+    def _config_of(self, topic_partition: TopicPartition) -> Any:
+        return log_config(self.configs.view.topic(topic_partition.topic), self.settings)
+
+
+@asynccontextmanager
+async def node_at(path: Path) -> AsyncIterator[Node]:
+    home = await EmbeddedHome.open(str(path / "tree"))
+    try:
+        tree = await home.connect()
+        await lay_out(tree)
+        node = Node(home, MemoryDisk(), TopicRegistry(tree), ConfigRegistry(tree))
+        await node.served.start()
+        yield node
+        await node.served.stop()
+    finally:
+        await home.close()
+
+
+async def test_created_topic_is_served_when_the_request_returns(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 3)
+        assert node.errors("t", 4) == [None, None, None, UNKNOWN]
+        assert list(node.served.view.by_name) == ["t"]
+        assert node.append("t") == 0
+        assert not node.due
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE], ids=["no-room", "no-descriptor"])
+@pytest.mark.parametrize("count", [1, 5])
+async def test_topic_whose_logs_cannot_be_made_is_served_once_they_can(
+    tmp_path: Path, error: int, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with node_at(tmp_path) as node:
+        node.fail_creation(error, "create" if error == errno.EMFILE else "write")
+        with caplog.at_level(logging.CRITICAL), pytest.raises(NotServed, match="'t' is in the tree") as failure:
+            await node.create("t", count)
+        assert failure.value.error_code is STORAGE_ERROR
+        assert "without a restart" in (failure.value.hint or "")
+        assert list(node.served.view.by_name) == ["t"], "clients hear of it, and of its error"
+        assert node.errors("t", count) == [STORAGE_ERROR] * count
+        assert node.directories == []
+        await node.ring()
+        assert node.errors("t", count) == [STORAGE_ERROR] * count
+        node.disk.faults.clear()
+        with caplog.at_level(logging.CRITICAL):
+            await node.ring()
+        assert node.errors("t", count) == [None] * count
+        assert not node.due
+        assert node.append("t") == 0
+
+
+async def test_retries_wait_longer_and_longer_until_the_tree_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with node_at(tmp_path) as node:
+        node.disk.faults.fail("make_directory", error=errno.ENOSPC, times=None, path_contains="t-0")
+        with pytest.raises(NotServed):
+            await node.create("t")
+        delays = []
+        for _ in range(6):
+            delays += node.due
+            await node.ring()
+        assert delays == [RETRY_AFTER_S_MIN, 2.0, 4.0, 8.0, RETRY_AFTER_S_MAX, RETRY_AFTER_S_MAX]
+        await node.create("other")
+        assert node.due == [RETRY_AFTER_S_MIN]
+        told = [record for record in caplog.records if record.message == "topic.not_reconciled"]
+        assert len(told) == 1, "the same failure is reported once"
+
+
+async def test_topic_whose_logs_cannot_be_made_can_be_deleted(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        node.fail_creation()
+        with pytest.raises(NotServed):
+            await node.create("t", 5)
+        await node.topics.delete("t", None)
+        assert node.errors("t", 5) == [UNKNOWN] * 5
+        assert not node.served.view.by_name
+        assert await node.notes() == []
+        assert not node.due
+        node.disk.faults.clear()
+        await node.create("t", 2)
+        assert node.errors("t", 2) == [None, None]
+
+
+async def test_topic_whose_logs_cannot_be_made_is_served_after_a_restart(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        node.fail_creation()
+        with pytest.raises(NotServed):
+            await node.create("t", 5)
+        await node.restart()
+        assert node.errors("t", 5) == [STORAGE_ERROR] * 5, "the start is the same function, and fails no worse"
+        node.disk.faults.clear()
+        await node.restart()
+        assert node.errors("t", 5) == [None] * 5
+
+
+async def test_failed_creation_leaves_the_other_topics_alone(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("before")
+        node.disk.faults.fail("make_directory", error=errno.ENOSPC, times=None, path_contains="t-0")
+        with pytest.raises(NotServed):
+            await node.create("t")
+        await node.create("after")
+        assert [node.append(name) for name in ("before", "after")] == [0, 0]
+        await node.topics.delete("before", None)
+        assert node.errors("t", 1) == [STORAGE_ERROR]
+
+
+async def test_added_partitions_that_cannot_be_made_leave_the_others_served(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 2)
+        node.fail_creation()
+        with pytest.raises(NotServed):
+            await node.topics.add_partitions("t", 4, None, validate_only=False)
+        assert node.errors("t", 4) == [None, None, STORAGE_ERROR, STORAGE_ERROR]
+        node.disk.faults.clear()
+        await node.ring()
+        assert node.errors("t", 4) == [None] * 4
+
+
+@pytest.mark.parametrize(("kind", "where"), [("rename", "t-1"), ("sync_directory", "/data")])
+async def test_deletion_of_directories_that_fails_is_repeated(tmp_path: Path, kind: OperationKind, where: str) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 3)
+        node.disk.faults.fail(kind, error=errno.EMFILE, times=2, path_contains=where)
+        await node.topics.delete("t", None)
+        assert node.errors("t", 3) == [UNKNOWN] * 3, "it is served no more"
+        assert await node.notes() == ["t"], "and its directories are not forgotten"
+        await node.ring()
+        assert await node.notes() == ["t"]
+        await node.ring()
+        assert await node.notes() == []
+        assert not node.due
+        await node.restart()
+        assert not node.directory.logs
+
+
+async def test_topic_made_anew_waits_for_the_deletion_of_the_old_one(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 2)
+        node.append("t")
+        node.disk.faults.fail("rename", times=2, path_contains="t-0")
+        await node.topics.delete("t", None)
+        with pytest.raises(NotServed):
+            await node.create("t", 2)
+        assert node.errors("t", 2) == [STORAGE_ERROR] * 2
+        await node.ring()
+        assert node.append("t") == 0
+        assert await node.notes() == []
+
+
+async def test_deletion_that_a_crash_cut_short_is_finished_by_the_start(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 2)
+        node.append("t")
+        await node.registry.delete("t")
+        await node.restart()
+        assert not node.directory.logs
+        assert await node.notes() == []
+
+
+async def test_start_finishes_the_deletion_of_a_log_that_it_could_not_open(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 2)
+        await node.registry.delete("t")
+        node.disk.faults.fail("open", path_contains="t-0/0000")
+        await node.restart()
+        assert not node.directory.failed
+        await node.create("t", 2)
+        assert node.errors("t", 2) == [None, None]
+
+
+async def test_log_without_a_topic_is_reported_once_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 2)
+        await node.registry.delete("t")
+        await node.registry.finish_deletions(
+            [deletion.topic_id for deletion in await node.registry.pending_deletions()]
+        )
+        await node.restart()
+        await node.create("other")
+        reported = [record for record in caplog.records if record.message == "log.without_topic"]
+        assert len(reported) == 2
+        assert len(node.directory.logs) == 3
+        with pytest.raises(RequestError):
+            await node.topics.delete("t", None)
+        with pytest.raises(NotServed, match="another topic"):
+            await node.create("t", 2)
+        assert node.errors("t", 2) == [ErrorCode.INCONSISTENT_TOPIC_ID] * 2, "its records are another topic's"
+        assert not node.due, "no retry helps"
+
+
+async def test_altered_settings_reach_the_logs(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 2, max_message_bytes="1000")
+        await node.topics.alter_config(ConfigEntity.topic("t"), {"max.message.bytes": "2000"}, replaces_all=False)
+        assert [partition.max_message_bytes for partition in node.partitions] == [2000, 2000]
+
+
+async def test_settings_altered_while_a_log_cannot_be_made_hold_for_it(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        node.fail_creation()
+        with pytest.raises(NotServed):
+            await node.create("t", 1)
+        await node.topics.alter_config(ConfigEntity.topic("t"), {"max.message.bytes": "2000"}, replaces_all=False)
+        node.disk.faults.clear()
+        await node.ring()
+        assert [partition.max_message_bytes for partition in node.partitions] == [2000]
+
+
+async def test_no_topic_is_made_in_a_directory_that_is_offline(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        node.directory.directory_failed(OSError(errno.EIO, "a sync failed"))
+        with pytest.raises(DirectoryOffline):
+            await node.create("t")
+        assert not (await node.registry.refresh()).by_name
+        assert not node.due
+
+
+async def test_changes_of_what_is_served_are_announced(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 2)
+        assert node.changed == [("t", True)]
+        await node.topics.add_partitions("t", 3, None, validate_only=False)
+        assert node.changed == [("t", True)] * 2
+        await node.topics.delete("t", None)
+        assert node.changed == [("t", True), ("t", True), ("t", False)]
+
+
+async def test_change_by_another_writer_is_followed(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        other = TopicRegistry(await node.home.connect())
+        await other.create("theirs", [[HERE], [HERE]], {HERE: 1}, {"max.message.bytes": "77"})
+        await node.served.follow()
+        assert node.errors("theirs", 2) == [None, None]
+        assert [partition.max_message_bytes for partition in node.partitions] == [77, 77]
+        await other.delete("theirs")
+        await node.served.follow()
+        assert node.errors("theirs", 2) == [UNKNOWN, UNKNOWN]
+        assert not node.directory.logs
+
+
+async def test_name_that_is_taken_or_collides_is_refused_before_all_else(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("a.b")
+        for name, code in (
+            ("a.b", ErrorCode.TOPIC_ALREADY_EXISTS),
+            ("a_b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ):
+            for validate_only in (True, False):
+                with pytest.raises(RequestError) as refusal:
+                    await node.topics.create(NewTopic(name, -7), validate_only=validate_only)
+                assert refusal.value.code is code
