@@ -121,7 +121,7 @@ class BrokerContext(Protocol):
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Make a topic, or only check that it could be made; it is served when this returns.
 
-        Raises `RequestError` with the code that CreateTopics answers.
+        Raises `RequestError` with the code that CreateTopics answers, or `NotServed` when its logs cannot be made now.
         """
         ...
 
@@ -131,7 +131,7 @@ class BrokerContext(Protocol):
         """Give a topic partitions until it has `count`, or only check that it could; served when this returns.
 
         `assignment`: the replicas of each added one.  Raises `RequestError` with the code that CreatePartitions
-        answers.
+        answers, or `NotServed` when their logs cannot be made now.
         """
         ...
 

@@ -4,7 +4,8 @@ A topic's partitions are added until there are `count`; they are served when the
 UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS when it has as many or more, or would have too many;
 INVALID_REPLICA_ASSIGNMENT when the assignments are not one for each added partition, or name another broker;
 INVALID_REQUEST, answered once, for a topic that is there twice; INVALID_TOPIC_EXCEPTION for internal topics, whose
-count groups depend on.  `validate_only` adds nothing.  The time-out is not used.
+count groups depend on.  KAFKA_STORAGE_ERROR: they are added, and served once their logs can be made.  `validate_only`
+adds nothing.  The time-out is not used.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG (unknown setting, bad value, or none)
 is INVALID_REQUEST, answered once; more than 10,000 partitions in one request are POLICY_VIOLATION.  `validate_only`
 makes nothing and answers the topic id of zeros.  From v5 on the answer has partition count, replication factor and all
 settings (KIP-525).  A topic is served when the answer leaves; the time-out is not used.
+When its logs cannot be made for want of room or descriptors the answer is KAFKA_STORAGE_ERROR: the topic is in the tree
+then, and is served without another request once they can be made.
 """
 
 from __future__ import annotations

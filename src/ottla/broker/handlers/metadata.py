@@ -8,7 +8,7 @@ INVALID_TOPIC_EXCEPTION, an unknown id UNKNOWN_TOPIC_ID.
 A topic that does not exist is made when the request allows it (v4+; before, always) and auto.create.topics.enable does.
 Departure: it is made before the answer, so the first answer has its partitions; Apache Kafka answers
 UNKNOWN_TOPIC_OR_PARTITION once.  There is no controller: the broker that answers names itself, since any broker serves
-admin requests.  A partition whose log could not be opened is LEADER_NOT_AVAILABLE with this broker offline.
+admin requests.  A partition whose log could not be made or opened is LEADER_NOT_AVAILABLE with this broker offline.
 Authorized operations, when asked for, are all that there are: there are no access rules yet.
 Not done: v13 (top-level error code).
 """
