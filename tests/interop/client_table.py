@@ -21,10 +21,17 @@ _SPARK: Final = "clients/test_spark_connector.py::test_spark_connector_is_served
 _GROUPS: Final = "test_groups.py::test_members_of_a_group_share_the_partitions_and_read_each_record_once"
 
 
-def _program(test: str) -> dict[str, str]:
-    of = f"{_PROGRAMS}::{test}"
-    scenarios = ("produce", "produce", "classic-group", "consumer-group", "admin", "compression", "headers")
-    return {feature: f"{of}[{scenario}]" for feature, scenario in zip(FEATURES, scenarios, strict=True)}
+# What the programs of `clients` call the features.
+_SCENARIOS: Final = ("produce", "produce", "classic-group", "consumer-group", "admin", "compression", "headers")
+
+
+def _program(test: str, of: str = _PROGRAMS) -> dict[str, str]:
+    return {feature: f"{of}::{test}[{scenario}]" for feature, scenario in zip(FEATURES, _SCENARIOS, strict=True)}
+
+
+def _javascript(test: str, without: tuple[str, ...] = ()) -> dict[str, str]:
+    cells = _program(test, "clients/test_javascript_clients.py")
+    return {feature: cell for feature, cell in cells.items() if feature not in without}
 
 
 # Client -> feature -> the test below tests/interop.  A feature that is not there is one that the client has not.
@@ -57,6 +64,8 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "Java 3.9": _program("test_java_client_3_9_is_served"),
     "Java 4.1": _program("test_java_client_4_1_is_served"),
     "franz-go 1.22": _program("test_franz_go_is_served"),
+    "kafkajs 2.2": _javascript("test_kafkajs_is_served", without=("KIP-848",)),
+    "@platformatic/kafka 1.35": _javascript("test_platformatic_kafka_is_served"),
     "kcat 1.7 (librdkafka 2.0)": {
         "produce": f"{_KCAT}[none]",
         "consume": "test_cross_reading.py::test_kcat_reads_what_a_library_wrote[confluent-none]",

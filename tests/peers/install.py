@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from tests.interop.clients import javascript_client
 from tests.interop.clients.go_client import go_scenarios
 from tests.interop.clients.java_client import VERSIONS, java_scenarios
 from tests.interop.clients.spark_connector import connector_jars
@@ -30,6 +31,7 @@ DOWNLOADS: Final[Mapping[str, Bring]] = {"Apache Kafka": kafka_jars.install, "kc
 BUILDS: Final[Mapping[str, Bring]] = {
     **{f"Java's client {version}": partial(java_scenarios, version) for version in VERSIONS},
     "franz-go": go_scenarios,
+    "the JavaScript clients": javascript_client.install,
     "Spark's Kafka connector": connector_jars,
     "librdkafka's tests": runner_dir,
 }

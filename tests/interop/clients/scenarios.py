@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
+
+import pytest
+
+from ottla.testing.broker import RunningBroker
+from tests.peers.kafka_jars import KafkaUnavailable
+from tests.peers.unavailable import PeerUnavailable
 
 ENDS_WITHIN_S: Final = 240
 
 
+def outcomes_of(
+    client: str, command: Callable[[], list[str]], scenarios: Sequence[str], broker: RunningBroker
+) -> dict[str, str]:
+    """Run a client's program once, all its scenarios after each other; skips where the client cannot be had."""
+    try:
+        program = command()
+    except (KafkaUnavailable, PeerUnavailable) as reason:
+        pytest.skip(f"{client} is not available: {reason}")
+    return run_scenarios([*program, broker.bootstrap, client.replace(".", "-")], scenarios)
+
+
 def run_scenarios(command: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Every scenario's line, "ok" or why it failed.  What the program did not come to is told as that."""
+    """Every scenario's outcome: "ok", why it failed, or that the program did not come to it."""
     try:
         done = subprocess.run(
             [*command, *names],
@@ -23,13 +40,13 @@ def run_scenarios(command: Sequence[str], names: Sequence[str]) -> dict[str, str
         output, errors = done.stdout, done.stderr
     except subprocess.TimeoutExpired as late:
         output, errors = _text(late.stdout), f"ended after {ENDS_WITHIN_S} s\n{_text(late.stderr)}"
-    told = dict.fromkeys(names, f"not come to: {errors[-2000:]}")
+    outcomes = dict.fromkeys(names, f"not come to: {errors[-2000:]}")
     for line in output.splitlines():
         verdict, _, rest = line.partition(" ")
         name, _, reason = rest.partition(": ")
-        if name in told and verdict in ("ok", "failed"):
-            told[name] = "ok" if verdict == "ok" else f"{reason}\n{errors[-2000:]}"
-    return told
+        if name in outcomes and verdict in ("ok", "failed"):
+            outcomes[name] = "ok" if verdict == "ok" else f"{reason}\n{errors[-2000:]}"
+    return outcomes
 
 
 def _text(output: bytes | str | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
@@ -10,57 +9,40 @@ import pytest
 from ottla.testing.broker import RunningBroker
 from tests.interop.clients.go_client import go_scenarios
 from tests.interop.clients.java_client import java_scenarios
-from tests.interop.clients.scenarios import ENDS_WITHIN_S, run_scenarios
+from tests.interop.clients.scenarios import ENDS_WITHIN_S, outcomes_of
 from tests.peers.cache import BROUGHT_WITHIN_S
-from tests.peers.kafka_jars import KafkaUnavailable
-from tests.peers.unavailable import PeerUnavailable
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(BROUGHT_WITHIN_S + ENDS_WITHIN_S)]
 
 SCENARIOS: Final = ("produce", "compression", "headers", "classic-group", "consumer-group", "admin")
-Told = dict[str, str]
+Outcomes = dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def grouping_broker() -> Iterator[RunningBroker]:
-    with RunningBroker(settings={"group.initial.rebalance.delay.ms": "0"}) as running:
-        yield running
-
-
-def told_by(name: str, command: Callable[[], list[str]], scenarios: tuple[str, ...], broker: RunningBroker) -> Told:
-    """The program runs once, all its scenarios after each other."""
-    try:
-        program = command()
-    except (KafkaUnavailable, PeerUnavailable) as reason:
-        pytest.skip(f"{name} is not available: {reason}")
-    return run_scenarios([*program, broker.bootstrap, name.replace(".", "-")], scenarios)
+def java_39(grouping_broker: RunningBroker) -> Outcomes:
+    return outcomes_of("java-3.9", lambda: java_scenarios("3.9.2"), (*SCENARIOS, "pattern"), grouping_broker)
 
 
 @pytest.fixture(scope="module")
-def java_39(grouping_broker: RunningBroker) -> Told:
-    return told_by("java-3.9", lambda: java_scenarios("3.9.2"), (*SCENARIOS, "pattern"), grouping_broker)
+def java_41(grouping_broker: RunningBroker) -> Outcomes:
+    return outcomes_of("java-4.1", lambda: java_scenarios("4.1.2"), (*SCENARIOS, "pattern"), grouping_broker)
 
 
 @pytest.fixture(scope="module")
-def java_41(grouping_broker: RunningBroker) -> Told:
-    return told_by("java-4.1", lambda: java_scenarios("4.1.2"), (*SCENARIOS, "pattern"), grouping_broker)
-
-
-@pytest.fixture(scope="module")
-def franz_go(grouping_broker: RunningBroker) -> Told:
-    return told_by("franz-go", go_scenarios, SCENARIOS, grouping_broker)
+def franz_go(grouping_broker: RunningBroker) -> Outcomes:
+    return outcomes_of("franz-go", go_scenarios, SCENARIOS, grouping_broker)
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, "pattern"])
-def test_java_client_3_9_is_served(scenario: str, java_39: Told) -> None:
+def test_java_client_3_9_is_served(scenario: str, java_39: Outcomes) -> None:
     assert java_39[scenario] == "ok"
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, "pattern"])
-def test_java_client_4_1_is_served(scenario: str, java_41: Told) -> None:
+def test_java_client_4_1_is_served(scenario: str, java_41: Outcomes) -> None:
     assert java_41[scenario] == "ok"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_franz_go_is_served(scenario: str, franz_go: Told) -> None:
+def test_franz_go_is_served(scenario: str, franz_go: Outcomes) -> None:
     assert franz_go[scenario] == "ok"
