@@ -35,8 +35,8 @@ from ottla.storage.log_config import FOREVER, LogConfig
 
 _LOG_APPEND_TIME: Final = "LogAppendTime"
 _AS_IT_CAME: Final = "producer"
-# What is told of a batch in which every record is wrong: enough to find the mistake, whatever its size.
-FAULTS_TOLD_MAX: Final = 1_000
+# Records that an answer names at most, when every record of a batch is wrong: enough to find the mistake.
+FAULTS_NAMED_MAX: Final = 1_000
 _FAULTS_IN_MESSAGE: Final = 3
 # The library's greatest level does what Kafka's levels up to 17 do.
 _LZ4_LEVEL_MAX: Final = 12
@@ -80,7 +80,7 @@ class OpenedSum:
         self.opened_bytes = self.records_count = 0
 
     def begin(self, records_count: int) -> None:
-        """A batch is to be opened; it counts as the largest until `end` tells its size.  Raises `BatchRefused`.
+        """A batch is to be opened; it counts as the largest until `end` has its size.  Raises `BatchRefused`.
 
         The error is the one that all clients know as "not appended, try again".  MESSAGE_TOO_LARGE would be final to
         most of them, and a single record cannot be split.
@@ -101,7 +101,7 @@ class OpenedSum:
 def opening_of(config: LogConfig) -> BatchOpening | None:
     """What a topic's settings demand, None when its batches stay closed.
 
-    The latest time of a batch stands in its head, so the bound on times ahead opens none by itself.
+    The greatest timestamp of a batch is in its head, so the bound on future timestamps opens no batch by itself.
     """
     codec, level = _codec_and_level(config)
     requires_keys = "compact" in config.cleanup_policy
@@ -186,7 +186,7 @@ def _rebuilt(
 
 
 def _refusal(faults: Sequence[RecordFault], opening: BatchOpening, now_ms: int, place: object) -> BatchRefused:
-    rows = [(fault.number, _text(fault, opening, now_ms, place)) for fault in faults[:FAULTS_TOLD_MAX]]
+    rows = [(fault.number, _text(fault, opening, now_ms, place)) for fault in faults[:FAULTS_NAMED_MAX]]
     if any(fault.kind is FaultKind.TIMESTAMP for fault in faults):
         message = f"{len(faults)} record(s) are refused, some for their timestamp"
         return BatchRefused(ErrorCode.INVALID_TIMESTAMP, RecordErrors(message, rows))

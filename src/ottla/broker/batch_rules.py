@@ -45,7 +45,7 @@ def batch_error(batch: memoryview, header: tuple[int, ...], produce_version: int
     """
     size_bytes = len(batch)
     if header[3] != MAGIC or header[1] + LOG_OVERHEAD_BYTES != size_bytes:
-        # A longer batch_length is a cut batch, a shorter one means a second batch behind it: one is allowed.
+        # A longer batch_length is a cut batch, a shorter one means that a second batch follows: one is allowed.
         return _CORRUPT if header[3] == MAGIC and header[1] + LOG_OVERHEAD_BYTES > size_bytes else _INVALID
     if crc32c(batch[ATTRIBUTES_AT:]) != header[4]:
         return _CORRUPT

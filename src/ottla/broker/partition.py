@@ -260,7 +260,7 @@ class Partition:
             if last_fetched_epoch >= 0:
                 diverging = log.epoch_end_offset(last_fetched_epoch)
                 if diverging[0] < 0:
-                    # An epoch that this log has not come to: no offset tells the client where to go on.
+                    # An epoch that this log has not reached: there is no offset from which the client could go on.
                     return PartitionRead(self.index, _OUT_OF_RANGE)
                 if diverging[0] < last_fetched_epoch or diverging[1] < fetch_offset:
                     return PartitionRead(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ottla.broker import batch_opening
-from ottla.broker.batch_opening import FAULTS_TOLD_MAX, BatchRefused, OpenedSum, open_batch, opening_of
+from ottla.broker.batch_opening import FAULTS_NAMED_MAX, BatchRefused, OpenedSum, open_batch, opening_of
 from ottla.broker.batch_rules import batch_error
 from ottla.broker.limits import OPENED_BATCH_BYTES_MAX
 from ottla.model.error_code import ErrorCode
@@ -129,7 +129,7 @@ def test_time_comes_before_keys_when_both_are_wrong() -> None:
 def test_only_so_many_records_are_named() -> None:
     refused = refusal(replace(PLAIN, cleanup_policy="compact"), build_batch([Record(0, NOW_MS, None, b"")] * 1_500))
     assert "1500 record(s)" in refused.errors.message
-    assert len(refused.errors.rows) == FAULTS_TOLD_MAX
+    assert len(refused.errors.rows) == FAULTS_NAMED_MAX
     assert len(refused.errors.message) < 1_000
 
 

@@ -7,7 +7,7 @@ timestamp, -4 (v8+) the log start, since all of the log is local, -5 (v9+) nothi
 A special time that the version does not have, and any other negative one, is UNSUPPORTED_VERSION.  The leader epoch is
 the current one for -1, else that of the record.  A partition that is named twice is INVALID_REQUEST,
 answered once.
-Departure: a replica id is not looked at, so a follower is answered like a consumer.
+Departure: the replica id is ignored, so a follower gets the answer of a consumer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def handle(request: ListOffsetsRequest, broker: BrokerContext, call: Call)
                 continue
             answers.append(_partition_answer(broker, topic.name, wanted, call.api_version))
             if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
-                await asyncio.sleep(0)  # a look-up read files: the other connections have their turn
+                await asyncio.sleep(0)  # a search by time reads files: let other connections run
         topics.append(ListOffsetsTopicResponse(topic.name, answers))
     return ListOffsetsResponse(topics=topics)
 

@@ -206,7 +206,7 @@ class ProduceHandler:
         self._poke_flusher()
         if not acks:
             if failure:
-                # The only way to tell a client that wants no answers.
+                # A client that wants no answers notices nothing else.
                 reason = f"a produce with acks=0 failed: {ErrorCode(failure).name}"
                 log.warning("produce.failed", extra=fields(peer=connection.peer_name, reason=reason))
                 connection.close(reason)
