@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from tests.history.operations import Commit, Committed, Operation, Outcome, Poll, Positioned, Revoked, Send
+from tests.history.operations import Commit, Committed, Operation, Outcome, Poll, Positioned, Send
 from tests.history.report import Anomaly, Report
 
 
@@ -22,29 +22,48 @@ def check_owners(operations: Iterable[Operation], members: Collection[str], repo
 
 
 def check_stale_commits(operations: Sequence[Operation], report: Report) -> None:
-    """A commit that began when another member owned the partition already is refused.
+    """A commit is refused when its member's generation of the partition has ended before the commit began.
 
-    A member owns a partition from the moment it was given it until it gives it up or another one is given it.
+    That another member has been given the partition later does not say so: its callback may run late, when its own
+    generation has ended already.  What says so is a higher generation, where the libraries give generations, or a
+    commit of the other one that began after this member was given the partition and was accepted.
     """
     # (time, order at the same time, operation): a commit that began in the very instant of a hand-over is in doubt.
-    events: list[tuple[int, int, Positioned | Revoked | Commit]] = []
+    events: list[tuple[int, int, Positioned | Commit]] = []
     for operation in operations:
-        if isinstance(operation, Commit):
-            if operation.outcome is Outcome.OK:
-                events.append((operation.invoked_ns, 0, operation))
-        elif isinstance(operation, Positioned | Revoked):
+        if isinstance(operation, Commit) and operation.outcome is Outcome.OK:
+            events += [(operation.invoked_ns, 0, operation), (operation.completed_ns, 2, operation)]
+        elif isinstance(operation, Positioned):
             events.append((operation.at_ns, 1, operation))
-    owner_of: dict[int, str] = {}
-    for _, _, operation in sorted(events, key=lambda event: event[:2]):
-        owner = owner_of.get(operation.partition)
+    ownership: dict[int, _Ownership] = defaultdict(_Ownership)
+    for _, order, operation in sorted(events, key=lambda event: event[:2]):
+        of_partition = ownership[operation.partition]
         if isinstance(operation, Positioned):
-            owner_of[operation.partition] = operation.process
-        elif isinstance(operation, Revoked):
-            if owner == operation.process:
-                del owner_of[operation.partition]
-        elif owner is not None and owner != operation.process:
-            where = f"partition {operation.partition} offset {operation.offset}"
-            report.add(Anomaly.STALE_COMMIT, f"{where}: by {operation.process}, when {owner} had it")
+            of_partition.given[operation.process] = operation
+        elif order == 2:
+            of_partition.accepted[operation.process] = operation
+        else:
+            for other in sorted(of_partition.successors(operation.process)):
+                where = f"partition {operation.partition} offset {operation.offset}"
+                report.add(Anomaly.STALE_COMMIT, f"{where}: by {operation.process}, when {other} had it")
+
+
+class _Ownership:
+    """What members knew and did of one partition so far."""
+
+    def __init__(self) -> None:
+        # When each member was given it last, and each member's last accepted commit.
+        self.given: dict[str, Positioned] = {}
+        self.accepted: dict[str, Commit] = {}
+
+    def successors(self, member: str) -> set[str]:
+        """Members that certainly were given the partition in a later generation than this one."""
+        own = self.given.get(member)
+        if own is None:
+            return set(self.given)
+        by_generation = {other for other, theirs in self.given.items() if -1 < own.generation < theirs.generation}
+        by_commit = {other for other, theirs in self.accepted.items() if theirs.invoked_ns > own.at_ns}
+        return by_generation | by_commit - {member}
 
 
 def check_commits(commits: Iterable[Commit], reads: Iterable[Committed], report: Report) -> None:

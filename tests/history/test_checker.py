@@ -64,6 +64,13 @@ def test_checker_finds_an_anomaly_in_a_small_history(anomaly: Anomaly) -> None:
     assert anomaly in check(BY_HAND[anomaly], members=("m0", "m1")).found
 
 
+def test_checker_finds_a_stale_commit_where_libraries_give_no_generations() -> None:
+    given = [Positioned("m0", 1, 0, -1), Positioned("m1", 3, 0, -1)]
+    by_successor, by_former = Commit("m1", 4, 5, Outcome.OK, 0, 3), Commit("m0", 6, 7, Outcome.OK, 0, 3)
+    assert Anomaly.STALE_COMMIT in check([*given, by_successor, by_former], members=("m0", "m1")).found
+    assert check([*given, by_former], members=("m0", "m1")).is_clean, "nothing says who was given it later"
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_checker_finds_nothing_in_a_random_history_that_keeps_every_promise(seed: int) -> None:
     report = check(CorrectWorld(seed).run(), MEMBERS)
@@ -92,6 +99,10 @@ def test_checker_finds_an_anomaly_planted_in_random_histories(anomaly: Anomaly) 
                 Positioned("m1", 5, 0, 2),
             ],
             id="a commit before the next owner",
+        ),
+        pytest.param(
+            [Positioned("m1", 1, 0, -1), Positioned("m0", 2, 0, -1), Commit("m1", 3, 4, Outcome.OK, 0, 3)],
+            id="a commit after another member noticed late what it was given before",
         ),
         pytest.param([Commit("m0", 1, 9, Outcome.OK, 0, 3), Committed("m1", 3, 4, 0, -1)], id="a commit under way"),
         pytest.param([Commit("m0", 1, 2, Outcome.UNKNOWN, 0, 3), Committed("m1", 3, 4, 0, -1)], id="an unsure commit"),

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from ottla.cli.program import FAILED, run
+from ottla.cli.exit_status import FAILED
+from ottla.cli.program import run
 from ottla.testing.broker import RunningBroker
 
 

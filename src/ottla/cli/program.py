@@ -15,15 +15,11 @@ from typing import Final
 import click
 
 from ottla import __version__
+from ottla.cli.exit_status import CALLED_WRONGLY, FAILED, INTERRUPTED, PIPE_CLOSED
 from ottla.cli.lazy_group import LazyGroup
 from ottla.cli.verbs import VERBS
 from ottla.model.errors import OttlaError
 from ottla.observe.text import safe_line
-
-FAILED: Final = 1
-CALLED_WRONGLY: Final = 2
-INTERRUPTED: Final = 130
-PIPE_CLOSED: Final = 141
 
 # How click says it, by the name of its type.
 _NO_INTEGER: Final = re.compile(r"is not a valid integer( range)?(?=\.$)")

@@ -10,8 +10,9 @@ import pytest
 from ottla.cli import doctor_machine
 from ottla.cli.doctor_machine import disk_findings, file_system_of, limit_findings, version_findings
 from ottla.cli.doctor_settings import read_settings
+from ottla.cli.exit_status import FAILED
 from ottla.cli.findings import Finding, Level
-from ottla.cli.program import FAILED, run
+from ottla.cli.program import run
 from ottla.cli.stopped_directory import make_data_directory
 from ottla.model.setting_sources import RawSetting
 from ottla.runtime.limits_of_process import OpenFilesLimit

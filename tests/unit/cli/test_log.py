@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.program import CALLED_WRONGLY, FAILED, run
+from ottla.cli.exit_status import CALLED_WRONGLY, FAILED
+from ottla.cli.program import run
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.header import BASE_OFFSET

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.program import CALLED_WRONGLY, FAILED, run
+from ottla.cli.exit_status import CALLED_WRONGLY, FAILED
+from ottla.cli.program import run
 from ottla.cli.stopped_directory import StoppedDirectory
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch

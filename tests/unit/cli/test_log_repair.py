@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.program import CALLED_WRONGLY, FAILED, run
+from ottla.cli.exit_status import CALLED_WRONGLY, FAILED
+from ottla.cli.program import run
 from ottla.cli.stopped_directory import StoppedDirectory, make_data_directory
 from ottla.coordination.imported_topics import ImportedTopic, register
 from ottla.coordination.tree import Tree

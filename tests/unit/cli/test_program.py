@@ -12,8 +12,9 @@ import pytest
 from ottla import __version__
 from ottla.cli import program as program_module
 from ottla.cli.client_flags import assignments
+from ottla.cli.exit_status import CALLED_WRONGLY, FAILED, INTERRUPTED
 from ottla.cli.lazy_group import LazyGroup
-from ottla.cli.program import CALLED_WRONGLY, FAILED, INTERRUPTED, program, run
+from ottla.cli.program import program, run
 from ottla.cli.verbs import VERBS, Verb
 from ottla.model.errors import ConfigError
 
@@ -170,6 +171,28 @@ def test_interrupt_is_quiet(failing_verb: list[BaseException], capsys: pytest.Ca
     assert run(["fail"]) == INTERRUPTED
     out, err = capsys.readouterr()
     assert (out, err.strip()) == ("", "")
+
+
+def test_ctrl_c_while_an_interrupted_program_exits_changes_nothing() -> None:
+    found = _child(
+        "import atexit, os, signal, ottla.cli, ottla.cli.program\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        f"ottla.cli.program.run = lambda arguments: {INTERRUPTED}\n"
+        "ottla.cli.main()"
+    )
+    assert (found.returncode, found.stderr) == (INTERRUPTED, "")
+
+
+def test_ctrl_c_while_the_program_is_imported_is_quiet() -> None:
+    found = _child(
+        "import sys, ottla.cli\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, *_):\n"
+        "        raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "ottla.cli.main()"
+    )
+    assert (found.returncode, found.stderr) == (INTERRUPTED, "")
 
 
 def test_our_own_bug_is_not_hidden(failing_verb: list[BaseException]) -> None:
