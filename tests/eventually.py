@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 # Generous: it is only reached when the state never comes, and a machine with other work may be ten times as slow.
-WITHIN_S: Final = 60.0
+WITHIN_S: Final = 120.0
 LOOK_EVERY_S: Final = 0.02
 
 Seen = TypeVar("Seen")

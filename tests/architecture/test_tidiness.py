@@ -114,3 +114,40 @@ def test_rule_of_dead_modules_finds_one() -> None:
     user = sample("ottla.storage.other_module", "from ottla.storage.lonely_module import thing")
     assert "ottla.storage.lonely_module" in _dead((*modules(), lonely))
     assert "ottla.storage.lonely_module" not in _dead((*modules(), lonely, user))
+
+
+# Where tests sleep, and why that is no hope for a state.
+SLEEPS: Final = {
+    "tests/contract/tree_homes.py": "a poll with a deadline",
+    "tests/eventually.py": "the poll with a deadline that tests use",
+    "tests/history/mutated_broker.py": "the planted fault is slow",
+    "tests/history/workload.py": "pauses between faults, and of a member beyond its session, are the faults",
+    "tests/integration/test_demo.py": "the moment of an interruption, and the haste of the second",
+    "tests/integration/test_topic_made_anew.py": "the pace of a producer, and the moment of a kill",
+    "tests/kill/workload.py": "the moment of a kill",
+    "tests/peers/answering.py": "a poll with a deadline that ends with the process",
+    "tests/peers/cache.py": "a poll with a deadline for another process' lock",
+    "tests/peers/peer_process.py": "a poll with a deadline that ends with the process",
+}
+
+
+def _sleeps(source: str) -> bool:
+    """Whether there is a sleep for a time; `asyncio.sleep(0)` is a turn of the loop."""
+    calls = {ast.unparse(node) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
+    return any(call.startswith(("time.sleep(", "asyncio.sleep(")) for call in calls - {"asyncio.sleep(0)"})
+
+
+def test_tests_wait_for_states_and_do_not_sleep() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in files_below(ROOT / "tests", ".py")
+        if _sleeps(path.read_text(encoding="utf-8"))
+    }
+    assert not found - SLEEPS.keys(), "wait with tests.eventually, or say in SLEEPS why the sleep is the test's point"
+    assert not SLEEPS.keys() - found, "these no longer sleep"
+
+
+def test_rule_of_sleeps_finds_one() -> None:
+    assert _sleeps("import time\ndef f():\n    time.sleep(1)")
+    assert _sleeps("async def f(x):\n    await asyncio.sleep(x)")
+    assert not _sleeps("async def f():\n    await asyncio.sleep(0)  # time.sleep(1)\n    x = 'time.sleep(1)'")

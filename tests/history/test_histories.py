@@ -11,12 +11,9 @@ from tests.history.workload import CONSUMER, COOPERATIVE, RANGE, MemberKind, mix
 
 FAULTS = 12
 SEED = 2011
-# Half a minute when nothing else runs.
-ENDS_WITHIN_S = 600
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(ENDS_WITHIN_S)
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -38,7 +35,6 @@ def test_kills_of_broker_and_members_break_no_promise(kinds: Sequence[MemberKind
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(ENDS_WITHIN_S)
 @pytest.mark.parametrize("mutation", sorted(MUTATIONS))
 def test_checker_notices_a_broker_with_a_planted_fault(mutation: str) -> None:
     planted = MUTATIONS[mutation]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -57,11 +56,3 @@ def new_topic(cluster: Cluster) -> NewTopicName:
         return name
 
     return make
-
-
-def eventually(condition: Callable[[], bool], within_s: float = 10) -> None:
-    """Apache Kafka answers before its brokers have heard of a change."""
-    deadline_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come to be in time"
-        time.sleep(0.02)

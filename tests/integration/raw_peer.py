@@ -16,7 +16,9 @@ from ottla.protocol.schemas.produce import PartitionProduceData, ProduceRequest,
 from ottla.records.builder import BatchBuilder
 from ottla.testing.broker import RunningBroker
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 120.0
+# As the kernel's table of connections writes them.
+ESTABLISHED, CLOSE_WAIT = "01", "08"
 PRODUCE_VERSION, FETCH_VERSION = 9, 11
 
 
@@ -101,6 +103,14 @@ def resident_bytes(broker: RunningBroker) -> int:
     with open(f"/proc/{broker.pid}/status", encoding="ascii") as status:
         rows = dict(line.split(":", 1) for line in status)
     return int(rows["RssAnon"].split()[0]) * 1024
+
+
+def connections_count(broker: RunningBroker) -> int:
+    """The broker's connections that it has not closed, also those whose peer has."""
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        rows = [line.split() for line in table][1:]
+    states = [row[3] for row in rows if int(row[1].rpartition(":")[2], 16) == broker.port]
+    return states.count(ESTABLISHED) + states.count(CLOSE_WAIT)
 
 
 def open_files(broker: RunningBroker) -> int:

@@ -18,10 +18,12 @@ from ottla.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsR
 from ottla.protocol.schemas.fetch import FetchResponse
 from ottla.protocol.schemas.produce import ProduceResponse
 from ottla.testing.broker import RunningBroker
+from tests.eventually import eventually
 from tests.integration.raw_peer import (
     FETCH_VERSION,
     PRODUCE_VERSION,
     RawPeer,
+    connections_count,
     fetch_request,
     open_files,
     produce_frame,
@@ -29,6 +31,8 @@ from tests.integration.raw_peer import (
 )
 
 MIB = 1 << 20
+# Far less than the ten minutes and the hour that the waiting requests would take.
+STOPPED_WITHIN_S = 20
 NEVER_FLUSHED = {"flush.policy": "interval", "flush.ms": "3600000", "retention.ms": "-1"}
 
 
@@ -63,7 +67,7 @@ def fetched(peer: RawPeer) -> tuple[ErrorCode, int]:
     return ErrorCode(partition.error_code), len(partition.records or b"")
 
 
-def assert_serves(broker: RunningBroker, within_s: float = 2.0) -> None:
+def assert_serves(broker: RunningBroker, within_s: float = 10.0) -> None:
     """A newcomer gets an answer in time."""
     started_s = time.monotonic()
     with RawPeer(broker) as peer:
@@ -73,11 +77,19 @@ def assert_serves(broker: RunningBroker, within_s: float = 2.0) -> None:
     assert time.monotonic() - started_s < within_s
 
 
+def wait_until_received(broker: RunningBroker) -> None:
+    """Until the broker has read what was sent before this call: it was readable before the newcomer came."""
+    assert_serves(broker)
+
+
+def settled_files(broker: RunningBroker) -> int:
+    """Files that the broker has open without a connection."""
+    eventually(lambda: connections_count(broker), lambda count: count == 0)
+    return open_files(broker)
+
+
 def eventually_at_most(count: int, broker: RunningBroker) -> None:
-    deadline_s = time.monotonic() + 5
-    while open_files(broker) > count:
-        assert time.monotonic() < deadline_s, f"{open_files(broker)} files are open, {count} were expected"
-        time.sleep(0.02)
+    eventually(lambda: open_files(broker), lambda files: files <= count)
 
 
 def test_ten_thousand_produces_are_answered_in_order_to_a_client_that_reads_late(broker: RunningBroker) -> None:
@@ -182,11 +194,11 @@ def test_waiting_fetches_that_name_a_partition_very_often_take_bounded_memory(br
     for peer in peers:
         peer.ask(ApiKey.FETCH, FETCH_VERSION, request)
     # Those above the bound are answered at once; the others hold some 300 bytes for each partition named.
-    assert_serves(broker, within_s=10)
+    assert_serves(broker, within_s=60)
     assert resident_bytes(broker) - before < 700 * MIB
     for peer in peers:
         peer.socket.close()
-    assert_serves(broker, within_s=10)
+    assert_serves(broker, within_s=60)
     with RawPeer(broker) as peer:
         peer.ask(ApiKey.FETCH, FETCH_VERSION, fetch_request(topic, 0, max_wait_ms=100))
         assert fetched(peer) == (ErrorCode.NONE, 0)
@@ -197,7 +209,7 @@ def test_deleting_a_topic_answers_who_waits_for_it(broker: RunningBroker) -> Non
     with RawPeer(broker) as producer, RawPeer(broker) as consumer, Cluster(broker.bootstrap) as cluster:
         producer.send(produce_frame(topic, 1))
         consumer.ask(ApiKey.FETCH, FETCH_VERSION, fetch_request(topic, 0, max_wait_ms=60_000))
-        time.sleep(0.1)
+        wait_until_received(broker)
         Admin(cluster).delete_topics([topic])
         assert produced(producer) == (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
         assert fetched(consumer) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
@@ -207,7 +219,7 @@ def test_log_that_is_due_soon_is_flushed_in_time_beside_one_that_is_due_late(bro
     late, soon = new_topic(broker, **NEVER_FLUSHED), new_topic(broker, **NEVER_FLUSHED | {"flush.ms": "200"})
     with RawPeer(broker) as first, RawPeer(broker) as second:
         first.send(produce_frame(late, 1))
-        time.sleep(0.1)
+        wait_until_received(broker)
         second.send(produce_frame(soon, 2))
         assert produced(second) == (2, ErrorCode.NONE, 0)
 
@@ -218,12 +230,12 @@ def test_stop_answers_waiting_fetches_and_produces_without_waiting_for_their_tim
         with RawPeer(broker) as producer, RawPeer(broker) as consumer:
             producer.send(produce_frame(topic, 1))
             consumer.ask(ApiKey.FETCH, FETCH_VERSION, fetch_request(other, 0, max_wait_ms=600_000))
-            # A second one behind it, which must not start.
+            # A second one after it, which must not start.
             consumer.ask(ApiKey.FETCH, FETCH_VERSION, fetch_request(other, 0, max_wait_ms=600_000))
-            time.sleep(0.2)
+            wait_until_received(broker)
             started_s = time.monotonic()
             assert broker.stop() == 0
-            assert time.monotonic() - started_s < 3
+            assert time.monotonic() - started_s < STOPPED_WITHIN_S
             assert produced(producer) == (1, ErrorCode.NONE, 0)
             assert fetched(consumer) == (ErrorCode.NONE, 0)
             assert consumer.is_closed_by_broker()
@@ -255,14 +267,10 @@ def test_stop_in_a_flood_of_produces_without_answers_is_clean() -> None:
 
 def test_peer_that_leaves_behind_a_parked_fetch_with_more_requests_is_noticed(broker: RunningBroker) -> None:
     topic = new_topic(broker)
-    time.sleep(0.2)  # the connection that made the topic goes
-    before = open_files(broker)
+    before = settled_files(broker)
     with RawPeer(broker) as peer:
         for _ in range(3):
             peer.ask(ApiKey.FETCH, FETCH_VERSION, fetch_request(topic, 0, max_wait_ms=600_000))
-            time.sleep(0.05)
-        assert open_files(broker) == before + 1
-    give_up_s = time.monotonic() + 10
-    while open_files(broker) > before and time.monotonic() < give_up_s:
-        time.sleep(0.05)
-    assert open_files(broker) == before
+            wait_until_received(broker)
+        eventually(lambda: open_files(broker), lambda files: files == before + 1)
+    eventually(lambda: open_files(broker), lambda files: files == before)

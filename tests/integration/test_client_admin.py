@@ -15,7 +15,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from tests.integration.conftest import NewTopicName, eventually
+from tests.eventually import eventually
+from tests.integration.conftest import NewTopicName
 
 
 def name() -> str:

@@ -19,9 +19,12 @@ from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.testing.broker import RunningBroker
-from tests.integration.conftest import NewTopicName, eventually
+from tests.eventually import eventually
+from tests.integration.conftest import NewTopicName
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
+# Much less than the minute for which clients retry.
+TOLD_WITHIN_S = 30
 
 
 def ottla(
@@ -117,7 +120,7 @@ def test_verbs_tell_at_once_that_nobody_listens() -> None:
     done = ottla("127.0.0.1:1", "topic", "list", status=1)
     assert b"error: cannot connect to 127.0.0.1:1" in done.stderr
     assert b"hint: " in done.stderr
-    assert time.monotonic() - started_s < 5
+    assert time.monotonic() - started_s < TOLD_WITHIN_S
 
 
 def test_lines_go_in_and_come_out(bootstrap: str, new_topic: NewTopicName) -> None:

@@ -26,7 +26,7 @@ from ottla.records.compression import Codec
 from ottla.records.header import BatchHeader, read_header
 from ottla.records.record import Record, split_batches
 from ottla.testing.broker import RunningBroker
-from tests.integration.conftest import eventually
+from tests.eventually import eventually
 from tests.integration.raw_peer import RawPeer
 
 
@@ -83,11 +83,16 @@ class Topic:
 
 
 @pytest.fixture
-def topic(broker: RunningBroker) -> Iterator[Topic]:
+def cluster(broker: RunningBroker) -> Iterator[Cluster]:
     with Cluster(broker.bootstrap) as cluster:
-        made = Topic(broker, cluster)
-        with made.peer:
-            yield made
+        yield cluster
+
+
+@pytest.fixture
+def topic(broker: RunningBroker, cluster: Cluster) -> Iterator[Topic]:
+    made = Topic(broker, cluster)
+    with made.peer:
+        yield made
 
 
 def now_ms() -> int:
@@ -181,20 +186,29 @@ def test_segment_bytes(topic: Topic) -> None:
     assert topic.code(bytes(2_000)) == ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-@pytest.mark.parametrize("jitter_ms", ["0", "50000"])
-def test_segment_ms_and_jitter(topic: Topic, jitter_ms: str) -> None:
-    """The jitter is taken off the age: with as much of it as there is age, a segment may roll at any time."""
+def test_segment_ms(topic: Topic) -> None:
     start_ms = now_ms() - 100_000
-    for number in range(20):
-        topic.produce(timestamp_ms=start_ms + number * 1_000)
+    topic.produce(timestamp_ms=start_ms)
+    topic.alter(segment_ms="50000")
+    topic.produce(timestamp_ms=start_ms + 49_000)
     assert len(topic.segments()) == 1
-    topic.alter(segment_ms="50000", segment_jitter_ms=jitter_ms)
-    for number in range(20, 40):
-        topic.produce(timestamp_ms=start_ms + number * 1_000)
-    if jitter_ms == "0":
-        assert len(topic.segments()) == 1
-        topic.produce(timestamp_ms=start_ms + 60_000)
-    assert len(topic.segments()) >= 2
+    topic.produce(timestamp_ms=start_ms + 60_000)
+    assert len(topic.segments()) == 2
+
+
+def test_segment_jitter_ms(broker: RunningBroker, cluster: Cluster) -> None:
+    """A part of it, another one for each segment, is taken off the age: of several logs some roll early."""
+    start_ms = now_ms() - 100_000
+    segments_counts = []
+    for _ in range(5):
+        topic = Topic(broker, cluster)
+        with topic.peer:
+            topic.produce(timestamp_ms=start_ms)
+            topic.alter(segment_ms="50000", segment_jitter_ms="50000")
+            topic.produce(timestamp_ms=start_ms + 49_000)
+            segments_counts.append(len(topic.segments()))
+    # Each with a probability of 49 in 50.
+    assert 2 in segments_counts
 
 
 def test_segment_index_bytes_and_interval(topic: Topic) -> None:
@@ -225,11 +239,22 @@ def test_retention_bytes_and_file_delete_delay(topic: Topic) -> None:
     eventually(lambda: len(list(topic.directory.glob("*.deleted"))) <= len(kept))
 
 
-def test_retention_ms(topic: Topic) -> None:
+def wait_for_retention(broker: RunningBroker, cluster: Cluster) -> None:
+    """Until every log has been checked since this call: that of a new topic, twice, the others between."""
+    for _ in range(2):
+        other = Topic(broker, cluster)
+        with other.peer:
+            other.alter(segment_bytes="1000", retention_ms="30000")
+            for _ in range(2):
+                other.produce(bytes(500), timestamp_ms=now_ms() - 60_000)
+            eventually(other.segments, lambda segments: len(segments) == 1)
+
+
+def test_retention_ms(topic: Topic, broker: RunningBroker, cluster: Cluster) -> None:
     topic.alter(segment_bytes="1000")
     for _ in range(3):
         topic.produce(bytes(500), timestamp_ms=now_ms() - 60_000)
-    time.sleep(0.3)
+    wait_for_retention(broker, cluster)
     assert len(topic.segments()) == 3
     topic.alter(retention_ms="30000")
     eventually(lambda: len(topic.segments()) == 1)

@@ -18,7 +18,8 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from tests.integration.conftest import NewTopicName, eventually
+from tests.eventually import eventually
+from tests.integration.conftest import NewTopicName
 from tests.integration.raw_peer import RawPeer
 
 NOT_FOUND, WRONG_EPOCH = ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH

@@ -16,7 +16,7 @@ from ottla.protocol.schemas.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla.testing.broker import RunningBroker
-from tests.integration.conftest import eventually
+from tests.eventually import eventually
 from tests.integration.raw_peer import RawPeer
 
 GROUP, SET = 32, 0

@@ -42,14 +42,14 @@ def broker() -> Iterator[RunningBroker]:
                 running.bootstrap,
             ],
             check=True,
-            timeout=60,
+            timeout=240,
         )
         yield running
 
 
 def _run(code: str, broker: RunningBroker) -> str:
     code = code.replace(ADDRESS, broker.bootstrap)
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110, check=False)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
     assert found.returncode == 0, found.stderr
     return found.stdout
 
@@ -63,7 +63,7 @@ def test_own_tools_do_what_the_tour_shows(broker: RunningBroker) -> None:
     )
     shell = re.sub(r"\bottla (?=topic|produce|consume)", f"{sys.executable} -m ottla ", shell)
     shell = shell.replace(" page-views", " tour")
-    found = subprocess.run(["bash", "-ec", shell], capture_output=True, text=True, timeout=110, check=False)
+    found = subprocess.run(["bash", "-ec", shell], capture_output=True, text=True, timeout=240, check=False)
     assert found.returncode == 0, found.stderr
     assert '"key": "ada"' in found.stdout or '"key":"ada"' in found.stdout
 
@@ -81,7 +81,7 @@ def test_group_of_the_snippet_is_described_and_moved(broker: RunningBroker) -> N
     shell = "\n".join(
         f"{line} --bootstrap-server {broker.bootstrap}" for line in _block("sh", "ottla group describe").splitlines()
     ).replace("ottla group", f"{sys.executable} -m ottla group")
-    found = subprocess.run(["bash", "-ec", shell], capture_output=True, text=True, timeout=110, check=False)
+    found = subprocess.run(["bash", "-ec", shell], capture_output=True, text=True, timeout=240, check=False)
     assert found.returncode == 0, found.stderr
     assert "readme" in found.stdout
     assert "page-views" in found.stdout

@@ -31,7 +31,7 @@ DAMAGED = 11
 
 def ottla(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ottla", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return done
 
@@ -66,7 +66,7 @@ def check_group_is_described(broker: RunningBroker) -> None:
     """The partition that is refused has no lag, and does not hide the lag of the other."""
     begin_s = time.monotonic()
     shown = ottla("group", "describe", "readers", "-b", broker.bootstrap)
-    assert time.monotonic() - begin_s < 10, "it was waited for"
+    assert time.monotonic() - begin_s < 40, "it was waited for"
     assert [line.split()[2:7] for line in shown.stdout.splitlines()[1:]] == [
         ["0", "5", "-", "-", "-"],
         ["1", "30", "30", "0", "0"],

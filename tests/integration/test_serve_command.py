@@ -24,7 +24,7 @@ from ottla.runtime.offload import run_inline
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.log_directory import LogDirectory
 
-READY_WITHIN_S: Final = 30.0
+READY_WITHIN_S: Final = 120.0
 _EVENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w.-]+( .*)?")
 
 

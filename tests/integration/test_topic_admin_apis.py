@@ -33,7 +33,8 @@ from ottla.protocol.schemas.list_partition_reassignments import (
 )
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from tests.integration.conftest import NewTopicName, eventually
+from tests.eventually import eventually
+from tests.integration.conftest import NewTopicName
 from tests.integration.raw_peer import RawPeer
 
 R = TypeVar("R")

@@ -10,7 +10,7 @@ import itertools
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResp
 from ottla.records.builder import build_batch
 from ottla.records.record import Record, decode_batch, split_batches
 from ottla.testing.broker import RunningBroker
-from tests.integration.conftest import eventually
+from tests.eventually import eventually
 from tests.integration.raw_peer import RawPeer
 
 TOPIC = "reborn"
@@ -35,7 +35,10 @@ LIVES = 14
 KILLED_LIVES = frozenset({3, 7, 12})
 # Their deletion is asked for and the broker killed so many seconds later.
 TORN_DELETIONS_S = {2: 0.0, 5: 0.002, 8: 0.004, 10: 0.008}
-LIFE_S = 0.2
+# What a topic must have seen before its life goes on.
+ACKED_MIN, READ_MIN = 20, 10
+PACE_S = 0.001
+RETRY_S = 0.02
 
 
 class Life:
@@ -77,7 +80,7 @@ class Load:
             self.sent_s[value] = time.monotonic()
             self._producer.produce(TOPIC, value, on_delivery=self._on_delivery)
             self._producer.poll(0)
-            time.sleep(0.001)
+            time.sleep(PACE_S)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         value = message.value()
@@ -101,13 +104,17 @@ class Reader:
         self._stops.set()
         self._thread.join()
 
+    def values_since(self, moment_s: float) -> set[bytes]:
+        """Values that requests have brought which left since then."""
+        return {value for sent_s, value in self.read if sent_s > moment_s}
+
     def _run(self) -> None:
         while not self._stops.is_set():
             try:
                 with RawPeer(self._broker) as peer:
                     self._fetch(peer)
             except (OSError, AssertionError):
-                time.sleep(0.02)  # the broker was killed
+                self._stops.wait(RETRY_S)  # the broker was killed
 
     def _fetch(self, peer: RawPeer) -> None:
         position = session_id = 0
@@ -153,12 +160,11 @@ def test_no_life_of_a_topic_shows_the_records_of_another(broker: RunningBroker) 
                 partitions_count = 1 + number % 3
                 Admin(cluster).create_topic(TOPIC, partitions_count)
                 lives.append(Life())
-                time.sleep(LIFE_S)
+                wait_until_used(load, readers)
                 if number in KILLED_LIVES:
                     broker.kill()
                     broker.start()
-                    time.sleep(LIFE_S)
-                eventually(lambda: len(load.acked_since(lives[-1].began_s)) > 20, within_s=20)
+                    wait_until_used(load, readers)
                 # In this order: what is acknowledged after the look need not be in it.
                 acked = load.acked_since(lives[-1].began_s)
                 stored = stored_values(broker, partitions_count)
@@ -180,10 +186,17 @@ def test_no_life_of_a_topic_shows_the_records_of_another(broker: RunningBroker) 
         if number + 1 < len(lives):
             next_began_s = lives[number + 1].began_s
             for reader in readers:
-                assert not {value for sent_s, value in reader.read if sent_s > next_began_s} & own
+                assert not reader.values_since(next_began_s) & own
     for reader in readers:
-        assert len({value for _, value in reader.read}) > 10 * LIVES
+        assert len(reader.values_since(0)) > READ_MIN * LIVES
         assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in reader.errors
+
+
+def wait_until_used(load: Load, readers: Sequence[Reader]) -> None:
+    """Until values that were sent from now on are acknowledged, and every reader has read something new."""
+    now_s = time.monotonic()
+    eventually(lambda: len(load.acked_since(now_s)), lambda count: count > ACKED_MIN)
+    eventually(lambda: min(len(reader.values_since(now_s)) for reader in readers), lambda count: count > READ_MIN)
 
 
 def tear_deletion(broker: RunningBroker, after_s: float) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
-from tests.integration.conftest import NewTopicName, eventually
+from tests.eventually import eventually
+from tests.integration.conftest import NewTopicName
 from tests.integration.test_client_command_line import ottla
 
 

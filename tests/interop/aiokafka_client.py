@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from tests.interop.expected_records import Sent
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 def produce(bootstrap: str, topic: str, sent: Sequence[Sent], codec: str, *, idempotent: bool = False) -> list[int]:

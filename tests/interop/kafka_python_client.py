@@ -9,7 +9,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from tests.interop.expected_records import Sent
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 def produce(bootstrap: str, topic: str, sent: Sequence[Sent], codec: str, **options: object) -> list[int]:

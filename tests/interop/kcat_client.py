@@ -10,7 +10,7 @@ import pytest
 from tests.interop.expected_records import Sent
 from tests.peers.kcat import KcatUnavailable, find_kcat
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 # Lengths first, so that any bytes may follow; -1 is null.  Headers are text: name=value, joined by commas.
 FORMAT = "%p %o %T %K %S %h\\n%k%s\\n"
 

@@ -28,7 +28,7 @@ LARGE_VALUE = "half of a value of this size " * 30_000
 def run(main_class: str, *arguments: str, input: str | None = None) -> str:
     """A tool's output; it must end well and complain of nothing.  Skips where Java or the jars cannot be had."""
     try:
-        done = run_tool(main_class, *arguments, input=input, timeout=60)
+        done = run_tool(main_class, *arguments, input=input)
     except KafkaUnavailable as reason:
         pytest.skip(f"Apache Kafka is not available: {reason}")
     assert done.returncode == 0, done.stderr + done.stdout

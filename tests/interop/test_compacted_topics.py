@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.testing.broker import RunningBroker
+from tests.eventually import eventually
 from tests.peers.java_tool import DUMP_LOG_SEGMENTS, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable
 
@@ -31,7 +32,7 @@ CONFIG = {
     "min.cleanable.dirty.ratio": "0.01",
     "file.delete.delay.ms": "500",
 }
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 COMPLAINTS = re.compile(r"Mismatches|Non-consecutive|not found|out of order|isvalid: false|Exception|could not", re.I)
 
 
@@ -95,13 +96,12 @@ def make_topic(bootstrap: str) -> str:
 def wait_until_cleaned(broker: RunningBroker, topic: str) -> None:
     """Until a clean reached the last closed segment."""
     directory = broker.data_dir / f"{topic}-0"
-    give_up_s = time.monotonic() + WITHIN_S
-    while time.monotonic() < give_up_s:
+
+    def is_cleaned(told: list[str]) -> bool:
         active = max(int(path.name[:20]) for path in directory.glob("0*.log"))
-        if any(f"partition={topic}-0" in line and f"cleaned_end={active} " in line for line in broker.log_lines):
-            return
-        time.sleep(0.05)
-    raise AssertionError("\n".join(line for line in broker.log_lines if "clean" in line))
+        return any(f"cleaned_end={active} " in line for line in told)
+
+    eventually(lambda: [line for line in broker.log_lines if f"partition={topic}-0" in line], is_cleaned)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -145,12 +145,18 @@ def test_killed_cleaner_leaves_the_log_as_it_was_and_is_started_again() -> None:
     settings = {"log.cleaner.backoff.ms": "100", "log.cleaner.io.max.bytes.per.second": "400000"}
     with RunningBroker(settings=settings) as broker:
         topic = make_topic(broker.bootstrap)
-        newest = fill(broker.bootstrap, topic, "none", random.Random(1))
-        os.kill(_wait_for_child(broker.pid), signal.SIGKILL)
-        assert read_to_the_end(broker.bootstrap, topic)[0] == newest
-        wait_until_cleaned(broker, topic)
-        assert read_to_the_end(broker.bootstrap, topic)[0] == newest
-        assert any("log.clean_failed" in line for line in broker.log_lines)
+        rng = random.Random(1)
+
+        def kill_the_cleaner() -> bool:
+            """Whether it was killed within a clean: on a busy machine it may be done already."""
+            newest = fill(broker.bootstrap, topic, "none", rng)
+            os.kill(_wait_for_child(broker.pid), signal.SIGKILL)
+            assert read_to_the_end(broker.bootstrap, topic)[0] == newest
+            wait_until_cleaned(broker, topic)
+            assert read_to_the_end(broker.bootstrap, topic)[0] == newest
+            return any("log.clean_failed" in line for line in broker.log_lines)
+
+        eventually(kill_the_cleaner)
 
 
 def test_cleaner_dies_with_its_broker() -> None:
@@ -160,20 +166,13 @@ def test_cleaner_dies_with_its_broker() -> None:
         newest = fill(broker.bootstrap, topic, "none", random.Random(1))
         child = _wait_for_child(broker.pid)
         broker.kill()
-        give_up_s = time.monotonic() + WITHIN_S
-        while Path(f"/proc/{child}").exists() and time.monotonic() < give_up_s:
-            time.sleep(0.02)
-        assert not Path(f"/proc/{child}").exists()
+        eventually(lambda: not Path(f"/proc/{child}").exists())
         broker.start()
         assert read_to_the_end(broker.bootstrap, topic)[0] == newest
 
 
 def _wait_for_child(pid: int) -> int:
     """The process that cleans, once it writes."""
-    give_up_s = time.monotonic() + WITHIN_S
-    while time.monotonic() < give_up_s:
-        found = subprocess.run(["pgrep", "-P", str(pid), "-f", "compaction.worker"], capture_output=True, check=False)
-        if found.stdout:
-            return int(found.stdout.split()[0])
-        time.sleep(0.02)
-    raise AssertionError("no process cleans")
+    command = ["pgrep", "-P", str(pid), "-f", "compaction.worker"]
+    found = eventually(lambda: subprocess.run(command, capture_output=True, check=False).stdout)
+    return int(found.split()[0])

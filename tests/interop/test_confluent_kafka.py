@@ -42,13 +42,13 @@ def test_confluent_kafka_administers_topics(bootstrap: str) -> None:
     new = NewTopic("confluent-admin", 3, 1, config={"retention.ms": "1234567"})
     for future in admin.create_topics([new]).values():
         future.result(10)
-    assert len(admin.list_topics(timeout=10).topics["confluent-admin"].partitions) == 3
+    assert len(admin.list_topics(timeout=120).topics["confluent-admin"].partitions) == 3
     resource = ConfigResource(ResourceType.TOPIC, "confluent-admin")
     (described,) = admin.describe_configs([resource]).values()
     assert described.result(10)["retention.ms"].value == "1234567"
     for future in admin.delete_topics(["confluent-admin"]).values():
         future.result(10)
-    assert "confluent-admin" not in admin.list_topics(timeout=10).topics
+    assert "confluent-admin" not in admin.list_topics(timeout=120).topics
 
 
 def test_confluent_kafka_sets_and_unsets_a_consumer_groups_own_settings(bootstrap: str) -> None:

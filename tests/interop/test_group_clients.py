@@ -36,7 +36,7 @@ from tests.peers.kafka_jars import KafkaUnavailable
 pytestmark = pytest.mark.interop
 
 RECORDS = 60
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 
 
 @pytest.fixture(scope="module")

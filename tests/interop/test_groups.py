@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.testing.broker import RunningBroker
-from tests.interop.group_member import GroupMember, eventually
+from tests.eventually import eventually
+from tests.interop.group_member import GroupMember
 
 pytestmark = pytest.mark.interop
 

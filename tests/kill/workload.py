@@ -29,7 +29,7 @@ RECORDS_OF_BATCH: Final = 20
 VALUE_FILLING: Final = b"x" * 180
 # About fifteen batches: segments roll again and again during the run.
 SEGMENT_BYTES: Final = 65_536
-DRAIN_S: Final = 60.0
+DRAIN_S: Final = 180.0
 QUIET_KILLS_SHARE: Final = 0.25
 
 
@@ -76,7 +76,7 @@ class KillRun:
         # Every kill breaks the connection: the client's usual pauses between attempts would be most of the run.
         with Cluster(self._broker.bootstrap, ClientOptions(retry_backoff_max_ms=100)) as cluster:
             Admin(cluster).create_topic(TOPIC, PARTITIONS_COUNT, 1, {"segment.bytes": str(SEGMENT_BYTES)})
-            with RawProducer(cluster, ProducerOptions(delivery_timeout_ms=20_000)) as producer:
+            with RawProducer(cluster, ProducerOptions(delivery_timeout_ms=120_000)) as producer:
                 try:
                     for _ in range(kills):
                         self._produce_and_kill(producer)

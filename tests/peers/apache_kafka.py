@@ -26,7 +26,7 @@ from tests.peers.peer_process import PeerProcess
 __all__ = ["ApacheKafka", "KafkaUnavailable", "install", "kafka_version", "run_tool"]
 
 HOST: Final = "127.0.0.1"
-START_TIMEOUT_S: Final = 90
+START_TIMEOUT_S: Final = 240
 START_ATTEMPTS: Final = 3
 
 # The heap of kafka-server-start.sh and the collector's options of kafka-run-class.sh.

@@ -30,7 +30,7 @@ def java_command(main_class: str, *arguments: str, jvm_options: tuple[str, ...] 
 
 
 def run_tool(
-    main_class: str, *arguments: str, input: str | None = None, timeout: float = 60
+    main_class: str, *arguments: str, input: str | None = None, timeout: float = 240
 ) -> subprocess.CompletedProcess[str]:
     """Run one tool to its end; its status, output and errors (UTF-8) are in the result, whatever they are.
 

@@ -14,7 +14,7 @@ def examples(default_count: int) -> int:
 
 def timeout_s(default_count: int) -> int:
     """How long a test may take: more examples, more time."""
-    return 120 + 5 * (examples(default_count) - default_count)
+    return 600 + 5 * (examples(default_count) - default_count)
 
 
 def example_settings(default_count: int, *, steps_count: int = 50) -> settings:

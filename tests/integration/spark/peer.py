@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 Headers = list[tuple[str, bytes | None]]
 
 

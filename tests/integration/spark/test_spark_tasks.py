@@ -41,7 +41,7 @@ def test_offsets_that_never_come_are_reported_in_good_time(peer: Peer, filled: s
     began = time.monotonic()
     with pytest.raises(DataLoss, match="offsets 10 to 12"):
         values(task(peer, OffsetRange(filled, 0, 8, 12)))
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     lenient = task(peer, OffsetRange(filled, 0, 8, 12), fails_on_data_loss=False)
     assert values(lenient) == [b"8", b"9"]
 

@@ -12,7 +12,7 @@ from ottla.testing.broker import RunningBroker
 from tests.peers.kafka_jars import KafkaUnavailable
 from tests.peers.unavailable import PeerUnavailable
 
-ENDS_WITHIN_S: Final = 240
+ENDS_WITHIN_S: Final = 600
 
 
 def outcomes_of(
