@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.runtime.posix_disk import PosixFile
+from ottla.runtime.posix_disk import PosixDisk, PosixFile
 from tests.worker_groups import pytest_xdist_make_scheduler
 
 __all__ = ["pytest_xdist_make_scheduler"]
@@ -21,8 +21,8 @@ def files_opened_by_the_test_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iter
     opened: list[PosixFile] = []
     make_file = PosixFile.__init__
 
-    def make_and_remember(file: PosixFile, fd: int, path: str) -> None:
-        make_file(file, fd, path)
+    def make_and_remember(file: PosixFile, fd: int, path: str, disk: PosixDisk) -> None:
+        make_file(file, fd, path, disk)
         opened.append(file)
 
     monkeypatch.setattr(PosixFile, "__init__", make_and_remember)

@@ -261,7 +261,7 @@ def test_clean_stop_survives_a_power_loss_at_every_operation() -> None:
         check_log(place.log(number), copy.copy(model), "after a clean stop")
 
 
-@pytest.mark.parametrize("left_out", [SYNC_KINDS, frozenset({"sync"}), frozenset({"sync_directory"})])
+@pytest.mark.parametrize("left_out", [SYNC_KINDS, frozenset({"sync"}), frozenset({"sync_file_system"})])
 def test_control_without_a_sync_the_check_finds_a_loss(
     left_out: frozenset[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import logging
 
 from ottla.broker.connection import Connection
 from ottla.observe.events import fields
-from ottla.storage.directory.open_files import are_exhausted
+from ottla.storage.errors import lacks_descriptors
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ def close_failed(connection: Connection, error: Exception, **facts: object) -> N
     that takes one line, and the client's next try may find some.
     """
     facts = {"peer": connection.peer_name, **facts}
-    if are_exhausted(error):
+    if lacks_descriptors(error):
         log.error("request.without_files", extra=fields(**facts, error=error))
         connection.close("no more files may be open")
         return

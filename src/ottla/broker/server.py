@@ -14,7 +14,8 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.directory.open_files import are_exhausted, too_many_open_files
+from ottla.storage.directory.open_files import too_many_open_files
+from ottla.storage.errors import lacks_descriptors
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def _require_files_left(data_dir: str, limit: int) -> None:
         fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         os.close(fd)
     except OSError as error:
-        if not are_exhausted(error):
+        if not lacks_descriptors(error):
             raise
         fd = limit
     if limit - fd < _FILES_LEFT_MIN:

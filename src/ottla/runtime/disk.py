@@ -8,7 +8,7 @@ Errors are `OSError`, as the operating system gives them.
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from typing_extensions import Buffer
@@ -59,7 +59,13 @@ class FileRun(NamedTuple):
 
 
 class Disk(Protocol):
-    """A file system.  Paths are strings with `/`, absolute or relative to the process."""
+    """A file system.  Paths are strings with `/`, absolute or relative to the process.
+
+    `on_sync_failed` is called with the error of every sync that failed - of a file, a directory, the file system - in
+    the thread that called it, before the error is raised there.
+    """
+
+    on_sync_failed: Callable[[OSError], None] | None
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         """Open a file for reading and writing; `create` makes it when it is missing (never cuts it)."""
@@ -76,7 +82,7 @@ class Disk(Protocol):
     def is_directory(self, path: str) -> bool: ...
 
     def make_directory(self, path: str) -> None:
-        """Make one directory; it is no error when it stands already."""
+        """Make one directory; it is no error when it exists already."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -99,8 +105,23 @@ class Disk(Protocol):
         """Make the directory's entries durable."""
         ...
 
+    def hold_directory(self, path: str) -> None:
+        """Keep one descriptor of a directory open: all syncs of it and of its file system use it until it is released.
+
+        Linux reports a lost write-back once to each descriptor that was opened before.  One opened afterwards misses
+        it when any other descriptor, also of another process, was told; and opening one may fail for want of any.
+        """
+        ...
+
+    def release_directory(self, path: str) -> None:
+        """Close the descriptor of `hold_directory`; nothing happens when there is none."""
+        ...
+
     def sync_file_system(self, path: str) -> None:
-        """syncfs: make every file of the file system that holds `path` durable, data and size."""
+        """syncfs: make every file of the file system of the directory `path` durable, data and size.
+
+        Only while the directory is held does success mean that nothing was lost before.
+        """
         ...
 
     def free_bytes(self, path: str) -> int: ...

@@ -1,4 +1,4 @@
-"""The real disk: thin calls of the operating system, no state of its own."""
+"""The real disk: thin calls of the operating system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ctypes
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from typing_extensions import Buffer
@@ -23,11 +23,12 @@ _SEND_COPY_BYTES: Final = 256 * 1024
 class PosixFile:
     """An open descriptor."""
 
-    __slots__ = ("_fd", "_path")
+    __slots__ = ("_disk", "_fd", "_path")
 
-    def __init__(self, fd: int, path: str) -> None:
+    def __init__(self, fd: int, path: str, disk: PosixDisk) -> None:
         self._fd = fd
         self._path = path
+        self._disk = disk
 
     @property
     def path(self) -> str:
@@ -52,7 +53,7 @@ class PosixFile:
             os.ftruncate(self._fd, length_bytes)
 
     def sync_data(self) -> None:
-        _fdatasync(self._fd)
+        self._disk.sync(_fdatasync, self._fd)
 
     def send_to(self, peer: socket.socket, position: int, length_bytes: int) -> int:
         if _HAS_FILE_SENDFILE:
@@ -66,7 +67,20 @@ class PosixFile:
 
 
 class PosixDisk:
-    """The file system of this machine."""
+    """The file system of this machine, and the directories that it holds open."""
+
+    def __init__(self) -> None:
+        self.on_sync_failed: Callable[[OSError], None] | None = None
+        self._held: dict[str, int] = {}
+
+    def sync(self, call: Callable[[int], None], fd: int) -> None:
+        """Call a sync of the operating system, and report its error before raising it."""
+        try:
+            call(fd)
+        except OSError as error:
+            if self.on_sync_failed is not None:
+                self.on_sync_failed(error)
+            raise
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> PosixFile:
         flags = os.O_RDONLY if read_only else os.O_RDWR
@@ -74,7 +88,7 @@ class PosixDisk:
             flags |= os.O_CREAT
         # O_NOFOLLOW: a link planted in the data directory must not lead a write out of it.
         flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        return PosixFile(os.open(path, flags, FILE_MODE), path)
+        return PosixFile(os.open(path, flags, FILE_MODE), path, self)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -109,23 +123,39 @@ class PosixDisk:
     def link(self, source: str, target: str) -> None:
         os.link(source, target)
 
-    def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
+    def hold_directory(self, path: str) -> None:
+        if path not in self._held:
+            self._held[path] = _open_directory(path)
+
+    def release_directory(self, path: str) -> None:
+        fd = self._held.pop(path, None)
+        if fd is not None:
             os.close(fd)
 
+    def sync_directory(self, path: str) -> None:
+        self._sync_through(os.fsync, path)
+
     def sync_file_system(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY)
+        self._sync_through(_syncfs, path)
+
+    def _sync_through(self, call: Callable[[int], None], path: str) -> None:
+        held = self._held.get(path)
+        if held is not None:
+            self.sync(call, held)
+            return
+        fd = _open_directory(path)
         try:
-            _syncfs(fd)
+            self.sync(call, fd)
         finally:
             os.close(fd)
 
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+
+def _open_directory(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _load_syncfs() -> object | None:

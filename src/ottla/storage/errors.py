@@ -19,8 +19,14 @@ AppendRefused           the batch itself is refused; the log is as it was
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class StorageError(OttlaError):
@@ -101,7 +107,27 @@ class DirectoryUnusable(StorageError):
 
 
 class TooManyOpenFiles(StorageError):
-    """The limit of open files leaves too few for the logs of the directory: nothing is wrong with them."""
+    """The operating system gives this process no more descriptors; nothing was written."""
+
+    hint = "raise the limit of open files (see `ottla doctor`) or close connections; appends go on by themselves then"
+
+
+def shortage_of(error: OSError, message: str) -> StorageError | None:
+    """The error, with this message, of what failed for want of room or descriptors; None for any other failure.
+
+    Such an operation was undone or never begun, so nothing is lost and it works again when there is room.  A failed
+    sync is no shortage, whatever its number: `Disk.on_sync_failed` reports it.
+    """
+    if error.errno in _NO_ROOM:
+        return DiskFull(message)
+    if lacks_descriptors(error):
+        return TooManyOpenFiles(message)
+    return None
+
+
+def lacks_descriptors(error: BaseException) -> bool:
+    """Whether this process, or the machine, may open no more files."""
+    return isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS
 
 
 class LogExists(StorageError):

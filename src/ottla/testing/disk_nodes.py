@@ -34,6 +34,37 @@ def apply_change(content: bytearray, change: Change) -> None:
         content.extend(bytes(change.length_bytes - len(content)))
 
 
+class WriteBackErrors:
+    """Lost write-backs of a file or a file system, as Linux counts them (errseq_t).
+
+    Each descriptor that was opened before an error is told of it once; one that is opened afterwards only if no other
+    descriptor was told.
+    """
+
+    __slots__ = ("_count", "_error", "_was_told")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._error = 0
+        self._was_told = True
+
+    def add(self, error: int) -> None:
+        self._count += 1
+        self._error = error
+        self._was_told = False
+
+    def seen_by_new_descriptor(self) -> int:
+        """What a descriptor that is opened now counts as told."""
+        return self._count if self._was_told else self._count - 1
+
+    def error_since(self, seen: int) -> tuple[int, int]:
+        """(the error number that a descriptor is told, 0 when there is none; what it has seen then)."""
+        if seen == self._count:
+            return 0, seen
+        self._was_told = True
+        return self._error, self._count
+
+
 class FileNode:
     """A file without its names.
 
@@ -41,9 +72,10 @@ class FileNode:
     lies between, oldest first: a power loss keeps any part of them.
     """
 
-    __slots__ = ("changes", "content", "durable")
+    __slots__ = ("changes", "content", "durable", "errors")
 
     def __init__(self, content: bytes = b"") -> None:
+        self.errors = WriteBackErrors()
         self.content = bytearray(content)
         self.durable = bytearray(content)
         self.changes: list[Change] = []

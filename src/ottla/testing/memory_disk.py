@@ -6,6 +6,8 @@
     after = disk.kill()                    # only the process died: the page cache is whole
     disk.faults.fail("sync", error=errno.EIO, nth=3)
     disk.room_bytes = 1_000_000            # a full disk: short writes, then ENOSPC
+    disk.descriptors_max = 20              # a process that may open few files: EMFILE
+    disk.lose_write_back()                 # dirty pages are lost, which each descriptor is told once
 
 `crash` and `kill` give a new disk and leave this one as it is, so a test can look at every moment of one run:
 `on_operation` is called before each operation that changes or syncs something.
@@ -34,6 +36,7 @@ from ottla.testing.disk_nodes import (
     Node,
     Resize,
     Write,
+    WriteBackErrors,
     sync_directory_changes,
 )
 
@@ -53,7 +56,7 @@ def _error(code: int, path: str) -> OSError:
 class MemoryFile:
     """An open file of a `MemoryDisk`; it outlives its name, as on POSIX."""
 
-    __slots__ = ("_disk", "_is_open", "_is_read_only", "_node", "_path")
+    __slots__ = ("_disk", "_is_open", "_is_read_only", "_node", "_path", "_seen_errors")
 
     def __init__(self, disk: MemoryDisk, node: FileNode, path: str, is_read_only: bool) -> None:
         self._disk = disk
@@ -61,6 +64,8 @@ class MemoryFile:
         self._path = path
         self._is_read_only = is_read_only
         self._is_open = True
+        self._seen_errors = node.errors.seen_by_new_descriptor()
+        disk.open_files_count += 1
 
     @property
     def path(self) -> str:
@@ -106,13 +111,16 @@ class MemoryFile:
     def sync_data(self) -> None:
         with self._disk.lock:
             node = self._opened()
-            self._disk.sync_nodes("sync", self._path, [node])
+            error, self._seen_errors = node.errors.error_since(self._seen_errors)
+            self._disk.sync_nodes("sync", self._path, [node], error)
 
     def send_to(self, peer: socket.socket, position: int, length_bytes: int) -> int:
         data = self.read_at(position, min(length_bytes, _SEND_BYTES_MAX))
         return peer.send(data) if data else 0
 
     def close(self) -> None:
+        if self._is_open:
+            self._disk.open_files_count -= 1
         self._is_open = False
 
     def _opened(self) -> FileNode:
@@ -133,17 +141,24 @@ class MemoryDisk:
     """
 
     def __init__(self) -> None:
+        self.on_sync_failed: Callable[[OSError], None] | None = None
         self.faults = DiskFaults()
         # What changed or synced something, in order; reads are not kept.
         self.operations: list[Operation] = []
         self.on_operation: Callable[[Operation], None] | None = None
         # The most bytes that all files together may have; None: no limit.
         self.room_bytes: int | None = None
+        # The most files and directories that may be open at a time, short-lived ones included; None: no limit.
+        self.descriptors_max: int | None = None
+        self.open_files_count = 0
         # A disk that lies: these kinds of syncs return, and nothing was synced.
         self.ignored_syncs: frozenset[OperationKind] = frozenset()
         self.lock: Final = threading.RLock()
         self._root = DirectoryNode()
         self._directory_changes: list[DirectoryChange] = []
+        self._errors = WriteBackErrors()
+        # What the descriptor of each held directory has seen of the file system's errors.
+        self._held: dict[str, int] = {}
 
     # --- what is left ---------------------------------------------------------------------------------------
 
@@ -161,13 +176,23 @@ class MemoryDisk:
         """The disk as the next process finds it after this one died: nothing is lost, what was unsynced still is."""
         with self.lock:
             after = MemoryDisk()
-            after._root, after._directory_changes = copy.deepcopy((self._root, self._directory_changes))
+            kept = copy.deepcopy((self._root, self._directory_changes, self._errors))
+            after._root, after._directory_changes, after._errors = kept
             return after
+
+    def lose_write_back(self, path_contains: str = "", error: int = errno.EIO) -> None:
+        """The kernel fails to write back the dirty pages of these files: they count as clean, and are lost."""
+        with self.lock:
+            for path, node in _nodes_below(self._root, ""):
+                if path_contains in path and node.changes:
+                    node.forget_changes()
+                    node.errors.add(error)
+            self._errors.add(error)
 
     def files(self) -> dict[str, bytes]:
         """The content of every file by its path, as programs see it now."""
         with self.lock:
-            return dict(_files_below(self._root, ""))
+            return {path: bytes(node.content) for path, node in _nodes_below(self._root, "")}
 
     # --- for open files -------------------------------------------------------------------------------------
 
@@ -192,17 +217,33 @@ class MemoryDisk:
             raise _error(errno.ENOSPC, path)
         return length_bytes - lacking
 
-    def sync_nodes(self, kind: OperationKind, path: str, nodes: Sequence[FileNode]) -> None:
-        """Make files durable; when the sync fails, what they had unsynced is never written by a later one."""
+    def sync_nodes(self, kind: OperationKind, path: str, nodes: Sequence[FileNode], written_back_error: int) -> None:
+        """Make files durable; when the sync fails, what they had unsynced is never written by a later one.
+
+        `written_back_error` is what the descriptor is told now of an earlier loss, 0 for none: the rest is synced.
+        """
         try:
             self.begin(kind, path)
-        except OSError:
+        except OSError as error:
             for node in nodes:
                 node.forget_changes()
+            self._report(error)
             raise
         if kind not in self.ignored_syncs:
             for node in nodes:
                 node.sync()
+        if written_back_error:
+            lost = _error(written_back_error, path)
+            self._report(lost)
+            raise lost
+
+    def _report(self, error: OSError) -> None:
+        if self.on_sync_failed is not None:
+            self.on_sync_failed(error)
+
+    def _need_descriptor(self, path: str) -> None:
+        if self.descriptors_max is not None and self.open_files_count >= self.descriptors_max:
+            raise _error(errno.EMFILE, path)
 
     # --- Disk -----------------------------------------------------------------------------------------------
 
@@ -212,6 +253,7 @@ class MemoryDisk:
             node = directory.entries.get(name)
             if isinstance(node, DirectoryNode):
                 raise _error(errno.EISDIR, path)
+            self._need_descriptor(path)
             if node is None:
                 if not create:
                     raise _error(errno.ENOENT, path)
@@ -233,7 +275,9 @@ class MemoryDisk:
 
     def list_directory(self, path: str) -> Sequence[str]:
         with self.lock:
-            return sorted(self._directory(path).entries)
+            directory = self._directory(path)
+            self._need_descriptor(path)
+            return sorted(directory.entries)
 
     def is_directory(self, path: str) -> bool:
         with self.lock:
@@ -292,17 +336,42 @@ class MemoryDisk:
             self.begin("link", f"{source} -> {target}")
             self._change(EntryChange(directory, name, node))
 
+    def hold_directory(self, path: str) -> None:
+        with self.lock:
+            self._directory(path)
+            if path not in self._held:
+                self._need_descriptor(path)
+                self._held[path] = self._errors.seen_by_new_descriptor()
+                self.open_files_count += 1
+
+    def release_directory(self, path: str) -> None:
+        with self.lock:
+            if self._held.pop(path, None) is not None:
+                self.open_files_count -= 1
+
     def sync_directory(self, path: str) -> None:
         with self.lock:
             directory = self._directory(path)
-            self.begin("sync_directory", path)
+            if path not in self._held:
+                self._need_descriptor(path)
+            try:
+                self.begin("sync_directory", path)
+            except OSError as error:
+                self._report(error)
+                raise
             if "sync_directory" not in self.ignored_syncs:
                 self._directory_changes = sync_directory_changes(self._directory_changes, directory)
 
     def sync_file_system(self, path: str) -> None:
         with self.lock:
-            self._existing(path)
-            self.sync_nodes("sync_file_system", path, list(_file_nodes(self._root)))
+            self._directory(path)
+            if path not in self._held:
+                self._need_descriptor(path)
+            seen = self._held.get(path, self._errors.seen_by_new_descriptor())
+            error, seen = self._errors.error_since(seen)
+            if path in self._held:
+                self._held[path] = seen
+            self.sync_nodes("sync_file_system", path, list(_file_nodes(self._root)), error)
             if "sync_file_system" in self.ignored_syncs:
                 return
             for change in self._directory_changes:
@@ -356,12 +425,12 @@ def _names_of(path: str) -> list[str]:
     return names
 
 
-def _files_below(directory: DirectoryNode, path: str) -> Iterator[tuple[str, bytes]]:
+def _nodes_below(directory: DirectoryNode, path: str) -> Iterator[tuple[str, FileNode]]:
     for name, node in sorted(directory.entries.items()):
         if isinstance(node, FileNode):
-            yield f"{path}/{name}", bytes(node.content)
+            yield f"{path}/{name}", node
         else:
-            yield from _files_below(node, f"{path}/{name}")
+            yield from _nodes_below(node, f"{path}/{name}")
 
 
 def _file_nodes(directory: DirectoryNode) -> Iterator[FileNode]:

@@ -12,22 +12,22 @@ from tests.unit.storage.quick_disk import QuickDisk, QuickFile
 class FailingFile(QuickFile):
     """Asks its disk before each call that may fail."""
 
-    __slots__ = ("_disk",)
+    __slots__ = ("_failing",)
 
     def __init__(self, fd: int, path: str, disk: FailingDisk) -> None:
-        super().__init__(fd, path)
-        self._disk = disk
+        super().__init__(fd, path, disk)
+        self._failing = disk
 
     def write_at(self, position: int, data: Buffer) -> int:
-        taken = self._disk.write_bytes(self.path, memoryview(data).nbytes)
+        taken = self._failing.write_bytes(self.path, memoryview(data).nbytes)
         return super().write_at(position, memoryview(data)[:taken])
 
     def truncate(self, length_bytes: int) -> None:
-        self._disk.check("truncate", self.path)
+        self._failing.check("truncate", self.path)
         super().truncate(length_bytes)
 
     def sync_data(self) -> None:
-        self._disk.check("sync", self.path)
+        self._failing.check_sync("sync", self.path)
         super().sync_data()
 
 
@@ -38,6 +38,7 @@ class FailingDisk(QuickDisk):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._failures: dict[tuple[str, str], int] = {}
         self._room_bytes: int | None = None
 
@@ -57,6 +58,9 @@ class FailingDisk(QuickDisk):
             if failing == what and path.endswith(suffix):
                 raise OSError(error_number, os.strerror(error_number), path)
 
+    def check_sync(self, what: str, path: str) -> None:
+        self.sync(lambda _: self.check(what, path), -1)
+
     def write_bytes(self, path: str, size_bytes: int) -> int:
         self.check("write", path)
         if self._room_bytes is None or not path.endswith(".log"):
@@ -75,9 +79,9 @@ class FailingDisk(QuickDisk):
         return FailingFile(fd, path, self)
 
     def sync_directory(self, path: str) -> None:
-        self.check("sync_directory", path)
+        self.check_sync("sync_directory", path)
         super().sync_directory(path)
 
     def sync_file_system(self, path: str) -> None:
-        self.check("sync_file_system", path)
+        self.check_sync("sync_file_system", path)
         super().sync_file_system(path)

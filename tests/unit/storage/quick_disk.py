@@ -21,7 +21,10 @@ class QuickDisk(PosixDisk):
         opened = super().open(path, create=create, read_only=read_only)
         fd = os.dup(opened._fd)
         opened.close()
-        return QuickFile(fd, path)
+        return QuickFile(fd, path, self)
+
+    def hold_directory(self, path: str) -> None:
+        """Nothing: no sync here uses the descriptor."""
 
     def sync_directory(self, path: str) -> None:
         if not self.is_directory(path):

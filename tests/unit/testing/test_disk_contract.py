@@ -199,3 +199,19 @@ def test_send_gives_a_run_of_the_file_to_a_socket(disk: Disk, root: str) -> None
         with pytest.raises(BlockingIOError):
             fill(file, left)
     file.close()
+
+
+def test_held_directory_is_synced_as_any_other_and_released_once(disk: Disk, root: str) -> None:
+    disk.make_directory(f"{root}/held")
+    disk.hold_directory(f"{root}/held")
+    disk.hold_directory(f"{root}/held")
+    disk.sync_directory(f"{root}/held")
+    disk.sync_file_system(f"{root}/held")
+    # It is the directory that is held, not its name.
+    disk.rename(f"{root}/held", f"{root}/moved")
+    for _ in range(2):
+        disk.release_directory(f"{root}/held")
+    disk.sync_directory(f"{root}/moved")
+    for sync in (disk.sync_directory, disk.sync_file_system, disk.hold_directory):
+        with pytest.raises(FileNotFoundError):
+            sync(f"{root}/held")

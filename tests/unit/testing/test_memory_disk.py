@@ -343,3 +343,75 @@ def test_negative_places_are_refused() -> None:
         with pytest.raises(OSError) as invalid:
             refused()
         assert invalid.value.errno == errno.EINVAL
+
+
+# --- lost write-backs -----------------------------------------------------------------------------------------
+
+
+def syncs(disk: MemoryDisk) -> bool:
+    """Whether a sync of the file system succeeds."""
+    try:
+        disk.sync_file_system("/")
+    except OSError:
+        return False
+    return True
+
+
+def test_lost_write_back_is_told_once_to_each_descriptor_that_was_open_before() -> None:
+    disk = MemoryDisk()
+    file, other = durable(disk, "/a", b"abc"), durable(disk, "/b", b"abc")
+    file.write_at(3, b"lost")
+    other.write_at(3, b"kept")
+    disk.hold_directory("/")
+    disk.lose_write_back("/a")
+    with pytest.raises(OSError):
+        file.sync_data()
+    file.sync_data()
+    other.sync_data()
+    assert [syncs(disk), syncs(disk)] == [False, True]
+    assert (crashes_of(disk, "/a"), crashes_of(disk, "/b")) == ({b"abc"}, {b"abckept"})
+
+
+def test_lost_write_back_is_told_to_a_new_descriptor_only_when_nobody_was_told() -> None:
+    disk = MemoryDisk()
+    disk.lose_write_back()
+    # Not held: each sync has a descriptor of its own.
+    assert [syncs(disk), syncs(disk)] == [False, True]
+
+
+def test_failed_syncs_are_reported_before_they_are_raised() -> None:
+    disk = MemoryDisk()
+    file = durable(disk, "/a", b"abc")
+    reported: list[OSError] = []
+    disk.on_sync_failed = reported.append
+    for kind in ("sync", "sync_directory", "sync_file_system"):
+        disk.faults.fail(kind)
+    for sync in (file.sync_data, lambda: disk.sync_directory("/"), lambda: disk.sync_file_system("/")):
+        with pytest.raises(OSError) as raised:
+            sync()
+        assert reported.pop() is raised.value
+    disk.faults.fail("write")
+    with pytest.raises(OSError):
+        file.write_at(0, b"x")
+    assert not reported
+
+
+def test_process_without_descriptors_opens_nothing_until_one_is_closed() -> None:
+    disk = MemoryDisk()
+    file = durable(disk, "/a", b"abc")
+    disk.hold_directory("/")
+    disk.descriptors_max = disk.open_files_count
+    for needs_one in (
+        lambda: disk.open("/a"),
+        lambda: disk.open("/b", create=True),
+        lambda: disk.list_directory("/"),
+        lambda: disk.sync_directory("."),
+    ):
+        with pytest.raises(OSError) as refused:
+            needs_one()
+        assert refused.value.errno == errno.EMFILE
+    disk.sync_directory("/")
+    disk.sync_file_system("/")
+    assert not disk.exists("/b")
+    file.close()
+    assert disk.list_directory("/") == ["a"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
@@ -22,9 +23,9 @@ from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Re
 from ottla.storage.directory.log_creation import LogCreation
 from ottla.storage.directory.log_start_moves import LogStartMoves
 from ottla.storage.directory.log_starts import LogStarts
-from ottla.storage.directory.open_files import are_exhausted, too_many_open_files
+from ottla.storage.directory.open_files import too_many_open_files
 from ottla.storage.directory.present_logs import PresentLog, cannot_be_opened, read_topic_id
-from ottla.storage.errors import DirectoryOffline, LogExists, StorageError
+from ottla.storage.errors import DirectoryOffline, LogExists, StorageError, lacks_descriptors, shortage_of
 from ottla.storage.log.flush import FlushPlan, FlushScheduler
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_parts import LogParts
@@ -65,6 +66,9 @@ class LogDirectory:
         self._renamed: dict[TopicPartition, UUID | None] = {}
         self.was_clean = False
         self.offline: DirectoryOffline | None = None
+        # Of another thread, until the loop's thread takes the directory offline for it.
+        self._failed_sync: OSError | None = None
+        self._thread_id = threading.get_ident()
         self.on_offline: Callable[[DirectoryOffline], None] | None = None
         # Readers are told of a partition's first offset.
         self.on_log_start_moved: Callable[[Log], None] | None = None
@@ -110,11 +114,15 @@ class LogDirectory:
         try:
             _make_directories(disk, path)
             lock.acquire(path)
+            # Before anything is written: from here on no lost write-back can escape the directory's descriptor.
+            disk.hold_directory(path)
+            disk.on_sync_failed = directory._sync_failed
             directory_identity.check_or_write(disk, path, node_id, cluster_id)
             directory._open_logs()
+            directory._require_online()
         except OSError as error:
             directory.abandon()
-            if are_exhausted(error):
+            if lacks_descriptors(error):
                 raise too_many_open_files(disk, path) from error
             raise StorageError(f"the log directory {path} cannot be used: {error}") from error
         except BaseException:
@@ -142,7 +150,7 @@ class LogDirectory:
             except StorageError as error:
                 self._refuse(each.topic_partition, each.topic_id, error)
             except OSError as error:
-                if are_exhausted(error):  # not the log's fault, and the next ones would fare no better
+                if lacks_descriptors(error):  # not the log's fault, and the next ones would fare no better
                     _close_all(parts for _, parts in found)
                     raise
                 self._refuse(each.topic_partition, each.topic_id, cannot_be_opened(each.path, error))
@@ -172,7 +180,7 @@ class LogDirectory:
             except StorageError as error:
                 self._refuse(topic_partition, None, error)
             except OSError as error:
-                if are_exhausted(error):
+                if lacks_descriptors(error):
                     raise
                 self._refuse(topic_partition, None, cannot_be_opened(path, error))
 
@@ -267,6 +275,17 @@ class LogDirectory:
         self.compactor.before_truncation(log, end_offset)
         self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
 
+    def _sync_failed(self, error: OSError) -> None:
+        """Any sync failed, in any thread; other threads' callers bring their error to the loop, or `housekeep` does."""
+        if threading.get_ident() == self._thread_id:
+            self.directory_failed(error)
+        elif self._failed_sync is None:
+            self._failed_sync = error
+
+    def _check_failed_sync(self) -> None:
+        if self._failed_sync is not None:
+            self.directory_failed(self._failed_sync)
+
     def directory_failed(self, error: OSError) -> None:
         """A sync failed: the whole directory is out of use for this process's life (a retry may lie)."""
         self.scheduler.stop_planning()
@@ -322,14 +341,17 @@ class LogDirectory:
             for topic_partition, topic_id in wanted:
                 created.append(self._open_created(topic_partition, topic_id))
                 await offload.pause()
-            # While others ran a sync of theirs may have failed: then these must not take appends.
+            # Its own sync, or one of others meanwhile, may have failed: then these must not take appends.
+            self._check_failed_sync()
             self._require_online()
         except (OSError, OttlaError) as error:
+            self._check_failed_sync()
             for log in created:
                 log.close()
             await self._creation.remove(wanted, offload)
             if isinstance(error, OSError):
-                raise StorageError(f"creating logs in {self.path} failed: {error}") from error
+                message = f"creating logs in {self.path} failed: {error}"
+                raise self.offline or shortage_of(error, message) or StorageError(message) from error
             raise
         for log in created:
             self.logs[log.topic_partition] = log
@@ -395,6 +417,7 @@ class LogDirectory:
 
         `OSError`s are reported and the work is tried again with the next slice.
         """
+        self._check_failed_sync()
         if self.offline is not None:
             return False
         try:
@@ -452,6 +475,8 @@ class LogDirectory:
         self._removals.close_all()
         if hasattr(self, "_flushed_ends"):
             self._flushed_ends.close()
+        self._disk.on_sync_failed = None
+        self._disk.release_directory(self.path)
 
 
 def _close_all(opened: Iterable[LogParts]) -> None:

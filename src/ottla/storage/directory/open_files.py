@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Final, NamedTuple
 
 from ottla.runtime.disk import Disk
@@ -14,7 +13,6 @@ from ottla.storage.log_files import base_offsets_in, topic_partition_of
 CONNECTIONS_ROOM: Final = 1_000
 
 _LIMIT_ADVISED_MIN: Final = 65_536
-_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class OpenFilesNeed(NamedTuple):
@@ -32,11 +30,6 @@ class OpenFilesNeed(NamedTuple):
 
 def advice(needed: int) -> str:
     return f"raise the hard limit (ulimit -Hn, LimitNOFILE= of a systemd unit) to {max(_LIMIT_ADVISED_MIN, 2 * needed)}"
-
-
-def are_exhausted(error: BaseException) -> bool:
-    """Whether this process, or the machine, may open no more files."""
-    return isinstance(error, OSError) and error.errno in _EXHAUSTED
 
 
 def open_files_need(disk: Disk, data_dir: str) -> OpenFilesNeed:

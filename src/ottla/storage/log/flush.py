@@ -22,7 +22,11 @@ SYNCS_ONE_BY_ONE_MAX: Final = 4
 
 
 class FlushPlan:
-    """What one flush syncs.  `execute` runs in the flusher's thread."""
+    """What one flush syncs.  `execute` runs in the flusher's thread.
+
+    More than the active segments' files is synced by the file system: rolled segments, indexes, checkpoints and names
+    would each need a descriptor, to be kept open or opened at a moment when there may be none left.
+    """
 
     __slots__ = ("flushes", "number", "root_path", "syncs_file_system")
 
@@ -30,8 +34,7 @@ class FlushPlan:
         self.number = number
         self.flushes = flushes
         self.root_path = root_path
-        count = sum(len(flush.files) + (flush.directory is not None) for flush in flushes)
-        self.syncs_file_system = count > SYNCS_ONE_BY_ONE_MAX
+        self.syncs_file_system = len(flushes) > SYNCS_ONE_BY_ONE_MAX or any(flush.has_other_files for flush in flushes)
 
     def execute(self, disk: Disk) -> None:
         """Make everything in the plan durable.  Raises `OSError`, after which nothing unflushed can be trusted."""
@@ -39,15 +42,7 @@ class FlushPlan:
             disk.sync_file_system(self.root_path)
             return
         for flush in self.flushes:
-            for file in flush.files:
-                file.sync_data()
-            if flush.directory is not None:
-                try:
-                    disk.sync_directory(flush.directory)
-                except FileNotFoundError:
-                    # The topic was deleted meanwhile: its directory has another name, its log no readers.
-                    if not flush.log.is_deleted:
-                        raise
+            flush.file.sync_data()
 
 
 class FlushScheduler:

@@ -12,7 +12,7 @@ from typing import Final
 
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET
 from ottla.observe.events import fields
-from ottla.runtime.disk import Disk, File, read_file, replace_file, write_fully
+from ottla.runtime.disk import Disk, read_file, replace_file, write_fully
 from ottla.storage.checkpoints import LEADER_EPOCH_FILE, DamagedCheckpoint, EpochStart, format_epochs, parse_epochs
 
 _log = logging.getLogger(__name__)
@@ -28,19 +28,17 @@ def _start_of_entry(entry: EpochStart) -> int:
     return entry.start_offset
 
 
-def put_file(disk: Disk, path: str, content: bytes) -> File:
-    """Replace a file without any sync and return it open."""
+def put_file(disk: Disk, path: str, content: bytes) -> None:
+    """Replace a file without any sync."""
     temporary = path + ".tmp"
     if disk.exists(temporary):
         disk.remove(temporary)
     file = disk.open(temporary, create=True)
     try:
         write_fully(file, 0, content)
-        disk.rename(temporary, path)
-    except OSError:
+    finally:
         file.close()
-        raise
-    return file
+    disk.rename(temporary, path)
 
 
 class LeaderEpochs:
@@ -79,15 +77,15 @@ class LeaderEpochs:
     def latest_epoch(self) -> int | None:
         return self._entries[-1].epoch if self._entries else None
 
-    def assign(self, epoch: int, start_offset: int) -> File:
-        """`epoch` begins at `start_offset`; returns the checkpoint's file, open, which the caller syncs and closes.
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """`epoch` begins at `start_offset`: write the checkpoint without a sync.
 
-        The first append of an epoch calls it, and the flush syncs file and directory with the batch.  Until then a
-        power loss may leave the former checkpoint or a torn one; the batches' heads have what is missing.
+        The first append of an epoch calls it, and its flush syncs the file system.  Until then a power loss may leave
+        the former checkpoint or a torn one; the batches' heads have what is missing.
         """
         self._add(EpochStart(epoch, start_offset))
         self.check_invariants()
-        return put_file(self._disk, self._path, format_epochs(self._entries))
+        put_file(self._disk, self._path, format_epochs(self._entries))
 
     def replace_from(self, start_offset: int, found: Iterable[EpochStart]) -> None:
         """Replace what was known from `start_offset` on by what a scan found there; written once."""

@@ -10,9 +10,8 @@ never go back except by `truncate_to`; the log end moves right after the data wa
 
 from __future__ import annotations
 
-import errno
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -26,16 +25,15 @@ from ottla.storage.checkpoints import EpochStart
 from ottla.storage.errors import (
     BatchTooLarge,
     DirectoryOffline,
-    DiskFull,
     LogOffline,
     OffsetOutOfRange,
     StorageError,
     SwapRefused,
+    shortage_of,
 )
 from ottla.storage.log import log_reader, retention
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.read_places import ReadPlaces
-from ottla.storage.log.unsynced_files import UnsyncedFiles
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.producers.producer_snapshot import remove_snapshots, snapshot_file_name, write_snapshot
 from ottla.storage.producers.replay import ensure_snapshot, producers_at
@@ -48,8 +46,6 @@ from ottla.storage.segment.time_index import TimeIndex, TimestampOffset
 _log = logging.getLogger(__name__)
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
-# Errors after which the log accepts appends again as soon as there is room: nothing of the failed write is kept.
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class FlushMarks(Protocol):
@@ -96,11 +92,10 @@ class LogFlush(NamedTuple):
     end_offset: int
     segment: Segment
     position: int
-    files: Sequence[File]
-    # Index files that a roll wrote, and small checkpoints: closed when the plan is complete.
-    files_to_close: Sequence[File]
-    # The log's directory when a file was added to it or renamed in it, else None.
-    directory: str | None
+    # The active segment's.
+    file: File
+    # Whether other files or names in the log's directory changed, too: a sync of the file system covers them.
+    has_other_files: bool
     truncations_count: int
 
 
@@ -117,6 +112,7 @@ class Log:
         "_epoch_is_new",
         "_epochs",
         "_flush_at_offset",
+        "_has_other_unsynced",
         "_host",
         "_is_dirty",
         "_is_os_policy",
@@ -127,7 +123,6 @@ class Log:
         "_scheduler",
         "_segments",
         "_truncated_segments",
-        "_unsynced",
         "config",
         "failure",
         "flush_ms_max",
@@ -186,7 +181,8 @@ class Log:
         self.failure: StorageError | None = None
         self._on_stable: Callable[[], None] | None = None
         self._on_truncated: Callable[[], None] | None = None
-        self._unsynced = UnsyncedFiles()
+        # Whether a file other than the active segment's, or a name, changed since the last flush was planned.
+        self._has_other_unsynced = False
         # Their files are removed, but a flush in flight may hold the descriptors: closed with the log.
         self._truncated_segments: list[Segment] = []
         # Below the log start; their files may be removed when the start is checkpointed.
@@ -315,9 +311,10 @@ class Log:
     def _write_epoch(self, base_offset: int) -> None:
         """Write the epoch's line before its first batch; the flush that syncs the batch syncs the line too."""
         try:
-            self._unsynced.add_checkpoint(self._epochs.assign(self.leader_epoch, base_offset))
+            self._epochs.assign(self.leader_epoch, base_offset)
         except OSError as error:
             raise self._write_failed(error) from error
+        self._has_other_unsynced = True
         self._epoch_is_new = False
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
@@ -347,17 +344,14 @@ class Log:
             return
         assert old.file is not None
         new = self._new_segment(self.log_end_offset, now_ms)
-        index_files: list[File] = []
         try:
             write_snapshot(self._disk, self.path, self.log_end_offset, self.producers)
-            index_files = old.write_indexes()
+            old.write_indexes()
             # Last: when an empty next file exists the old segment must not grow any more.
             new.open(create=True)
         except OSError as error:
-            for file in index_files:
-                file.close()
             raise self._write_failed(error) from error
-        self._unsynced.add_rolled(old.file, index_files)
+        self._has_other_unsynced = True
         new.become_active(OffsetIndex(), TimeIndex())
         old.become_closed()
         self._segments.append(new)
@@ -375,7 +369,7 @@ class Log:
         """What must be synced for the log to be durable up to its present end."""
         active = self._active
         assert active.file is not None
-        taken = self._unsynced.take()
+        has_other_files, self._has_other_unsynced = self._has_other_unsynced, False
         self._is_dirty = False
         self._flush_at_offset = self.log_end_offset + self.config.flush_messages_max
         return LogFlush(
@@ -383,9 +377,8 @@ class Log:
             self.log_end_offset,
             active,
             active.size_bytes,
-            (*taken.files, active.file),
-            taken.files_to_close,
-            self.path if taken.has_new_names else None,
+            active.file,
+            has_other_files,
             self.truncations_count,
         )
 
@@ -394,8 +387,6 @@ class Log:
 
         The observer is called by `announce_stable`, after the directory recorded the flushed end.
         """
-        for file in flush.files_to_close:
-            file.close()
         if flush.truncations_count != self.truncations_count:
             # What was flushed was cut meanwhile, and other batches may be at its offsets now: the next flush counts.
             return
@@ -526,14 +517,12 @@ class Log:
         removed = self._segments.remove_first(count)
         self._removed_segments += removed
         self.log_start_offset = max(self.log_start_offset, self._segments.first.base_offset)
-        # They may have been rolled and not flushed yet.
-        self._forget_files_of(removed)
+        self._forget_places()
         self._host.log_start_moved(self)
         self.note("segments_deleted", count=count, log_start_offset=self.log_start_offset)
 
-    def _forget_files_of(self, segments: Iterable[Segment]) -> None:
-        """Closed segments left the log: nothing syncs their files, no remembered place points into them."""
-        self._unsynced.forget([segment.file for segment in segments])
+    def _forget_places(self) -> None:
+        """Closed segments left the log: no remembered place points into them."""
         self._places.forget()
         self._places.set_stable(*self._place_of(self.stable_end))
 
@@ -607,7 +596,7 @@ class Log:
         created_ms = self._segments[slot + len(replaced) - 1].created_ms
         fresh = [self._new_segment(base_offset, created_ms, size_bytes) for base_offset, size_bytes in cleaned]
         removed = self._segments.replace(slot, len(replaced), fresh)
-        self._forget_files_of(removed)
+        self._forget_places()
         kept = {segment.base_offset for segment in fresh}
         for segment in removed:
             path = f"{self.path}/{snapshot_file_name(segment.base_offset)}"
@@ -627,7 +616,7 @@ class Log:
         The order makes a crash at any point harmless: first the recorded flushed end goes down, durably, then whole
         segments are removed, newest first, then the last one is cut.  In between the log is only longer than it
         should be.  Afterwards nothing that the log remembers is above its end; the observer's `on_truncated` is called
-        last.  Raises `StorageError`: the log is as it was (`DiskFull`, `CorruptLog`), or offline.
+        last.  Raises `StorageError`: the log is as it was (`DiskFull`, `TooManyOpenFiles`, `CorruptLog`), or offline.
         """
         if offset >= self.log_end_offset:
             return
@@ -659,9 +648,7 @@ class Log:
         removed = self._segments.remove_after(segment)
         self._truncated_segments += removed
         self._active = segment
-        # Only of the removed segments: the others may have rolled since the last flush.
-        self._unsynced.forget([each.file for each in removed])
-        self._unsynced.add_names()
+        self._has_other_unsynced = True
         self.truncations_count += 1
         self._caches_end = NO_OFFSET
         self._appended_offset = NO_OFFSET
@@ -712,10 +699,12 @@ class Log:
         return self._write_failed(error)
 
     def _write_failed(self, error: OSError) -> StorageError:
-        """The error of a write that was undone, or never begun: the log goes offline unless the disk is only full."""
-        if error.errno in _NO_ROOM:
-            return DiskFull(f"no room on the disk for a batch of {self.topic_partition}: {error.strerror}")
-        return self._fail(error)
+        """The error of a write that was undone, or never begun: the log goes offline unless only a resource lacks."""
+        if self.failure is not None:
+            # A sync was a part of it, and took the directory offline.
+            return self.failure
+        message = f"nothing was written to {self.topic_partition}: {error.strerror}"
+        return shortage_of(error, message) or self._fail(error)
 
     def _fail(self, error: OSError | StorageError) -> LogOffline:
         failure = LogOffline(f"{self.topic_partition} is offline: writing to {self.path} failed: {error}")
@@ -758,12 +747,10 @@ class Log:
         """
         if self.log_end_offset in (self._caches_end, self._segments.first.base_offset):
             return
-        for file in self._active.write_indexes():
-            file.close()
+        self._active.write_indexes()
         write_snapshot(self._disk, self.path, self.log_end_offset, self.producers)
 
     def close(self) -> None:
         """Close all files.  Nothing is flushed: the directory does that, for all logs together."""
-        self._unsynced.close()
         for segment in [*self._segments, *self._removed_segments, *self._truncated_segments]:
             segment.close()

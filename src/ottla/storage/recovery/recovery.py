@@ -283,8 +283,7 @@ class LogRecovery:
 
     def _close_scanned(self, segment: Segment, end_offset: int) -> None:
         """What a roll writes: indexes, and the producers as they were at the segment's end."""
-        for file in segment.write_indexes():
-            file.close()
+        segment.write_indexes()
         write_snapshot(self._disk, self._path, end_offset, self._producers)
         segment.become_closed()
 

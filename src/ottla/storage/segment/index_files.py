@@ -5,26 +5,21 @@ Neither has a checksum, so the segment checks what was read against its log befo
 
 from __future__ import annotations
 
-from ottla.runtime.disk import Disk, File, read_file, write_fully
+from ottla.runtime.disk import Disk, read_file, write_fully
 from ottla.storage.log_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.time_index import TimeIndex
 
 
-def write_index_files(disk: Disk, stem: str, offset_index: OffsetIndex, time_index: TimeIndex) -> list[File]:
-    """Write both files as the indexes are now; the open files are returned for the next sync."""
-    files: list[File] = []
-    try:
-        for suffix, content in ((INDEX_SUFFIX, offset_index.to_bytes()), (TIME_INDEX_SUFFIX, time_index.to_bytes())):
-            file = disk.open(stem + suffix, create=True)
-            files.append(file)
+def write_index_files(disk: Disk, stem: str, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
+    """Write both files as the indexes are now, without a sync."""
+    for suffix, content in ((INDEX_SUFFIX, offset_index.to_bytes()), (TIME_INDEX_SUFFIX, time_index.to_bytes())):
+        file = disk.open(stem + suffix, create=True)
+        try:
             file.truncate(0)
             write_fully(file, 0, content)
-    except OSError:
-        for file in files:
+        finally:
             file.close()
-        raise
-    return files
 
 
 def read_index_files(disk: Disk, stem: str, log_bytes: int) -> tuple[OffsetIndex, TimeIndex] | None:

@@ -149,12 +149,12 @@ class Segment:
         self._check_index_room()
         return self.size_bytes
 
-    def write_indexes(self) -> list[File]:
-        """Write both index files as they are now; the open files are returned for the next sync."""
+    def write_indexes(self) -> None:
+        """Write both index files as they are now, without a sync."""
         offset_index, time_index = self.indexes()
         if self.size_bytes and self.max_timestamp_ms is not None:
             time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
-        return write_index_files(self._disk, self.path, offset_index, time_index)
+        write_index_files(self._disk, self.path, offset_index, time_index)
 
     def become_closed(self) -> None:
         """Append no more batches; the indexes were written and stay in memory as long as the cache has room."""
@@ -318,8 +318,7 @@ class Segment:
             self._indexes = None
             raise CorruptLog(self.log_path, scan.position, next_offset, problem)
         if not was_active:
-            for index_file in self.write_indexes():
-                index_file.close()
+            self.write_indexes()
             self.become_closed()
         assert self._indexes is not None
         return self._indexes

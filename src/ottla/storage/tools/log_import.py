@@ -66,6 +66,8 @@ class LogImport:
 
     def copy(self, log: SourceLog) -> None:
         """Make the partition's directory under an unfinished name.  Raises `StorageError`, `OSError`."""
+        # Before anything is written, so that the sync of `publish` learns of every write-back that is lost.
+        self._disk.hold_directory(self._data_dir)
         target = self._unfinished_path(log)
         if self._disk.exists(target):
             remove_tree(self._disk, target)
@@ -103,6 +105,7 @@ class LogImport:
                 remove_tree(self._disk, target)
             self._disk.rename(self._unfinished_path(log), target)
         self._disk.sync_directory(self._data_dir)
+        self._disk.release_directory(self._data_dir)
 
     def _unfinished_path(self, log: SourceLog) -> str:
         return f"{self._data_dir}/{log.partition}{UNFINISHED_SUFFIX}"

@@ -250,6 +250,7 @@ def test_appends_after_a_reopening_continue_in_the_same_file(place: Place) -> No
 
 class ListingsCounted(QuickDisk):
     def __init__(self) -> None:
+        super().__init__()
         self.listed: list[str] = []
 
     def list_directory(self, path: str) -> Sequence[str]:
