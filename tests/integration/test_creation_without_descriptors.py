@@ -21,7 +21,7 @@ from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResp
 from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.schemas.produce import ProduceResponse
 from ottla.testing.broker import RunningBroker
-from tests.integration.conftest import eventually
+from tests.eventually import eventually
 from tests.integration.raw_peer import FETCH_VERSION, PRODUCE_VERSION, RawPeer, produce_frame
 
 PARTITIONS = 40
