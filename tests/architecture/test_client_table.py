@@ -30,7 +30,7 @@ def test_every_cell_is_backed_by_a_test_that_exists() -> None:
     files = sorted({str(INTEROP / test.partition("::")[0]) for test in SHOWN_BY})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=400)
     collected = {line.removeprefix("tests/interop/") for line in done.stdout.splitlines() if "::" in line}
     assert collected, done.stdout + done.stderr
     assert [test for test in SHOWN_BY if test not in collected] == []

@@ -47,7 +47,7 @@ def test_a_session_runs_on_the_java_from_pypi_where_no_java_is_installed(
     environment["PATH"] = path_without_java
     environment["TMPDIR"] = str(tmp_path)
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", PROGRAM], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert ran.returncode == 0, ran.stderr
     assert "total 4950" in ran.stdout

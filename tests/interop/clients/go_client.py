@@ -13,7 +13,7 @@ from tests.peers.cache import keep_in_cache
 from tests.peers.unavailable import PeerUnavailable
 
 SOURCES: Final = Path(__file__).with_name("go")
-BUILD_TIMEOUT_S: Final = 400
+BUILD_TIMEOUT_S: Final = 600
 
 
 @cache

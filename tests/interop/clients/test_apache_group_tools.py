@@ -46,7 +46,7 @@ def filled(bootstrap: str, topic: str, now_ms: int) -> str:
 def read_in_group(bootstrap: str, topic: str, group: str, protocol: str, *more: str, count: int = RECORDS) -> list[str]:
     to_server = ("--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--from-beginning")
     options = ("--consumer-property", f"group.protocol={protocol}", "--max-messages", str(count))
-    return run(CONSOLE_CONSUMER, *to_server, *options, "--timeout-ms", "20000", *more).splitlines()
+    return run(CONSOLE_CONSUMER, *to_server, *options, "--timeout-ms", "120000", *more).splitlines()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -100,7 +100,7 @@ def test_consumer_perf_test_measures_all_records(
     settings = tmp_path / "consumer.properties"
     settings.write_text(f"group.protocol={protocol}\nauto.offset.reset=earliest\n")
     to_server = ("--bootstrap-server", bootstrap, "--topic", filled, "--group", f"perf-{protocol}-{filled}")
-    limits = ("--messages", str(RECORDS), "--timeout", "20000", "--consumer.config", str(settings))
+    limits = ("--messages", str(RECORDS), "--timeout", "120000", "--consumer.config", str(settings))
     header, figures = run(CONSUMER_PERFORMANCE, *to_server, *limits).splitlines()[-2:]
     named = dict(zip(re.split(r",\s*", header), re.split(r",\s*", figures), strict=True))
     assert named["data.consumed.in.nMsg"] == str(RECORDS)
