@@ -333,8 +333,8 @@ def test_group_verbs_show_lines_and_objects(bootstrap: str, cluster: Cluster, gr
         (("delete",), 2, "Name at least one group."),
         (("delete", "no-such-group"), 1, "group no-such-group does not exist"),
         (("reset-offsets", "--topic", "t", "--to-latest"), 2, "Name a group."),
-        (("reset-offsets", "g", "--topic", "t"), 2, "Say where to"),
-        (("reset-offsets", "g", "--to-latest"), 2, "Say which topics"),
+        (("reset-offsets", "g", "--topic", "t"), 2, "Give a target"),
+        (("reset-offsets", "g", "--to-latest"), 2, "Name the topics"),
         (("reset-offsets", "g", "--topic", "no-such-topic", "--to-latest"), 1, "topic no-such-topic does not exist"),
         (("reset-offsets", "g", "--all-topics", "--to-latest"), 1, "has no committed offsets"),
         (

@@ -164,7 +164,7 @@ def test_a_record_that_the_lake_lost_is_named_by_topic_and_hour(demo: RunOfDemo)
     produced, stored, loaded = map(int, found.groups()[1:])
     assert produced == stored == loaded + 1
     assert f"{produced}={stored}!={loaded}" in text
-    assert "where to look next" not in text
+    assert "next steps" not in text
     _assert_nothing_is_left(demo)
 
 

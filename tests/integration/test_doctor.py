@@ -22,7 +22,7 @@ def test_doctor_asks_a_broker_that_runs(capsys: pytest.CaptureFixture[str]) -> N
         texts = [each["text"] for each in findings_of(capsys.readouterr().out)]
         assert any(f"is in use by process {broker.pid}" in text for text in texts)
         assert any(text.startswith(f"{broker.bootstrap} answers: cluster ") for text in texts)
-        assert f"clients are told {broker.bootstrap}, and it answers" in texts
+        assert f"clients get the address {broker.bootstrap}, and it answers" in texts
         # Somebody else's port: it is said that the broker does not answer there.
         assert run([*arguments, "--listen", "127.0.0.1:1"]) == FAILED
         assert "is it another listener?" in capsys.readouterr().out

@@ -295,7 +295,7 @@ def test_import_of_a_crashed_directory_leaves_out_what_is_not_whole(source: Sour
     (crashed / "recovery-point-offset-checkpoint").write_text(f"0\n1\nplain 1 {int(active.stem)}\n")
     done = ottla(*arguments)
     assert "not stopped cleanly" in done.stderr
-    assert "are a write that the crash cut short" in done.stderr
+    assert "are a write that the crash interrupted" in done.stderr
     with RunningBroker(data_dir) as broker:
         read = consume(broker.bootstrap, "plain", 1)
     expected = source.values["plain"][1]

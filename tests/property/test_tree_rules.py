@@ -111,9 +111,9 @@ def test_batches_of_requests_do_what_the_model_does(batches: list[tuple[list[lis
             assert as_model(staging.table) == model
         if is_kept:
             committed.apply(staging.summary())
-            staging.keep()
+            staging.commit()
         else:
-            staging.take_back()
+            staging.roll_back()
             model = before
         assert as_model(staging.table) == as_model(committed) == model
         assert_whole(staging.table)

@@ -47,7 +47,7 @@ class ReceiveBudget:
         """Whoever waited under this name waits no more."""
         self._held_by_waiting_bytes -= self._waiting.pop(when_room, 0)
 
-    def give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         self._taken_bytes -= size_bytes
         assert self._taken_bytes >= 0
         if size_bytes and self._waiting:

@@ -84,7 +84,7 @@ class ReceiveBuffer:
         self.start = self.end = 0
         grown_bytes, self._grown_bytes = self._grown_bytes, 0
         self._budget.forget(self._when_room)
-        self._budget.give_back(grown_bytes)
+        self._budget.release(grown_bytes)
 
     def _grow(self, target_bytes: int) -> bool:
         grown = target_bytes - RECEIVE_BUFFER_BYTES
@@ -107,5 +107,5 @@ class ReceiveBuffer:
             self.view = memoryview(data)
             if size_bytes <= RECEIVE_BUFFER_BYTES:
                 grown_bytes, self._grown_bytes = self._grown_bytes, 0
-                self._budget.give_back(grown_bytes)
+                self._budget.release(grown_bytes)
         self.start, self.end = 0, unread

@@ -1,4 +1,4 @@
-"""The command `ottla`.  A verb's module is imported when the verb is called, never for the help of another."""
+"""The command `ottla`.  A verb's module is imported when the verb is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags that the verbs which talk to a broker share."""
+"""Flags shared by the verbs that connect to a broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
-# At a terminal nobody waits a minute for a broker that is not there.
+# At a terminal no user waits a minute for an absent broker.
 CALL_TIMEOUT_MS: Final = 15_000
 UNKNOWN_TOPIC_WAIT_MS: Final = 1_000
 
@@ -29,7 +29,7 @@ def bootstrap_flag(function: F) -> F:
         default=DEFAULT_BOOTSTRAP,
         show_default=True,
         metavar="HOST:PORT,...",
-        help="Brokers to begin with.",
+        help="Bootstrap brokers.",
     )
     return option(function)
 
@@ -40,13 +40,13 @@ def property_flag(function: F) -> F:
         "properties",
         multiple=True,
         metavar="KEY=VALUE",
-        help="As in Kafka's console tools; may be repeated.",
+        help="Like Kafka's console tools; may be repeated.",
     )
     return option(function)
 
 
 def open_cluster(bootstrap: str, client_id: str) -> Cluster:
-    """A cluster that answers: a wrong address is told at once, and only later trouble is waited out."""
+    """A reachable cluster: a wrong address fails at once, only later failures are retried."""
     from ottla.client.cluster import Cluster
     from ottla.client.options import ClientOptions
 
@@ -59,7 +59,7 @@ def open_cluster(bootstrap: str, client_id: str) -> Cluster:
 
 
 def one_topic(argument: str | None, option: str | None) -> str:
-    """The topic, given as an argument or, by habit, with --topic."""
+    """The topic, given as an argument or, as in Kafka's tools, with --topic."""
     if argument is not None and option is not None and argument != option:
         raise click.UsageError(f"Two topics are named: {argument} and {option}.")
     topic = argument if argument is not None else option
@@ -74,7 +74,7 @@ def assignments(texts: Iterable[str], flag: str) -> dict[str, str]:
     for text in texts:
         name, equal_sign, value = text.partition("=")
         if not equal_sign or not name:
-            raise click.UsageError(f"{flag} wants KEY=VALUE, not {text!r}.")
+            raise click.UsageError(f"{flag} takes KEY=VALUE, not {text!r}.")
         if found.get(name, value) != value:
             raise click.UsageError(f"{flag} names {name} twice, as {found[name]!r} and as {value!r}.")
         found[name] = value

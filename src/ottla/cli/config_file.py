@@ -16,7 +16,7 @@ CONFIG_FILE_BYTES_MAX: Final = 1 * MIB
 
 
 def read_config_file(path: Path) -> list[RawSetting]:
-    """The settings that a file gives, in its order.  Raises `ConfigError`."""
+    """The settings of a file, in its order.  Raises `ConfigError`."""
     content = _content(path)
     if path.suffix.lower() == ".toml":
         return list(_from_toml(content, path.name))
@@ -47,14 +47,14 @@ def _from_toml(content: str, file_name: str) -> Iterator[RawSetting]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{file_name}: {error}",
-            hint="a name that goes on where another ends stands in quotes: "
-            '"max.connections.per.ip" = 10; text values do too: log.dirs = "/data"',
+            hint="a name that extends another one needs quotes: "
+            '"max.connections.per.ip" = 10; text values need them too: log.dirs = "/data"',
         ) from error
     yield from _flattened(document, "", file_name)
 
 
 def _flattened(table: Mapping[str, object], prefix: str, file_name: str) -> Iterator[RawSetting]:
-    """`[log] segment.bytes = 1` and `log.segment.bytes = 1` are one: tables are the dots of Kafka's names."""
+    """`[log] segment.bytes = 1` and `log.segment.bytes = 1` are equal: tables are the dots of Kafka's names."""
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, dict):

@@ -35,8 +35,8 @@ _PARTS: Final = {
     "print.value": "value",
 }
 _DAMAGED: Final = (
-    "`ottla log verify --deep DIR` finds what is damaged in the broker's data directory, `ottla log repair DIR` makes "
-    "the rest readable; --partition with --offset reads on behind the batch"
+    "`ottla log verify --deep DIR` finds damage in the broker's data directory, `ottla log repair DIR` makes "
+    "the rest readable; --partition with --offset continues after the batch"
 )
 _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separator", "null.literal")
 
@@ -45,9 +45,9 @@ _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separ
 @click.argument("topic_argument", metavar="TOPIC", required=False)
 @click.option("--topic", "topic_option", metavar="TOPIC", help="The same as TOPIC.")
 @bootstrap_flag
-@click.option("--from-beginning", is_flag=True, help="Begin with the oldest record.  [default: with the next new one]")
+@click.option("--from-beginning", is_flag=True, help="Start with the oldest record.  [default: with the next new one]")
 @click.option(
-    "--offset", "offset", metavar="N|earliest|latest", help="Where to begin, in every partition that is read."
+    "--offset", "offset", metavar="N|earliest|latest", help="Where to start, in every partition that is read."
 )
 @click.option(
     "--partition",
@@ -55,14 +55,16 @@ _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separ
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="Read only this; repeatable.",
+    help="Read only this one; may be repeated.",
 )
-@click.option("--max-messages", type=click.IntRange(min=0), metavar="N", help="End after so many records.")
-@click.option("--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="End when nothing has come for so long.")
-@click.option("--until-end", "-e", is_flag=True, help="End where the topic ended when it was started.")
+@click.option("--max-messages", type=click.IntRange(min=0), metavar="N", help="Stop after this many records.")
+@click.option(
+    "--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="Stop when no record has arrived for this time."
+)
+@click.option("--until-end", "-e", is_flag=True, help="Stop at the topic's end as of the start.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
 @click.option("--show", metavar="PART,...", help="Parts of a line: timestamp, partition, offset, headers, key, value.")
-@click.option("--key-separator", metavar="TEXT", help="Show the key, and this between the parts of a line.")
+@click.option("--key-separator", metavar="TEXT", help="Show the key, with this separator between the parts of a line.")
 @property_flag
 def command(
     topic_argument: str | None,
@@ -79,7 +81,7 @@ def command(
     key_separator: str | None,
     properties: tuple[str, ...],
 ) -> None:
-    """Write a topic's records to standard output, and go on with new ones until Ctrl-C.
+    """Write a topic's records to standard output, then new ones until Ctrl-C.
 
     \b
     ottla consume clicks --from-beginning --show key,value --key-separator :
@@ -97,7 +99,7 @@ def command(
             follows = None if partitions or until_end else topic
             _copy(cluster, chosen, begin, until_end, timeout_ms, writer, follows)
     except KeyboardInterrupt:
-        pass  # the usual way to end it
+        pass  # the usual way to stop it
     writer.out.flush()
 
 
@@ -114,7 +116,7 @@ class _Writer:
         return self.limit is not None and self.limit <= 0
 
     def write(self, fetched: FetchedPartition, end: int | None) -> None:
-        """The records from the offset that was asked for up to `end`."""
+        """The records from the requested offset up to `end`."""
         from ottla.records.errors import CorruptBatch
         from ottla.records.header import read_header
         from ottla.records.record import decode_batch
@@ -150,7 +152,7 @@ def _copy(
     writer: _Writer,
     follows: str | None = None,
 ) -> None:
-    """Write what there is; `follows` names the topic whose partitions are all read, those added later too."""
+    """Write the records; `follows` names the topic whose partitions are all read, including those added later."""
     from ottla.client.fetcher import Fetcher
     from ottla.client.offsets import LATEST, list_offsets
 
@@ -175,7 +177,7 @@ def _copy(
 
 
 def _seek_added(cluster: Cluster, fetcher: Fetcher, topic: str, known: dict[TopicPartition, int]) -> None:
-    """Begin to read partitions that were added to the topic, from their start; metadata tells of them by and by."""
+    """Start to read partitions that were added to the topic, from their beginning, when the metadata shows them."""
     for number in cluster.partitions(topic):
         partition = TopicPartition(topic, number)
         if partition not in known:
@@ -184,7 +186,7 @@ def _seek_added(cluster: Cluster, fetcher: Fetcher, topic: str, known: dict[Topi
 
 
 def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float) -> list[FetchedPartition]:
-    """Where retention has overtaken the reader, it goes on with what there is."""
+    """Where retention has overtaken the reader, continue with the oldest record."""
     from ottla.client.errors import OffsetOutOfRange
     from ottla.client.offsets import EARLIEST, LATEST, list_offsets
     from ottla.records.errors import CorruptBatch
@@ -198,7 +200,7 @@ def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float) -> lis
             raise
         where = LATEST if begin == LATEST else EARLIEST
         offset = list_offsets(cluster, {error.partition: where})[error.partition].offset
-        click.echo(f"note: {error}; going on at offset {offset}", err=True)
+        click.echo(f"note: {error}; continuing at offset {offset}", err=True)
         fetcher.seek(error.partition, offset)
         return []
 
@@ -219,7 +221,7 @@ def _choose_partitions(cluster: Cluster, topic: str, wanted: tuple[int, ...]) ->
 
 
 def _begin(text: str) -> int:
-    """An offset, or the negative number that ListOffsets has for the name."""
+    """An offset, or ListOffsets' negative number for the name."""
     from ottla.client.offsets import EARLIEST, LATEST
 
     named = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())

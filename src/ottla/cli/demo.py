@@ -12,12 +12,19 @@ EVENTS_COUNT: Final = 500_000
 
 @click.command(name="demo")
 @click.option("--events", type=click.IntRange(min=100), default=EVENTS_COUNT, show_default=True, metavar="N")
-@click.option("--seed", type=int, default=2011, show_default=True, metavar="N", help="Other events of the same kind.")
+@click.option(
+    "--seed",
+    type=int,
+    default=2011,
+    show_default=True,
+    metavar="N",
+    help="Another seed plays other events of the same kind.",
+)
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Keep the broker's data and the lake there, for a look.",
+    help="Keep the broker's data and the lake there.",
 )
 @click.option("--drop-one", is_flag=True, hidden=True, help="Lose one record of the lake: the demo must notice.")
 def command(events: int, seed: int, keep: Path | None, drop_one: bool) -> None:

@@ -1,4 +1,4 @@
-"""`ottla doctor`: everything that keeps a broker from doing its work, looked at before it does."""
+"""`ottla doctor`: checks for everything that could keep a broker from working."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def command(
     assignments: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Check settings, address, disk, limits and data directory, as `serve` with the same flags would meet them.
+    """Check settings, address, disk, limits and data directory, as for `serve` with the same flags.
 
-    A broker that runs is asked over the wire.  A small file is written to the data directory and removed again.  The
+    A running broker is queried over the wire.  A small file is written to the data directory and removed again.  The
     exit status is 1 when there is a problem.
     """
     if config_argument is not None and config_option is not None:
@@ -91,9 +91,9 @@ def _openness(options: ServeOptions) -> Iterator[Finding]:
         if not listener.is_loopback:
             yield warning(
                 "address",
-                f"port {listener.port} listens on {listener.host or 'every interface'}: whoever reaches it may do "
+                f"port {listener.port} listens on {listener.host or 'every interface'}: anyone who reaches it may do "
                 "everything",
-                "serve wants --insecure-listen for it; guard the port with a firewall",
+                "serve needs --insecure-listen for it; protect the port with a firewall",
             )
 
 
@@ -105,6 +105,6 @@ def _broker(options: ServeOptions) -> Iterator[Finding]:
     if held is not None:
         yield from running_findings(options.listeners, held)
         return
-    yield ok("lock", f"no broker runs on {options.data_dir}")
+    yield ok("lock", f"no broker is running on {options.data_dir}")
     node_id = options.settings[NODE_ID]
     yield from stopped_findings(options.listeners, options.advertised, options.data_dir, node_id)

@@ -1,4 +1,5 @@
-"""The broker of a data directory: does it run and answer, which partitions does it refuse; else, could it start."""
+"""The broker of a data directory: whether it runs and answers, the partitions that it refuses; else, whether it could
+start."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 def is_running(data_dir: str) -> str | None:
-    """What holds the directory's lock, in words; None when nobody does, and for a directory that is not Ottla's."""
+    """The holder of the directory's lock, as text; None when it is free, and for a directory that is not Ottla's."""
     try:
         if owner_of(PosixDisk(), data_dir) is not Owner.OTTLA or not os.path.exists(f"{data_dir}/{LOCK_FILE}"):
             return None
@@ -50,12 +51,14 @@ def is_running(data_dir: str) -> str | None:
 
 
 def running_findings(listeners: Sequence[Listener], held: str) -> Iterator[Finding]:
-    """Ask it over the wire, at the addresses that the settings name."""
+    """Query it over the wire, at the addresses in the settings."""
     yield ok("lock", held)
     for listener in listeners:
         host = "localhost" if listener.host in _EVERY_INTERFACE else listener.host
         if listener.port == 0:
-            yield warning("broker", "its port was chosen freely, so it cannot be asked", "give --listen HOST:PORT")
+            yield warning(
+                "broker", "its port was chosen at the start, so it cannot be queried", "give --listen HOST:PORT"
+            )
             continue
         yield from _answers(f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}")
 
@@ -76,14 +79,14 @@ def _answers(bootstrap: str) -> Iterator[Finding]:
                 if each.leader_id < 0 or each.error_code
             ]
     except ClientError as error:
-        yield problem("broker", f"{bootstrap}: {error}", "is it another listener? give the --listen or --config it has")
+        yield problem("broker", f"{bootstrap}: {error}", "is it another listener? give its --listen or --config")
         return
     if refused:
         more = f" and {len(refused) - _PARTITIONS_SHOWN} more" if len(refused) > _PARTITIONS_SHOWN else ""
         yield problem(
             "broker",
             f"partitions that are not served: {', '.join(refused[:_PARTITIONS_SHOWN])}{more}",
-            "its log says why (log.refused, log.offline); stop it and look with `ottla log repair DIR`",
+            "its log says why (log.refused, log.offline); stop it and run `ottla log repair DIR`",
         )
 
 
@@ -92,9 +95,9 @@ def _reachable(cluster: Cluster, node_id: int, address: Address) -> Finding:
         cluster.connect_broker(node_id, cluster.retrying.deadline())
     except ClientError as error:
         return problem(
-            "address", f"clients are told {address.host}:{address.port}: {error}", "correct advertised.listeners"
+            "address", f"clients get the address {address.host}:{address.port}: {error}", "correct advertised.listeners"
         )
-    return ok("address", f"clients are told {address.host}:{address.port}, and it answers")
+    return ok("address", f"clients get the address {address.host}:{address.port}, and it answers")
 
 
 # --- a broker that does not run -------------------------------------------------------------------------------
@@ -103,7 +106,7 @@ def _reachable(cluster: Cluster, node_id: int, address: Address) -> Finding:
 def stopped_findings(
     listeners: Sequence[Listener], advertised: Sequence[Listener], data_dir: str, node_id: int
 ) -> Iterator[Finding]:
-    """Whether `serve` could start: addresses, whose directory it is, what lies in it."""
+    """Whether `serve` could start: addresses, the directory's owner and its content."""
     from ottla.broker.listener import bind
 
     for listener in listeners:
@@ -114,27 +117,31 @@ def stopped_findings(
         else:
             yield ok("address", f"{listener.host or 'every interface'}:{listener.port} is free")
         if listener.host in _EVERY_INTERFACE and not advertised:
-            yield ok("address", "clients are told the address that they reached")
+            yield ok("address", "clients get the address that they reached")
     for each in advertised:
         if not addresses_of(each.host):
             yield problem(
                 "address",
-                f"advertised.listeners: {each.host} is no name that this machine knows",
-                "clients are told it and must find it: use a name or an IP address that they can resolve",
+                f"advertised.listeners: {each.host} is a name that this machine cannot resolve",
+                "clients get it and must resolve it: use a name or an IP address that they know",
             )
         elif each.is_loopback and not all(listener.is_loopback for listener in listeners):
             yield warning(
                 "address",
-                f"advertised.listeners tells clients {each.host}, where other machines find themselves",
-                "name this machine by what others call it",
+                f"advertised.listeners gives clients {each.host}, which on other machines is themselves",
+                "use this machine's name or address as others see it",
             )
         else:
-            yield ok("address", f"clients are told {each.host}:{each.port}")
+            yield ok("address", f"clients get the address {each.host}:{each.port}")
     if os.path.isdir(data_dir):
         try:
             yield from _directory(data_dir, node_id)
         except OSError as error:
-            yield problem("directory", f"{data_dir} cannot be read: {error}", "run as its owner, or choose another")
+            yield problem(
+                "directory",
+                f"{data_dir} cannot be read: {error}",
+                "run as its owner, or choose another directory",
+            )
 
 
 def _directory(data_dir: str, node_id: int) -> Iterator[Finding]:
@@ -146,7 +153,9 @@ def _directory(data_dir: str, node_id: int) -> Iterator[Finding]:
         return
     match owner:
         case Owner.LOST:
-            yield problem("directory", "it holds logs and no meta.properties", "restore meta.properties from a backup")
+            yield problem(
+                "directory", "it contains logs and no meta.properties", "restore meta.properties from a backup"
+            )
         case Owner.OTHERS:
             yield problem(
                 "directory",
@@ -176,8 +185,8 @@ def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iter
     if checkpoints.has_clean_shutdown_mark(disk, data_dir) or not partitions:
         yield ok(
             "directory",
-            f"{len(partitions)} partitions, stopped cleanly: the next start believes that they are whole, "
-            f"and `ottla log verify --deep {data_dir}` looks",
+            f"{len(partitions)} partitions, stopped cleanly: the next start trusts that they are whole, "
+            f"and `ottla log verify --deep {data_dir}` checks",
         )
     else:
         yield ok("directory", f"{len(partitions)} partitions, not stopped cleanly: the next start checks their ends")
@@ -201,12 +210,12 @@ def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iter
         yield warning(
             "directory",
             f"set aside by repair or left by an import: {', '.join(sorted(aside)[:_PARTITIONS_SHOWN])}",
-            "remove them when nothing in them is missed",
+            "remove them when you do not need them any more",
         )
 
 
 def _has_topic_id(disk: PosixDisk, path: str) -> bool:
-    """A directory without batches is half made, and the next start makes it whole."""
+    """A directory without batches is half created, and the next start completes it."""
     if not any(disk.file_size_bytes(f"{path}/{base:020d}.log") for base in base_offsets_in(os.listdir(path))):
         return True
     try:

@@ -1,4 +1,4 @@
-"""The machine looked at: disk, limits, versions."""
+"""Checks of the machine: disk, limits, versions."""
 
 from __future__ import annotations
 
@@ -34,26 +34,28 @@ _PACKAGES: Final = ("click", "crc32c", "cramjam", "uvloop")
 
 
 def disk_findings(data_dir: str) -> Iterator[Finding]:
-    """The data directory, or the nearest directory above it that is there."""
+    """The data directory, or its nearest existing ancestor."""
     there = os.path.abspath(data_dir)
     if os.path.exists(there) and not os.path.isdir(there):
-        yield problem("disk", f"{there} is no directory", "give another --data-dir")
+        yield problem("disk", f"{there} is not a directory", "give another --data-dir")
         return
     while not os.path.isdir(there):
         there = os.path.dirname(there)
     is_new = os.path.abspath(data_dir) != there
     if is_new:
-        yield ok("disk", f"{data_dir} is not there yet: `ottla serve` makes it in {there}")
+        yield ok("disk", f"{data_dir} does not exist yet: `ottla serve` creates it in {there}")
     if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
         yield problem(
-            "disk", f"{there} cannot be written by this user", f"run as the owner of {there}, or choose another"
+            "disk",
+            f"{there} cannot be written by this user",
+            f"run as the owner of {there}, or choose another directory",
         )
         return
     yield _free(there)
     yield _kind(there)
     if not is_new:
         if not _may_be_ours(there):
-            return  # nothing is written there, and nobody is told to change it: what it is, is said elsewhere
+            return  # nothing is written there, and no advice is given: another check reports what it is
         yield from _permissions(there)
     yield _sync_time(there)
 
@@ -70,9 +72,9 @@ def _free(path: str) -> Finding:
     share = 100 * volume.usable_bytes // max(1, volume.total_bytes)
     text = f"{volume.usable_bytes // MIB} MiB are free ({share} %)"
     if volume.usable_bytes < FREE_BYTES_PROBLEM:
-        return problem("disk", text, "make room or lower retention: a full disk refuses produces")
+        return problem("disk", text, "free space or lower retention: a full disk refuses produces")
     if volume.usable_bytes < FREE_BYTES_WARNING:
-        return warning("disk", text, "make room or lower retention before it is full")
+        return warning("disk", text, "free space or lower retention before it is full")
     return ok("disk", text)
 
 
@@ -96,20 +98,23 @@ def _kind(path: str) -> Finding:
     except OSError:
         kind = None
     if kind in _NETWORK_FILE_SYSTEMS:
-        return warning("disk", f"file system {kind}", "use a local disk: locks and flushes over a network are not sure")
+        return warning(
+            "disk", f"file system {kind}", "use a local disk: locks and flushes over a network are unreliable"
+        )
     if kind in _FORGETFUL_FILE_SYSTEMS:
-        return warning("disk", f"file system {kind}", "what is kept there may be gone with the machine or container")
+        return warning("disk", f"file system {kind}", "its content may be lost with the machine or container")
     return ok("disk", f"file system {kind or 'of unknown kind'}")
 
 
 def _permissions(path: str) -> Iterator[Finding]:
     mode = os.stat(path).st_mode
     if mode & 0o077:
-        yield warning("disk", f"{path} is open to other users (mode {mode & 0o777:o})", f"chmod 700 {path}")
+        yield warning("disk", f"{path} is accessible to other users (mode {mode & 0o777:o})", f"chmod 700 {path}")
 
 
 def _sync_time(path: str) -> Finding:
-    """How long a flush of a small file takes: under policy `ack` a lone client waits so long for each answer."""
+    """The time of a flush of a small file: under policy `ack` a single client waits that long for each
+    acknowledgement."""
     disk = PosixDisk()
     probe = f"{path}/{PROBE_FILE}"
     times_ms: list[float] = []
@@ -125,18 +130,18 @@ def _sync_time(path: str) -> Finding:
             file.close()
             disk.remove(probe)
     except OSError as error:
-        return problem("disk", f"a file in {path} cannot be written and flushed: {error}", "look at the disk")
+        return problem("disk", f"a file in {path} cannot be written and flushed: {error}", "check the disk")
     middle, worst = median(times_ms), max(times_ms)
     text = f"a flush takes {middle:.2f} ms (worst of {SYNCS_COUNT}: {worst:.2f} ms)"
     if middle > SYNC_MS_WARNING:
         return warning("disk", text, "acknowledgements wait for it: a disk with a power-safe cache is faster")
     if middle < SYNC_MS_SUSPICIOUS:
-        return warning("disk", text, "too fast for a disk: flushes may be ignored, and a power cut lose records")
+        return warning("disk", text, "too fast for a disk: flushes may be ignored, and a power loss may lose records")
     return ok("disk", text)
 
 
 def limit_findings(data_dir: str, connections_max: int) -> Iterator[Finding]:
-    """Descriptors: the broker takes one for each segment that is read, and one for each connection."""
+    """Descriptors: the broker needs one for each segment that is read, and one for each connection."""
     limit = raise_open_files_limit()
     if limit is None:
         return
@@ -151,7 +156,7 @@ def limit_findings(data_dir: str, connections_max: int) -> Iterator[Finding]:
 
 
 def version_findings() -> Iterator[Finding]:
-    """Python, the libraries that matter, and a round trip through every codec."""
+    """Python, the important libraries, and a round trip through every codec."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield ok("versions", f"ottla {metadata.version('ottla')}, Python {version}")
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""Settings looked at as a whole: names without effect, values that contradict each other."""
+"""Checks of the settings as a whole: names without effect, values that contradict each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AREA: Final = "settings"
 def read_settings(
     assignments: Iterable[str], environment: Mapping[str, str], file: Sequence[RawSetting]
 ) -> tuple[BrokerSettings, list[Finding]]:
-    """What is to be said of each name, and the settings as `serve` would take them without those that it refuses."""
+    """Findings for each name, and the settings of `serve` without those that it refuses."""
     refused: list[Finding] = []
     flags: list[RawSetting] = []
     for assignment in assignments:
@@ -54,20 +54,20 @@ def _of_notice(notice: Notice) -> Finding:
     match notice.event:
         case "setting.unknown":
             nearest = facts.get("nearest")
-            advice = f"did you mean {nearest}?" if nearest else "take it out; docs/configuration.md lists all settings"
-            return problem(AREA, f"{where}: nobody knows this name", advice)
+            advice = f"did you mean {nearest}?" if nearest else "remove it; docs/configuration.md lists all settings"
+            return problem(AREA, f"{where}: unknown name", advice)
         case "setting.ignored" if notice.is_warning:
-            return warning(AREA, f"{where} guards nothing here: {facts['reason']}", "guard the port by other means")
+            return warning(AREA, f"{where} protects nothing here: {facts['reason']}", "protect the port by other means")
         case "setting.ignored":
-            return warning(AREA, f"{where} has no effect here", "take it out, or know that it does nothing")
+            return warning(AREA, f"{where} has no effect here", "remove it, or accept that it does nothing")
         case "setting.hidden":
-            return warning(AREA, f"{where} does not count beside {facts['by']}", "give one of the two")
+            return warning(AREA, f"{where} is overridden by {facts['by']}", "give one of the two")
         case _:
             return warning(AREA, f"{where} is given more than once; the last one counts", "give it once")
 
 
 def contradictions(settings: BrokerSettings) -> Iterator[Finding]:
-    """Values that are right each by itself and wrong together."""
+    """Values that are valid each by itself and contradict each other."""
     topic = TopicSettings({}, settings)
     segment = topic[SEGMENT_BYTES]
     message, request = settings[setting.MESSAGE_MAX_BYTES], settings[setting.SOCKET_REQUEST_MAX_BYTES]
@@ -87,13 +87,13 @@ def contradictions(settings: BrokerSettings) -> Iterator[Finding]:
         yield warning(
             AREA,
             f"log.retention.bytes={topic[RETENTION_BYTES]} is less than a segment ({segment} bytes): "
-            "whole segments are deleted, so a partition keeps up to a segment more",
+            "only whole segments are deleted, so a partition keeps up to a segment more",
             "lower log.segment.bytes if the disk is that small",
         )
     if 0 <= topic[RETENTION_MS] < topic[SEGMENT_MS] and topic[RETENTION_MS] < _DAY_MS:
         yield warning(
             AREA,
-            f"log.retention.ms={topic[RETENTION_MS]} is short beside log.roll.ms={topic[SEGMENT_MS]}: "
+            f"log.retention.ms={topic[RETENTION_MS]} is shorter than log.roll.ms={topic[SEGMENT_MS]}: "
             "a quiet partition keeps its records until its segment rolls",
             "lower log.roll.ms as well",
         )
@@ -103,7 +103,7 @@ def contradictions(settings: BrokerSettings) -> Iterator[Finding]:
     if settings[setting.LOG_FLUSH_POLICY] == "os":
         yield warning(
             AREA,
-            "log.flush.policy=os: what is acknowledged can be lost with the power for some seconds",
+            "log.flush.policy=os: a power loss can lose some seconds of acknowledged records",
             "keep it if other copies exist; log.flush.policy=ack loses nothing",
         )
 

@@ -1,4 +1,4 @@
-"""What `ottla doctor` finds: one line each, with what to do."""
+"""The findings of `ottla doctor`: one line each, with advice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Level(Enum):
-    """PROBLEM: it will not start, or not do what was asked for.  WARNING: it works, and somebody should look."""
+    """PROBLEM: it will not start, or not work as configured.  WARNING: it works, and needs attention."""
 
     OK = "ok"
     WARNING = "warning"
@@ -15,7 +15,7 @@ class Level(Enum):
 
 
 class Finding(NamedTuple):
-    """`advice` says what to do; nothing is to be done about what is ok."""
+    """`advice` says what to do; OK needs none."""
 
     area: str
     level: Level

@@ -1,4 +1,4 @@
-"""`ottla group`: who reads what, how far behind, and moving or deleting groups."""
+"""`ottla group`: consumer groups with their members and lag; moves and deletes them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ command.add_command(group_reset.command)
 @command.command(name="list")
 @bootstrap_flag
 @click.option("--state", "texts", multiple=True, metavar="STATE,...", help="Only groups in these states: Stable, ...")
-@click.option("--type", "kinds", multiple=True, type=click.Choice(["classic", "consumer"]), help="Only of this kind.")
+@click.option(
+    "--type", "kinds", multiple=True, type=click.Choice(["classic", "consumer"]), help="Only groups of this kind."
+)
 @click.option("--long", "is_long", is_flag=True, help="Also kind and state.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each group.")
 def list_groups(bootstrap: str, texts: tuple[str, ...], kinds: tuple[str, ...], is_long: bool, as_json: bool) -> None:
@@ -67,7 +69,7 @@ def list_groups(bootstrap: str, texts: tuple[str, ...], kinds: tuple[str, ...], 
 @_GROUP_FLAG
 @bootstrap_flag
 @click.option("--all-groups", is_flag=True, help="Every group.")
-@click.option("--members", "shows_members", is_flag=True, help="Its members and what each reads.")
+@click.option("--members", "shows_members", is_flag=True, help="Its members and their partitions.")
 @click.option("--state", "shows_state", is_flag=True, help="State, coordinator, assignor.")
 @click.option("--offsets", "shows_offsets", is_flag=True, help="Offsets and lag: the default.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each group, with all of it.")
@@ -81,7 +83,7 @@ def describe(
     shows_offsets: bool,
     as_json: bool,
 ) -> None:
-    """Show how far each group has read: its lag in records, and in seconds the age of the next record to read."""
+    """Show the progress of each group: its lag in records, and in seconds the age of the next record to read."""
     wanted = some_groups(arguments, options)
     if bool(wanted) == all_groups:
         raise click.UsageError("Name groups, or give --all-groups.")
@@ -93,19 +95,19 @@ def describe(
     with open_cluster(bootstrap, "ottla-group") as cluster:
         admin = GroupAdmin(cluster)
         groups = [_described(admin, group_id) for group_id in wanted] if wanted else _every_group(admin)
-        standings = []
+        partition_lags = []
         if as_json or not (shows_members or shows_state):
-            standings = _standings(cluster, admin, groups)
+            partition_lags = _partition_lags(cluster, admin, groups)
     if as_json:
         for group in groups:
-            click.echo(json.dumps(_object(group, [each for each in standings if each.group is group])))
+            click.echo(json.dumps(_object(group, [each for each in partition_lags if each.group is group])))
     elif shows_members:
         click.echo(_members_table(groups))
     elif shows_state:
         click.echo(_states_table(groups))
     else:
-        click.echo(_offsets_table(standings))
-        for problem in dict.fromkeys(each.lag.problem for each in standings if each.lag.problem is not None):
+        click.echo(_offsets_table(partition_lags))
+        for problem in dict.fromkeys(each.lag.problem for each in partition_lags if each.lag.problem is not None):
             click.echo(f"note: no lag of {safe_line(problem)}", err=True)
         for group in groups:
             if not group.members:
@@ -118,7 +120,7 @@ def describe(
 @bootstrap_flag
 @click.option("--if-exists", is_flag=True, help="A group that does not exist is no error.")
 def delete(arguments: tuple[str, ...], options: tuple[str, ...], bootstrap: str, if_exists: bool) -> None:
-    """Delete groups that nobody is in, with their offsets."""
+    """Delete groups without members, with their offsets."""
     wanted = some_groups(arguments, options)
     if not wanted:
         raise click.UsageError("Name at least one group.")
@@ -148,12 +150,17 @@ def delete(arguments: tuple[str, ...], options: tuple[str, ...], bootstrap: str,
 @click.option("--group", "group_option", metavar="GROUP", help="The same as GROUP.")
 @bootstrap_flag
 @click.option(
-    "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:0,1]", help="Of this; may be repeated."
+    "--topic",
+    "topics",
+    multiple=True,
+    required=True,
+    metavar="TOPIC[:0,1]",
+    help="Offsets of this topic; may be repeated.",
 )
 def delete_offsets(
     group_argument: str | None, group_option: str | None, bootstrap: str, topics: tuple[str, ...]
 ) -> None:
-    """Forget a group's offsets of topics that none of its members reads."""
+    """Delete a group's offsets of topics that none of its members reads."""
     group_id = one_group(group_argument, group_option)
 
     from ottla.client.groups import GroupAdmin
@@ -167,7 +174,7 @@ def delete_offsets(
 
 
 def _by_topic(group_id: str, outcomes: Mapping[TopicPartition, BrokerRefused | None]) -> list[ClientError]:
-    """The refusals, those of one topic for one reason as one."""
+    """The refusals, merged by topic and reason."""
     from ottla.client.errors import BrokerRefused
 
     alike: dict[tuple[str, str], list[tuple[TopicPartition, BrokerRefused]]] = {}
@@ -184,7 +191,7 @@ def _by_topic(group_id: str, outcomes: Mapping[TopicPartition, BrokerRefused | N
 
 
 def _raise_together(refused: Sequence[ClientError]) -> None:
-    """One error for all that was refused; what was done is on the screen already."""
+    """One error for all refusals; successes were printed before."""
     if len(refused) == 1:
         raise refused[0]
     if refused:
@@ -203,7 +210,7 @@ def _described(admin: GroupAdmin, group_id: str) -> GroupDescription:
 
 
 def _every_group(admin: GroupAdmin) -> list[GroupDescription]:
-    """All of the kinds that can be described (not share groups), but for those that go meanwhile."""
+    """All groups of the kinds that can be described (not share groups), except those deleted meanwhile."""
     from ottla.client.group_types import CLASSIC, CONSUMER
     from ottla.client.groups import UnknownGroup
 
@@ -215,10 +222,10 @@ def _every_group(admin: GroupAdmin) -> list[GroupDescription]:
     return found
 
 
-# --- how far behind -------------------------------------------------------------------------------------------
+# --- lag -------------------------------------------------------------------------------------------
 
 
-class _Standing(NamedTuple):
+class _PartitionLag(NamedTuple):
     """One group in one partition; `committed` None: assigned, and nothing committed yet."""
 
     group: GroupDescription
@@ -228,28 +235,28 @@ class _Standing(NamedTuple):
     owner: GroupMember | None
 
 
-def _standings(cluster: Cluster, admin: GroupAdmin, groups: Sequence[GroupDescription]) -> list[_Standing]:
+def _partition_lags(cluster: Cluster, admin: GroupAdmin, groups: Sequence[GroupDescription]) -> list[_PartitionLag]:
     from ottla.client.lag import lags
 
-    found: list[_Standing] = []
+    found: list[_PartitionLag] = []
     for group in groups:
         committed = admin.committed(group.group_id)
         owners = group.owners()
         positions: dict[TopicPartition, int | None] = dict.fromkeys(owners)
         positions |= {partition: at.offset for partition, at in committed.items()}
         for partition, lag in sorted(lags(cluster, positions).items(), key=lambda item: item[0]):
-            found.append(_Standing(group, partition, committed.get(partition), lag, owners.get(partition)))
+            found.append(_PartitionLag(group, partition, committed.get(partition), lag, owners.get(partition)))
     return found
 
 
-# --- what is shown --------------------------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------------
 
 
 def _seconds(lag: Lag) -> str | None:
     return None if lag.lag_seconds is None else f"{lag.lag_seconds:.1f}".removesuffix(".0")
 
 
-def _offsets_table(standings: Sequence[_Standing]) -> str:
+def _offsets_table(partition_lags: Sequence[_PartitionLag]) -> str:
     head = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG-SECONDS"]
     rows = [
         (
@@ -264,7 +271,7 @@ def _offsets_table(standings: Sequence[_Standing]) -> str:
             each.owner and each.owner.host,
             each.owner and each.owner.client_id,
         )
-        for each in standings
+        for each in partition_lags
     ]
     return table([*head, "CONSUMER-ID", "HOST", "CLIENT-ID"], rows)
 
@@ -294,7 +301,7 @@ def _states_table(groups: Sequence[GroupDescription]) -> str:
     return table(["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "TYPE", "STATE", "#MEMBERS"], rows)
 
 
-def _object(group: GroupDescription, standings: Sequence[_Standing]) -> dict[str, object]:
+def _object(group: GroupDescription, partition_lags: Sequence[_PartitionLag]) -> dict[str, object]:
     return {
         "group": group.group_id,
         "type": group.kind,
@@ -325,6 +332,6 @@ def _object(group: GroupDescription, standings: Sequence[_Standing]) -> dict[str
                 "problem": each.lag.problem,
                 "member_id": None if each.owner is None else each.owner.member_id,
             }
-            for each in standings
+            for each in partition_lags
         ],
     }

@@ -1,4 +1,4 @@
-"""What the verbs of `ottla group` share: which group, which partitions."""
+"""Arguments shared by the verbs of `ottla group`: groups and partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.model.identifiers import TopicPartition
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
-# Those of both kinds of groups; a dead one is listed by Apache Kafka only.
+# The states of both kinds of groups; only Apache Kafka lists dead ones.
 _STATES: Final = {
     state.lower(): state
     for state in (
@@ -22,7 +22,7 @@ _STATES: Final = {
 
 
 def one_group(argument: str | None, option: str | None) -> str:
-    """The group, given as an argument or, by habit, with --group."""
+    """The group, given as an argument or, as in Kafka's tools, with --group."""
     if argument is not None and option is not None and argument != option:
         raise click.UsageError(f"Two groups are named: {argument} and {option}.")
     group_id = argument if argument is not None else option
@@ -47,7 +47,7 @@ def states_named(texts: Iterable[str]) -> list[str]:
 
 
 def partitions_named(cluster: Cluster, texts: Iterable[str]) -> list[TopicPartition]:
-    """`TOPIC` is all of its partitions, `TOPIC:0,2` these.  Raises UnknownTopic, UsageError."""
+    """`TOPIC` means all of its partitions, `TOPIC:0,2` these.  Raises UnknownTopic, UsageError."""
     found: list[TopicPartition] = []
     for text in texts:
         topic, colon, numbers = text.partition(":")

@@ -1,4 +1,4 @@
-"""`ottla group reset-offsets`: move a group that nobody is in; shown first, done with --execute."""
+"""`ottla group reset-offsets`: move a group without members; --execute applies what is shown without it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 @click.option("--group", "group_option", metavar="GROUP", help="The same as GROUP.")
 @bootstrap_flag
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="This topic, or some of its partitions.")
-@click.option("--all-topics", is_flag=True, help="Every topic that the group has an offset in.")
+@click.option("--all-topics", is_flag=True, help="Every topic with an offset of the group.")
 @click.option("--to-earliest", is_flag=True, help="To the oldest record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-current", is_flag=True, help="To where it is: with --export, a backup.")
+@click.option("--to-current", is_flag=True, help="To its current offsets: with --export, a backup.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset.")
-@click.option("--shift-by", type=int, metavar="N", help="On by so many offsets, back when negative.")
-@click.option("--to-datetime", metavar="TIME", help="To the first record from then on: 2026-03-01T12:00:00, UTC.")
+@click.option("--shift-by", type=int, metavar="N", help="Forward by this many offsets, backward when negative.")
+@click.option(
+    "--to-datetime", metavar="TIME", help="To the first record at or after this time: 2026-03-01T12:00:00, UTC."
+)
 @click.option("--by-duration", metavar="TIME", help="To the first record of the last PT1H30M, P2D or 90m.")
 @click.option(
-    "--from-file", type=click.Path(path_type=Path), metavar="FILE", help="To the offsets that --export wrote."
+    "--from-file", type=click.Path(path_type=Path), metavar="FILE", help="To the offsets in a file of --export."
 )
-@click.option("--execute", is_flag=True, help="Do it.  Without it the new offsets are only shown.")
+@click.option("--execute", is_flag=True, help="Apply.  Without it the new offsets are only shown.")
 @click.option("--dry-run", is_flag=True, help="Only show: the default.")
 @click.option("--export", is_flag=True, help="Show the new offsets as CSV: topic,partition,offset.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each partition.")
@@ -59,7 +61,7 @@ def command(
     export: bool,
     as_json: bool,
 ) -> None:
-    """Set the offsets from which a group goes on reading.  Its members must be stopped.
+    """Set the offsets from which a group continues.  Its members must be stopped.
 
     \b
     ottla group reset-offsets billing --topic orders --to-datetime 2026-03-01T00:00:00 --execute
@@ -81,7 +83,7 @@ def command(
         from_file=from_file,
     )
     if bool(topics) + all_topics + (from_file is not None) != 1:
-        raise click.UsageError("Say which topics: --topic TOPIC or --all-topics (a file of --from-file names its own).")
+        raise click.UsageError("Name the topics: --topic TOPIC or --all-topics (a file of --from-file names its own).")
 
     with open_cluster(bootstrap, "ottla-group") as cluster:
         from ottla.client.groups import GroupAdmin
@@ -100,13 +102,13 @@ def command(
             _commit(admin, group_id, found)
     click.echo(_shown(group_id, committed, found, export=export, as_json=as_json), nl=False)
     if not is_known and not execute:
-        click.echo(f"note: there is no group {group_id} yet: --execute makes it", err=True)
+        click.echo(f"note: there is no group {group_id} yet: --execute creates it", err=True)
     if not execute and not export:
-        click.echo("nothing was changed: --execute does it", err=True)
+        click.echo("nothing was changed: --execute applies it", err=True)
 
 
 def _check_idle(admin: GroupAdmin, group_id: str) -> bool:
-    """Whether the group exists; an error when somebody is in it."""
+    """Whether the group exists; an error when it has members."""
     from ottla.client.groups import UnknownGroup
 
     try:
@@ -115,7 +117,7 @@ def _check_idle(admin: GroupAdmin, group_id: str) -> bool:
         return False
     if found.is_live:
         raise OttlaError(
-            f"group {group_id} is {found.state} with {len(found.members)} members: its offsets are theirs to set",
+            f"group {group_id} is {found.state} with {len(found.members)} members: only they may set its offsets",
             hint="stop its members first; `ottla group describe GROUP --members` shows them",
         )
     return True

@@ -1,4 +1,4 @@
-"""Lines of standard input as they come: a pipe's writer or a person may pause, and nothing waits for them."""
+"""Lines of standard input as they arrive: during a pause of the writer the lines so far are sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINE_BYTES_MAX: Final = 64 * MIB
 
 
 def input_lines(source: BinaryIO, linger_ms: int) -> Iterator[bytes | None]:
-    """Each line without its end; None when no more input has come for `linger_ms`: time to send what there is."""
+    """Each line without its end; None when no more input has arrived for `linger_ms`: time to send."""
     rest = b""
     for chunk in _chunks(source, linger_ms):
         if chunk is None:
@@ -25,7 +25,7 @@ def input_lines(source: BinaryIO, linger_ms: int) -> Iterator[bytes | None]:
         *lines, rest = (rest + chunk).split(b"\n")
         yield from (line.removesuffix(b"\r") for line in lines)
         if len(rest) > LINE_BYTES_MAX:
-            raise OttlaError(f"a line of more than {LINE_BYTES_MAX} bytes", hint="is the input text with line ends?")
+            raise OttlaError(f"a line is longer than {LINE_BYTES_MAX} bytes", hint="is the input text with line ends?")
     if rest:
         yield rest.removesuffix(b"\r")
 

@@ -26,7 +26,7 @@ class LazyGroup(click.Group):
         if verb is None:
             return None
         command = import_module(verb.module).command
-        assert isinstance(command, click.Command), f"{verb.module}.command is no click command"
+        assert isinstance(command, click.Command), f"{verb.module}.command is not a click command"
         return command
 
     def resolve_command(

@@ -1,4 +1,4 @@
-"""`ottla log`: look into a data directory, repair one, take one over from Apache Kafka."""
+"""`ottla log`: inspect and repair a data directory, import one from Apache Kafka."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ottla.storage.tools.inspect import (
     verify_log,
 )
 
-# A record whose batch was damaged, or that cannot be decoded: the exit status tells scripts.
+# The exit status when a batch is damaged or cannot be decoded.
 FOUND_DAMAGE = 1
 
 _PATHS = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(exists=True))
@@ -31,7 +31,7 @@ _PATHS = click.argument("paths", nargs=-1, required=True, metavar="PATH...", typ
 
 @click.group(name="log")
 def command() -> None:
-    """Look into a data directory (dump, verify: also beside a running broker), repair it, import one."""
+    """Inspect a data directory (dump, verify: also beside a running broker), repair it, import one."""
 
 
 command.add_command(log_repair.command)
@@ -40,7 +40,7 @@ command.add_command(log_import.command)
 
 @command.command()
 @_PATHS
-@click.option("--records", "shows_records", is_flag=True, help="Also take each batch apart and show its records.")
+@click.option("--records", "shows_records", is_flag=True, help="Also decode each batch and show its records.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each batch (and record).")
 def dump(paths: tuple[str, ...], shows_records: bool, as_json: bool) -> int:
     """Show the batches of segments: offsets, times, sizes, codecs, producers.
@@ -65,12 +65,12 @@ def dump(paths: tuple[str, ...], shows_records: bool, as_json: bool) -> int:
 
 @command.command()
 @_PATHS
-@click.option("--deep", "is_deep", is_flag=True, help="Also every checksum, and every record decompressed and decoded.")
+@click.option("--deep", "is_deep", is_flag=True, help="Also check every checksum, decompress and decode every record.")
 def verify(paths: tuple[str, ...], is_deep: bool) -> int:
     """Check segments, their indexes, and the record of what was flushed; the exit status is 1 when there is damage.
 
-    PATH is a data directory, or one partition's directory.  Beside a running broker, a batch that is just being
-    written shows as a cut tail.
+    PATH is a data directory, or one partition's directory.  Beside a running broker, a batch that is just being written
+    shows as a truncated tail.
     """
     disk = PosixDisk()
     directories = [directory for path in paths for directory in _partition_directories(path)]
@@ -81,7 +81,7 @@ def verify(paths: tuple[str, ...], is_deep: bool) -> int:
             damages_count += 1
         else:
             notes_count += 1
-    depth = "every record" if is_deep else "heads and indexes"
+    depth = "every record" if is_deep else "headers and indexes"
     click.echo(
         f"checked {depth} of {len(directories)} partitions: {damages_count} damages, {notes_count} notes", err=True
     )
@@ -119,24 +119,24 @@ def _dump_records(disk: PosixDisk, batch: DumpedBatch, as_json: bool) -> int:
 def _segments(path: str) -> Sequence[str]:
     if not os.path.isdir(path):
         if not path.endswith(LOG_SUFFIX):
-            raise OttlaError(f"{path} is no segment", hint="name a .log file or a partition's directory")
+            raise OttlaError(f"{path} is not a segment", hint="name a .log file or a partition's directory")
         return [path]
     base_offsets = base_offsets_in(os.listdir(path))
     if not base_offsets:
-        raise OttlaError(f"{path} holds no segment", hint="name a partition's directory, such as DIR/orders-0")
+        raise OttlaError(f"{path} contains no segment", hint="name a partition's directory, such as DIR/orders-0")
     return [os.path.join(path, segment_file_name(base_offset)) for base_offset in base_offsets]
 
 
 def _partition_directories(path: str) -> Iterator[str]:
-    """The directory itself when it is a partition's, else those in it."""
+    """The directory itself when it is a partition's, else its partitions' directories."""
     if not os.path.isdir(path):
-        raise OttlaError(f"{path} is no directory", hint="name a data directory or a partition's directory")
+        raise OttlaError(f"{path} is not a directory", hint="name a data directory or a partition's directory")
     names = sorted(os.listdir(path))
     if base_offsets_in(names) or topic_partition_of(os.path.basename(os.path.abspath(path))) is not None:
         yield path
         return
     found = [name for name in names if topic_partition_of(name) is not None]
     if not found:
-        raise OttlaError(f"{path} holds no partitions", hint="name a data directory or a partition's directory")
+        raise OttlaError(f"{path} contains no partitions", hint="name a data directory or a partition's directory")
     for name in found:
         yield os.path.join(path, name)

@@ -1,4 +1,4 @@
-"""`ottla log import`: topics of an Apache Kafka data directory, taken over without writing to it."""
+"""`ottla log import`: imports topics of an Apache Kafka data directory, without writing to it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ if TYPE_CHECKING:
     from ottla.storage.tools.log_import import LogImport
     from ottla.storage.tools.source_log import SourceLog
 
-# Their true settings are not in the directory: by defaults, a week's, records would be gone within minutes.
+# Their settings are not in the directory: with the default retention, a week, old records would be deleted within
+# minutes.
 _KEPT_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-# A log with gaps was compacted, so this was its policy; but nothing more is compacted until somebody decides.
+# A log with gaps was compacted, so this was its policy; but nothing more is compacted until the user decides.
 _COMPACTED: Final = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(2**63 - 1)}
 
 
 @click.command(name="import")
 @click.argument("source_dir", metavar="SOURCE_DIR", type=click.Path())
-@click.option("--data-dir", required=True, metavar="DIR", help="The data directory to import into; made if it is new.")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this one; may be repeated.")
-@click.option("--exclude", "excluded", multiple=True, metavar="TOPIC", help="All but this one; may be repeated.")
-@click.option("--link", "links", is_flag=True, help="Hard-link closed segments: fast, and takes no room.")
+@click.option(
+    "--data-dir", required=True, metavar="DIR", help="The data directory to import into; created if it is new."
+)
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated.")
+@click.option("--exclude", "excluded", multiple=True, metavar="TOPIC", help="All topics but this one; may be repeated.")
+@click.option("--link", "links", is_flag=True, help="Hard-link closed segments: fast, without extra space.")
 @click.option("--copy", "copies", is_flag=True, help="Copy every file: the default.")
 @click.option(
     "--config",
@@ -41,7 +44,7 @@ _COMPACTED: Final = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(2
     help='Settings of the topics: JSON {"TOPIC": {"KEY": "VALUE"}} or lines TOPIC/KEY=VALUE; * is every topic.',
 )
 @click.option("--node-id", type=click.IntRange(min=0), default=0, show_default=True, help="For a new data directory.")
-@click.option("--dry-run", is_flag=True, help="Read and check the source, and say what would be imported.")
+@click.option("--dry-run", is_flag=True, help="Read and check the source, and show what would be imported.")
 def command(
     source_dir: str,
     data_dir: str,
@@ -53,11 +56,11 @@ def command(
     node_id: int,
     dry_run: bool,
 ) -> None:
-    """Take topics over from a data directory of Apache Kafka (KRaft), with their records, offsets and ids.
+    """Import topics from a data directory of Apache Kafka (KRaft), with their records, offsets and ids.
 
-    SOURCE_DIR is one of log.dirs of a stopped broker; nothing is written to it.  Every batch is checked on the way.
-    The topics' settings are not in it: retention is off for them unless --config says otherwise.  Offsets of consumer
-    groups are not taken over.
+    SOURCE_DIR is one of log.dirs of a stopped broker; nothing is written to it.  Every batch is checked.  The topics'
+    settings are not in it: retention is off for them unless --config says otherwise.  Offsets of consumer groups are
+    not imported.
     """
     if links and copies:
         raise click.UsageError("--link and --copy exclude each other.")
@@ -74,7 +77,7 @@ def command(
             problem = f"{data_dir} is inside the source, and nothing is written there"
             raise OttlaError(problem, hint="give a --data-dir outside of it")
         if os.path.lexists(data_dir) and not os.path.isdir(data_dir):
-            raise OttlaError(f"{data_dir} is no directory", hint="give a new --data-dir")
+            raise OttlaError(f"{data_dir} is not a directory", hint="give a new --data-dir")
         by_topic = _chosen(source, topics, excluded)
         if config_path is not None:
             check_topics(configs, by_topic, config_path.name)
@@ -83,7 +86,7 @@ def command(
         imported = [_imported(source, name, logs[name], configs) for name in by_topic]
         act = _check_only if dry_run else _import
         act(imported, [log for name in by_topic for log in logs[name]], data_dir, node_id, links)
-    _tell(imported, logs, source.path, data_dir, dry_run=dry_run)
+    _report(imported, logs, source.path, data_dir, dry_run=dry_run)
 
 
 def _chosen(source: KafkaDirectory, topics: Sequence[str], excluded: Sequence[str]) -> dict[str, list[TopicPartition]]:
@@ -118,12 +121,12 @@ def _state_of(source: KafkaDirectory) -> str:
         return f"{source.path}: cluster {source.cluster_id}, node {source.node_id}, stopped cleanly"
     return (
         f"{source.path}: cluster {source.cluster_id}, node {source.node_id}, not stopped cleanly: "
-        "what is not whole at a log's end is left out"
+        "an incomplete batch at a log's end is left out"
     )
 
 
 def _read_all(source: KafkaDirectory, by_topic: Mapping[str, Sequence[TopicPartition]]) -> dict[str, list[SourceLog]]:
-    """Read everything before anything is written: one that cannot be taken over stops all."""
+    """Read everything before anything is written: a log that cannot be imported stops the import."""
     from ottla.storage.tools.source_log import read_source_log
 
     logs: dict[str, list[SourceLog]] = {}
@@ -138,8 +141,8 @@ def _read_all(source: KafkaDirectory, by_topic: Mapping[str, Sequence[TopicParti
         for log in logs[name]:
             if log.torn_tail_bytes:
                 _note(
-                    f"{log.partition}: {log.torn_tail_bytes} bytes behind offset {log.log_end_offset} are a write that "
-                    "the crash cut short"
+                    f"{log.partition}: {log.torn_tail_bytes} bytes after offset {log.log_end_offset} are a write that "
+                    "the crash interrupted"
                 )
     return logs
 
@@ -184,7 +187,7 @@ def _import(
 def _check_only(
     topics: Sequence[ImportedTopic], logs: Sequence[SourceLog], data_dir: str, node_id: int, links: bool
 ) -> None:
-    """Refuse what `_import` would refuse; a directory that is new or empty stays so."""
+    """Refuse what `_import` would refuse; a new or empty directory stays unchanged."""
     from ottla.cli.stopped_directory import StoppedDirectory
     from ottla.runtime.posix_disk import PosixDisk
     from ottla.storage.directory.directory_identity import Owner, check, owner_of
@@ -220,14 +223,14 @@ def _check(
     running.check_room(logs)
 
 
-# --- what is told ---------------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------------
 
 
 def _note(text: str) -> None:
     click.echo(f"note: {text}", err=True)
 
 
-def _tell(
+def _report(
     topics: Sequence[ImportedTopic],
     logs: Mapping[str, Sequence[SourceLog]],
     source: str,
@@ -256,8 +259,8 @@ def _tell(
     kept = [topic.name for topic in topics if _KEPT_FOR_EVER.items() <= topic.config.items()]
     if kept:
         _note(
-            f"retention is off for {', '.join(kept)}: nothing is deleted by age or size until you say so, with "
+            f"retention is off for {', '.join(kept)}: nothing is deleted by age or size until you set it, with "
             "`ottla topic alter TOPIC --config retention.ms=604800000 --delete-config retention.bytes`"
         )
     if not dry_run:
-        _note(f"start it with: ottla serve --data-dir {data_dir}; groups begin anew, their offsets were not imported")
+        _note(f"start it with: ottla serve --data-dir {data_dir}; groups start anew, their offsets were not imported")

@@ -13,7 +13,7 @@ JsonObject = dict[str, object]
 
 
 def batch_object(batch: DumpedBatch) -> JsonObject:
-    """A batch's place and head; producer fields only for idempotent producers."""
+    """A batch's position and header; producer fields only for idempotent producers."""
     header = batch.header
     found: JsonObject = {
         "base_offset": header.base_offset,
@@ -43,7 +43,7 @@ def batch_line(batch: DumpedBatch) -> str:
 
 
 def record_object(record: Record) -> JsonObject:
-    """A record; bytes that are not UTF-8 stand in base64, in a field named so."""
+    """A record; bytes that are not UTF-8 are in a base64 field instead."""
     found: JsonObject = {"offset": record.offset, "timestamp_ms": record.timestamp_ms}
     found.update(_bytes_field("key", record.key))
     found.update(_bytes_field("value", record.value))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.storage.directory.log_starts import LogStarts
     from ottla.storage.tools.repair_plan import Loss, RepairPlan
 
-# Something is damaged and was not repaired; scripts ask by the exit status.
+# The exit status when damage was found and not repaired.
 DAMAGED: Final = 1
 _LOSSES_SHOWN: Final = 20
 
@@ -59,13 +59,13 @@ class _Diagnosis(NamedTuple):
 @click.command(name="repair")
 @click.argument("data_dir", metavar="DIR", type=click.Path())
 @click.argument("names", metavar="[TOPIC-PARTITION...]", nargs=-1)
-@click.option("--execute", is_flag=True, help="Repair.  Without it nothing is changed, and what would be is shown.")
+@click.option("--execute", is_flag=True, help="Repair.  Without it nothing is changed, and the repair is only shown.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done: the default.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each damaged partition.")
 def command(data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool, as_json: bool) -> int:
     """Make damaged logs readable again, keeping every batch that is whole.
 
-    DIR is the data directory of a stopped broker.  All logs in it are read, or those that are named.  Whole batches
+    DIR is the data directory of a stopped broker.  All logs in it are read, or the named ones.  Whole batches
     keep their offsets; an empty batch replaces lost records, and consumers pass over it.  Files that are
     changed or removed are kept aside in DIR/TOPIC-PARTITION.TIME.damaged.
 
@@ -167,7 +167,7 @@ def _topic_id(directory: StoppedDirectory, partition: TopicPartition) -> tuple[U
     if topic is None:
         raise OttlaError(
             f"{directory.path}/{partition} does not say which topic it belongs to, "
-            f"and the broker knows no topic {partition.topic}",
+            f"and the broker has no topic {partition.topic}",
             hint="move the directory away, or restore its partition.metadata",
         )
     return topic.topic_id, False
@@ -204,7 +204,7 @@ def _repair(directory: StoppedDirectory, found: _Diagnosis) -> str | None:
 
 
 def _backup_path(directory: StoppedDirectory, partition: TopicPartition) -> str:
-    """A name that nothing has yet, beside the partition's directory."""
+    """An unused name beside the partition's directory."""
     from ottla.runtime.clock import SystemClock
     from ottla.storage.tools.repair import BACKUP_SUFFIX
 
@@ -217,7 +217,7 @@ def _backup_path(directory: StoppedDirectory, partition: TopicPartition) -> str:
     return path
 
 
-# --- what is shown --------------------------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------------
 
 
 def _text(found: _Diagnosis, backup: str | None, *, is_repaired: bool) -> str:
@@ -236,11 +236,11 @@ def _text(found: _Diagnosis, backup: str | None, *, is_repaired: bool) -> str:
     if plan.tail_bytes:
         lines.append(f"  {plan.tail_bytes} bytes after offset {plan.end_offset} are no whole batch: they are cut off")
     if found.rewrites_topic_id:
-        lines.append("  partition.metadata is missing or damaged: it is written anew with the topic's id")
+        lines.append("  partition.metadata is missing or damaged: it is written again with the topic's id")
     if found.is_swap_begun:
-        lines.append("  a compaction was under way: --execute completes it first, which may leave less to repair")
+        lines.append("  a compaction was in progress: --execute completes it first, which may leave less to repair")
     if backup is not None:
-        lines.append(f"  repaired; what was changed is kept in {backup}")
+        lines.append(f"  repaired; the former files are kept in {backup}")
     elif is_repaired:
         lines.append(f"  repaired: the record says {plan.end_offset} from now on; no other file was changed")
     return "\n".join(lines)

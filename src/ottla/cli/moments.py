@@ -1,4 +1,4 @@
-"""Moments and durations as people write them: `2026-03-01T12:00`, `PT1H30M`, `90m`."""
+"""Moments and durations as users write them: `2026-03-01T12:00`, `PT1H30M`, `90m`."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def duration_ms(text: str, flag: str) -> int:
     else:
         raise click.UsageError(f"{flag} is a duration like PT1H30M, P2D or 90m, not {text!r}.")
     if found > _DURATION_MS_MAX:
-        raise click.UsageError(f"{flag} {text} is longer than anything that is kept.")
+        raise click.UsageError(f"{flag} {text} is longer than any retention.")
     return found

@@ -14,7 +14,7 @@ from ottla.model.limits import INT64_MAX, MIB
 
 _FILE_BYTES_MAX: Final = 64 * MIB
 _COLUMNS: Final = 3
-# kafka-consumer-groups exports several groups with the group in front.
+# kafka-consumer-groups exports several groups with the group as first column.
 _COLUMNS_WITH_GROUP: Final = 4
 _PARTITION_MAX: Final = 2**31 - 1
 
@@ -42,7 +42,7 @@ def read_offsets(path: Path, group_id: str) -> dict[TopicPartition, int]:
     try:
         rows = list(csv.reader(io.StringIO(data.decode("utf-8")), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise OttlaError(f"{path} is no CSV: {error}", hint=_FORM) from error
+        raise OttlaError(f"{path} is not CSV: {error}", hint=_FORM) from error
     found: dict[TopicPartition, int] = {}
     for number, row in enumerate(rows, start=1):
         cells = [cell.strip() for cell in row]
@@ -54,7 +54,7 @@ def read_offsets(path: Path, group_id: str) -> dict[TopicPartition, int]:
             cells = cells[1:]
         partition, offset = _parsed(cells, f"{path} line {number}")
         if partition in found:
-            raise OttlaError(f"{path} line {number}: {partition} stands there twice", hint=_FORM)
+            raise OttlaError(f"{path} line {number}: {partition} is listed twice", hint=_FORM)
         found[partition] = offset
     if not found:
         raise OttlaError(f"{path} has no offsets for group {group_id}", hint=_FORM)
@@ -73,7 +73,7 @@ def _parsed(cells: list[str], where: str) -> tuple[TopicPartition, int]:
 
 def _number(text: str, limit: int, where: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= limit):
-        raise OttlaError(f"{where}: {text!r} is no number from 0 to {limit}", hint=_FORM)
+        raise OttlaError(f"{where}: {text!r} is not a number from 0 to {limit}", hint=_FORM)
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""Where `ottla group reset-offsets` moves a group to: the flags of kafka-consumer-groups as one choice."""
+"""The target of `ottla group reset-offsets`: the flags of kafka-consumer-groups as one choice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Target:
     from_file: Path | None = None
 
     def check(self) -> None:
-        """Raises UsageError unless one way is chosen."""
+        """Raises UsageError unless exactly one is given."""
         given = [
             self.to_earliest,
             self.to_latest,
@@ -44,7 +44,7 @@ class Target:
         ]
         if sum(given) != 1:
             raise click.UsageError(
-                "Say where to, with one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
+                "Give a target: one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
                 "--to-datetime, --by-duration, --from-file."
             )
 
@@ -81,7 +81,7 @@ def new_offsets(
     committed: Mapping[TopicPartition, int],
     given: Mapping[TopicPartition, int],
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """The new offset of each partition, and notes on what was bent to fit: offsets stay within the log.
+    """The new offset of each partition, and notes on clamped ones: offsets stay within the log.
 
     `given` are those of a file.
     """
@@ -105,7 +105,7 @@ def new_offsets(
         )
     if target.shift_by is not None:
         return _within({each: committed[each] + target.shift_by for each in partitions}, ranges)
-    # As Kafka's tools: what has no offset yet begins with what comes next.
+    # As in Kafka's tools: a partition without an offset starts with the next record.
     return _within({each: committed.get(each, ranges[each].stop) for each in partitions}, ranges)
 
 
@@ -118,7 +118,7 @@ def _by_time(cluster: Cluster, target: Target, ranges: Mapping[TopicPartition, r
         assert target.by_duration_ms is not None
         time_ms = cluster.clock.now_ms() - target.by_duration_ms
     if time_ms < 0:
-        raise OttlaError("the moment lies before 1970", hint="--to-earliest goes back to the oldest record")
+        raise OttlaError("the time is before 1970", hint="--to-earliest moves to the oldest record")
     answers = list_offsets(cluster, dict.fromkeys(ranges, time_ms))
     return {each: answer.offset if answer.offset >= 0 else ranges[each].stop for each, answer in answers.items()}
 
@@ -134,6 +134,6 @@ def _within(
         if found[partition] != offset:
             notes.append(
                 f"{partition}: offset {offset} is outside of the log ({log.start} to {log.stop}); "
-                f"{found[partition]} is taken"
+                f"{found[partition]} is used"
             )
     return found, notes

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.client.delivery import BatchResult
     from ottla.client.record_producer import RecordProducer
 
-# How long produce waits for the last answers before it says what it waits for.
+# How long produce waits for the last acknowledgements before it prints a note.
 _SILENCE_MS: Final = 5_000
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -52,15 +52,20 @@ _PROPERTIES: Final = (
 @click.option(
     "--partition", type=click.IntRange(min=0), metavar="N", help="Where to write.  [default: by key, else in turn]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Each line is an object as `ottla consume --json` writes it.")
+@click.option("--json", "as_json", is_flag=True, help="Each line is an object in the form of `ottla consume --json`.")
 @click.option("--acks", type=click.Choice(list(_ACKS)), default="all", show_default=True)
 @click.option("--compression-codec", "--compression-type", "codec", type=click.Choice(_CODECS), default="none")
 @click.option("--batch-size", type=click.IntRange(1), default=65536, show_default=True, metavar="BYTES")
 @click.option(
-    "--linger-ms", type=click.IntRange(0), default=20, show_default=True, metavar="MS", help="How long a pause sends."
+    "--linger-ms",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    metavar="MS",
+    help="Send after a pause of this length.",
 )
 @property_flag
-@click.option("--verbose", "-v", is_flag=True, help="Tell where each batch was stored, on standard error.")
+@click.option("--verbose", "-v", is_flag=True, help="Print where each batch was stored, on standard error.")
 def command(
     topic_argument: str | None,
     topic_option: str | None,
@@ -84,7 +89,7 @@ def command(
     echo 'user-7:clicked' | ottla produce clicks --key-separator :
     ottla consume clicks --json | ottla produce copy --json
 
-    It ends when the input ends and everything is stored.
+    It exits when the input ends and everything is stored.
     """
     topic = one_topic(topic_argument, topic_option)
     how = _line_format(key_separator, properties)
@@ -96,7 +101,7 @@ def command(
         partition,
     )
     if as_json and how != LineFormat():
-        raise click.UsageError("--json says itself where key and headers are.")
+        raise click.UsageError("--json has its own fields for key and headers.")
 
     from ottla.client.delivery import ProducerOptions
     from ottla.client.record_producer import Batching, RecordProducer
@@ -138,7 +143,7 @@ def _record(line: bytes, how: LineFormat, as_json: bool, number: int) -> InputRe
 
 
 def _add(producer: RecordProducer, topic: str, record: InputRecord, fixed: InputRecord) -> None:
-    """What the line says, else what the flags say for every record."""
+    """The line's own fields, else those of the flags."""
     timestamp_ms = record.timestamp_ms if record.timestamp_ms is not None else fixed.timestamp_ms
     producer.add(
         topic,
@@ -151,10 +156,10 @@ def _add(producer: RecordProducer, topic: str, record: InputRecord, fixed: Input
 
 
 def _finish(producer: RecordProducer, verbose: bool) -> None:
-    """Wait for the fate of everything, and say so when that takes long."""
+    """Wait for the result of every batch, with a note when that takes long."""
     _check(producer.flush(_SILENCE_MS), verbose)
     if producer.pending_count:
-        click.echo("waiting: nothing has been stored for some seconds; the brokers are asked again", err=True)
+        click.echo("waiting: nothing has been stored for some seconds; retrying", err=True)
         _check(producer.flush(), verbose)
 
 

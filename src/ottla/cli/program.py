@@ -1,4 +1,4 @@
-"""The program: verbs, and how each way to fail looks to its user.
+"""The program: verbs, and the output of each kind of failure.
 
 0 done, 1 failed (`error:` and `hint:` on standard error), 2 called wrongly, 130 interrupted.  Standard output holds
 data only, so that verbs work in pipes.
@@ -21,14 +21,14 @@ from ottla.cli.verbs import VERBS
 from ottla.model.errors import OttlaError
 from ottla.observe.text import safe_line
 
-# How click says it, by the name of its type.
+# Click's wording, by the name of its type.
 _NO_INTEGER: Final = re.compile(r"is not a valid integer( range)?(?=\.$)")
 
 program: Final = LazyGroup(
     "ottla",
     VERBS,
     help="Ottla: a Kafka broker and the pipeline around it.",
-    epilog="`ottla VERB --help` tells more about a verb.",
+    epilog="`ottla VERB --help` describes a verb.",
     no_args_is_help=True,
     subcommand_metavar="VERB ...",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,9 +46,9 @@ program.params.append(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return the exit status.  Prints what the user should know; raises only our own bugs."""
+    """Run the command line and return the exit status.  Prints errors for the user; raises only our own bugs."""
     if not __debug__:
-        return _fail("Ottla does not run without its assertions", hint="start Python without -O and PYTHONOPTIMIZE")
+        return _fail("Ottla needs its assertions", hint="start Python without -O and PYTHONOPTIMIZE")
     try:
         status = program.main(args=list(arguments), prog_name="ottla", standalone_mode=False)
         sys.stdout.flush()
@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str, *, hint: str | None) -> int:
-    # Messages may hold a peer's words.
+    # Messages may contain a peer's text.
     click.echo(f"error: {safe_line(message)}", err=True)
     if hint:
         click.echo(f"hint: {safe_line(hint)}", err=True)
@@ -86,12 +86,12 @@ def _fail_usage(error: click.UsageError) -> int:
     message = error.format_message()
     if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, type(click.INT)):
         message = _NO_INTEGER.sub("is not a whole number", message)
-    _fail(message, hint=f"{path} --help shows how it is called")
+    _fail(message, hint=f"{path} --help shows its usage")
     return CALLED_WRONGLY
 
 
 def _leave_closed_pipe() -> int:
-    """The reader of our output went away (`| head`): no complaint, and none from Python's own last flush."""
+    """The reader of our output has closed the pipe (`| head`): no error, and none from Python's own last flush."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED
 

@@ -1,4 +1,4 @@
-"""Java's `.properties` format, as much of it as `server.properties` files use: all but its odd corners.
+"""Java's `.properties` format, as far as `server.properties` files use it.
 
 Lines are `name=value`, `name:value` or `name value`; `#` and `!` begin comments; a backslash at the end joins the next
 line, and before a character it escapes it.
@@ -22,7 +22,7 @@ class Property(NamedTuple):
 
 
 def parse_properties(content: str) -> Iterator[Property]:
-    """The properties in order, equal names as often as they stand there.  Raises `ConfigError`."""
+    """The properties in order, repeated names included.  Raises `ConfigError`."""
     for line_number, line in _logical_lines(content):
         end = _name_end(line)
         rest = line[end:].lstrip(_BLANKS)
@@ -52,7 +52,7 @@ def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
 
 
 def _name_end(line: str) -> int:
-    """Where the name ends: at the first separator that no backslash escapes."""
+    """The end of the name: the first unescaped separator."""
     is_escaped = False
     for index, character in enumerate(line):
         if is_escaped:

@@ -1,6 +1,6 @@
 """Records as text: the lines of Kafka's console tools, and JSON objects; both ways.
 
-A line is `key<separator>value`, with headers before the key when they are asked for.  A JSON object has `key`, `value`
+A line is `key<separator>value`, with headers before the key when requested.  A JSON object has `key`, `value`
 (null or text; bytes that are not UTF-8 as `key_base64`, `value_base64`), `headers`, `timestamp_ms`, `partition`.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class InputRecord(NamedTuple):
-    """What a line of input says; None leaves the choice to the producer."""
+    """The fields of a line of input; None leaves the choice to the producer."""
 
     key: bytes | None
     value: bytes | None
@@ -36,7 +36,7 @@ class BadLine(OttlaError):
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """Which parts a line has and what stands between them; defaults and names as in Kafka's console tools."""
+    """The parts of a line and their separators; defaults and names as in Kafka's console tools."""
 
     has_key: bool = False
     has_headers: bool = False
@@ -98,7 +98,7 @@ def format_json(partition: TopicPartition, record: Record) -> bytes:
 
 
 def parse_json(line: bytes) -> InputRecord:
-    """What `format_json` writes; `topic` and `offset` are left to the broker.  Raises BadLine."""
+    """Reads the form of `format_json`; `topic` and `offset` are ignored.  Raises BadLine."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -122,7 +122,7 @@ def parse_json(line: bytes) -> InputRecord:
 def _cut(data: bytes, separator: bytes, what: str) -> tuple[bytes, bytes]:
     before, found, after = data.partition(separator)
     if not found:
-        raise BadLine(f"no {separator!r} in the line, which must stand behind {what}")
+        raise BadLine(f"no {separator!r} in the line, which must follow {what}")
     return before, after
 
 
@@ -142,7 +142,7 @@ def _bytes_of(found: Mapping[str, object], name: str) -> bytes | None:
     plain, encoded = found.get(name), found.get(f"{name}_base64")
     if encoded is not None:
         if not isinstance(encoded, str) or plain is not None:
-            raise BadLine(f"{name}_base64 is text in base64, and stands instead of {name}")
+            raise BadLine(f"{name}_base64 is text in base64, and replaces {name}")
         try:
             return base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):

@@ -23,15 +23,13 @@ log = logging.getLogger(__name__)
 
 @click.command(name="serve")
 @click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--data-dir", metavar="DIR", help=f"Where the log is kept.  [default: log.dirs, else ./{DEFAULT_DATA_DIR}]"
-)
+@click.option("--data-dir", metavar="DIR", help=f"The data directory.  [default: log.dirs, else ./{DEFAULT_DATA_DIR}]")
 @click.option(
     "--listen",
     "addresses",
     multiple=True,
     metavar="HOST:PORT",
-    help="Address to listen on; port 0 takes a free one.  May be repeated.  [default: listeners, else 127.0.0.1:9092]",
+    help="Address to listen on; port 0 selects a free one.  Repeatable.  [default: listeners, else 127.0.0.1:9092]",
 )
 @click.option(
     "--config",
@@ -48,7 +46,11 @@ log = logging.getLogger(__name__)
     metavar="KEY=VALUE",
     help="A setting by Kafka's name; wins over the environment (OTTLA_LOG_SEGMENT_BYTES) and the file.",
 )
-@click.option("--insecure-listen", is_flag=True, help="Listen on an address that others can reach, without any guard.")
+@click.option(
+    "--insecure-listen",
+    is_flag=True,
+    help="Listen on an address that other machines can reach, without authentication or encryption.",
+)
 @click.option("--log-level", type=click.Choice(LEVEL_NAMES), default=DEFAULT_LEVEL, show_default=True)
 def command(
     config_argument: Path | None,
@@ -59,9 +61,9 @@ def command(
     insecure_listen: bool,
     log_level: str,
 ) -> None:
-    """Run a broker until it is told to stop (SIGTERM or Ctrl-C).
+    """Run a broker until SIGTERM or Ctrl-C.
 
-    CONFIG is a file as for --config, so that what started Apache Kafka starts this too.
+    CONFIG is a file as for --config, so that the command line of Apache Kafka's start script works here too.
     """
     if config_argument is not None and config_option is not None:
         raise click.UsageError("The configuration is named twice: as an argument and by --config.")
@@ -84,17 +86,17 @@ def _settings(assignments: Iterable[str], config: Path | None) -> BrokerSettings
     file: list[RawSetting] = [] if config is None else read_config_file(config)
     settings, notices = resolve([flags, environment, file])
     for notice in (*environment_notices, *notices):
-        _tell(notice)
+        _log_notice(notice)
     return settings
 
 
-def _tell(notice: Notice) -> None:
+def _log_notice(notice: Notice) -> None:
     level = logging.WARNING if notice.is_warning else logging.INFO
     log.log(level, notice.event, extra=fields(**notice.facts))
 
 
 def named_listeners(addresses: Iterable[str]) -> Iterable[Listener]:
-    """Listeners need names, and flags give none: the first is PLAINTEXT, the next PLAINTEXT_2."""
+    """Listeners need names, and flags have none: the first is PLAINTEXT, the next PLAINTEXT_2."""
     for number, address in enumerate(addresses, start=1):
         name = DEFAULT_LISTENER_NAME if number == 1 else f"{DEFAULT_LISTENER_NAME}_{number}"
         try:

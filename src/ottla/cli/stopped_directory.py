@@ -1,4 +1,4 @@
-"""The data directory of a stopped broker: its lock is held meanwhile, and its tree and checkpoints can be read."""
+"""The data directory of a stopped broker: holds its lock, and reads its tree and checkpoints."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class StoppedDirectory:
 
     def __enter__(self) -> StoppedDirectory:
         if not os.path.isdir(self.path):
-            raise OttlaError(f"{self.path} is no directory", hint="name the broker's data directory (--data-dir)")
+            raise OttlaError(f"{self.path} is not a directory", hint="name the broker's data directory (--data-dir)")
         found = read_meta_properties(self.disk, self.path)
         if found is None or directory_identity.FORMAT_NAME not in found:
             whose = f"has no {META_PROPERTIES_FILE}" if found is None else "was made by Apache Kafka"
             raise OttlaError(
-                f"{self.path} is no data directory of Ottla: it {whose}",
-                hint="name a broker's data directory, not a partition's; `ottla log import` takes Apache Kafka's",
+                f"{self.path} is not a data directory of Ottla: it {whose}",
+                hint="name a broker's data directory, not a partition's; `ottla log import` imports Apache Kafka's",
             )
         number = found.get("node.id", "0")
         if not number.isdecimal():
@@ -56,7 +56,7 @@ class StoppedDirectory:
         try:
             self._lock.acquire(self.path)
         except DirectoryLocked as error:
-            raise DirectoryLocked(str(error), hint="stop the broker first, and start it again afterwards") from None
+            raise DirectoryLocked(str(error), hint="stop the broker first, and restart it afterwards") from None
         try:
             self.topics, self.configs = run(_read_tree(f"{self.path}/{TREE_FILE}"))
         except BaseException:
@@ -70,17 +70,17 @@ class StoppedDirectory:
         self._lock.release()
 
     def partitions(self) -> list[TopicPartition]:
-        """Those that have a directory, by name and number."""
+        """The partitions with a directory, by name and number."""
         names = [name for name in os.listdir(self.path) if os.path.isdir(f"{self.path}/{name}")]
         return sorted(found for name in names if (found := topic_partition_of(name)) is not None)
 
     def with_tree(self, act: Callable[[Tree], Awaitable[None]]) -> None:
-        """Do something with the tree itself."""
+        """Call a function with the tree."""
         run(_with_tree(f"{self.path}/{TREE_FILE}", act))
 
 
 def make_data_directory(path: str, node_id: int) -> None:
-    """Claim a directory that is new or empty for this node; nothing happens to one that is ours already."""
+    """Claim a new or empty directory for this node; one that is ours already stays unchanged."""
     disk = PosixDisk()
     path = os.path.abspath(path)
     os.makedirs(path, mode=DIRECTORY_MODE, exist_ok=True)

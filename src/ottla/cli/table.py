@@ -1,4 +1,4 @@
-"""Rows under a head, each column as wide as its widest cell: what people read and `awk` splits."""
+"""Rows below a header, each column as wide as its widest cell: for people and `awk`."""
 
 from __future__ import annotations
 

@@ -36,10 +36,16 @@ def command() -> None:
 @_TOPIC_FLAG
 @bootstrap_flag
 @click.option(
-    "--partitions", type=click.IntRange(min=1), metavar="N", help="How many.  [default: the broker's num.partitions]"
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Partition count.  [default: the broker's num.partitions]",
 )
 @click.option(
-    "--replication-factor", type=click.IntRange(1, 32767), metavar="N", help="Copies of each.  [default: the broker's]"
+    "--replication-factor",
+    type=click.IntRange(1, 32767),
+    metavar="N",
+    help="Replicas of each partition.  [default: the broker's]",
 )
 @_CONFIG_FLAG
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists already is no error.")
@@ -52,7 +58,7 @@ def create(
     configs: tuple[str, ...],
     if_not_exists: bool,
 ) -> None:
-    """Make topics."""
+    """Create topics."""
     wanted = _wanted(names, more_names)
     settings = assignments(configs, "--config")
 
@@ -77,7 +83,7 @@ def create(
 
 @command.command(name="list")
 @bootstrap_flag
-@click.option("--exclude-internal", is_flag=True, help="Leave topics out that Kafka keeps for itself.")
+@click.option("--exclude-internal", is_flag=True, help="Leave internal topics out.")
 @_JSON_FLAG
 def list_topics(bootstrap: str, exclude_internal: bool, as_json: bool) -> None:
     """Show the names of all topics."""
@@ -121,10 +127,10 @@ def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str
 @_TOPIC_FLAG
 @bootstrap_flag
 @_CONFIG_FLAG
-@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Let the broker's default hold again.")
 @click.option(
-    "--partitions", type=click.IntRange(min=1), metavar="N", help="How many it shall have in all; never fewer."
+    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Restore the broker's default of this setting."
 )
+@click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="The new partition count; never fewer.")
 def alter(
     names: tuple[str, ...],
     more_names: tuple[str, ...],
@@ -133,14 +139,14 @@ def alter(
     deleted: tuple[str, ...],
     partitions: int | None,
 ) -> None:
-    """Change settings of topics, or give them more partitions; settings that are not named stay as they are.
+    """Change settings of topics, or add partitions; other settings stay unchanged.
 
-    With more partitions a key may go to another one than before: what is ordered by key is ordered anew from then on.
+    With more partitions a key may map to another one than before: ordering by key starts anew from then on.
     """
     wanted = _wanted(names, more_names)
     settings = assignments(configs, "--config")
     if not settings and not deleted and partitions is None:
-        raise click.UsageError("Say what to change, with --config KEY=VALUE, --delete-config KEY or --partitions N.")
+        raise click.UsageError("Give a change: --config KEY=VALUE, --delete-config KEY or --partitions N.")
 
     from ottla.client.admin import Admin
     from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
@@ -163,7 +169,7 @@ def alter(
 
 
 def _check_known(admin: Admin, topic: str, names: Sequence[str]) -> None:
-    """Brokers take the deletion of a setting that does not exist for done."""
+    """Brokers accept the deletion of a setting that does not exist."""
     from ottla.client.configs import ConfigResource, ResourceType
     from ottla.model.nearest import nearest_name
 
@@ -176,12 +182,12 @@ def _check_known(admin: Admin, topic: str, names: Sequence[str]) -> None:
 
 
 def _warn_of_replicas(topic: str, settings: Mapping[str, str], replicas_count: int) -> None:
-    """A factor of -1: the broker is too old to tell it."""
+    """A factor of -1: the broker is too old to return it."""
     text = settings.get(MIN_IN_SYNC, "")
     if text.isascii() and text.isdecimal() and 0 < replicas_count < int(text[:9]):
         click.echo(
             f"warning: topic {topic} has {replicas_count} replica(s) and {MIN_IN_SYNC}={text}: "
-            "Ottla refuses produces with acks=all then (Apache Kafka 4.1 takes them)",
+            "Ottla then refuses produces with acks=all (Apache Kafka 4.1 accepts them)",
             err=True,
         )
 
@@ -235,7 +241,7 @@ def _shape(partitions_count: int, replication_factor: int) -> str:
 
 
 def _raise_together(refused: Sequence[BrokerRefused]) -> None:
-    """One error for all that was refused; what was done is on the screen already."""
+    """One error for all refusals; successes were printed before."""
     if len(refused) == 1:
         raise refused[0]
     if refused:
@@ -243,7 +249,7 @@ def _raise_together(refused: Sequence[BrokerRefused]) -> None:
 
 
 def _settings_of(admin: Admin, name: str) -> dict[str, str]:
-    """Those that were set for this topic."""
+    """The settings of this topic's own."""
     from ottla.client.configs import ConfigResource, ConfigSource, ResourceType
 
     entries = admin.describe_configs(ConfigResource(ResourceType.TOPIC, name))

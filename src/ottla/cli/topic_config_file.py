@@ -1,6 +1,6 @@
 """Topics' settings from a file: JSON, `{"TOPIC": {"KEY": "VALUE"}}`, or properties, `TOPIC/KEY=VALUE`.
 
-`*` as the topic stands for every one that the file does not name; a topic's own value wins over it.
+`*` means every topic that the file does not name; a topic's own value wins over it.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def read_topic_configs(path: Path) -> dict[str, dict[str, str]]:
 
 
 def settings_of(configs: TopicConfigs, topic: str) -> dict[str, str]:
-    """What the file says of one topic."""
+    """The file's settings of one topic."""
     return {**configs.get(EVERY_TOPIC, {}), **configs.get(topic, {})}
 
 
 def check_topics(configs: TopicConfigs, topics: Iterable[str], file_name: str) -> None:
-    """A topic that is not there is a slip of the pen, and its settings would get lost.  Raises `ConfigError`."""
+    """An unknown topic is a mistake, and its settings would get lost.  Raises `ConfigError`."""
     unknown = sorted(set(configs) - set(topics) - {EVERY_TOPIC})
     if unknown:
         raise ConfigError(
-            f"{file_name} has settings for {', '.join(unknown)}, which is not among the topics",
-            hint="correct the name or take the lines out",
+            f"{file_name} has settings for {', '.join(unknown)}, which are not among the topics",
+            hint="correct the name or remove the lines",
         )
 
 
@@ -77,7 +77,7 @@ def _text(value: object, where: str) -> str:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    raise ConfigError(f"{where} is no text and no number", hint=_JSON_FORM)
+    raise ConfigError(f"{where} is neither text nor a number", hint=_JSON_FORM)
 
 
 def _from_properties(content: str, file_name: str) -> dict[str, dict[str, str]]:

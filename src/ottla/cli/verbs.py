@@ -1,4 +1,4 @@
-"""The verbs, by name: where each lives and the line that `ottla --help` shows for it."""
+"""The verbs, by name: the module and the line in `ottla --help` of each."""
 
 from __future__ import annotations
 

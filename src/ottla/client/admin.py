@@ -1,4 +1,4 @@
-"""Topics, settings and the cluster itself: what administrators ask for."""
+"""Administration of topics, settings and the cluster."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ HIGH_WATERMARK: Final = -1
 _TOPIC_STATES_FROM: Final = 6
 
 _COUNT_HINTS: Final = {
-    ErrorCode.INVALID_PARTITIONS: "name more than it has (`ottla topic describe` shows it); for fewer, make another",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "what the broker keeps for itself stays as it is",
+    ErrorCode.INVALID_PARTITIONS: "give more than it has (see `ottla topic describe`); for fewer, create another topic",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "the broker's internal topics cannot be deleted",
 }
 _DELETION_HINTS: Final = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "`ottla group delete GROUP` deletes a group with its offsets",
@@ -57,7 +57,7 @@ _DELETION_HINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """-1 leaves the count to the broker's default.  `assignments` names the replicas of every partition instead."""
+    """A count of -1 means the broker's default.  `assignments` names the replicas of every partition instead."""
 
     name: str
     partitions_count: int = BROKER_DEFAULT
@@ -68,7 +68,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """Counts are -1 and the id is all zeros where the broker is too old to tell them."""
+    """Counts are -1 and the id is all zeros where the broker is too old to return them."""
 
     name: str
     topic_id: UUID
@@ -79,7 +79,7 @@ class CreatedTopic:
 class Admin:
     """Administration through any broker of `cluster`.
 
-    What names several topics answers for each of them: the result, or the error of that one.
+    Calls for several topics return the result or the error of each.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -88,7 +88,7 @@ class Admin:
     def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> dict[str, CreatedTopic | BrokerRefused]:
-        """Make topics; `validate_only` checks without making."""
+        """Create topics; `validate_only` checks without creating."""
         wait_ms = self._cluster.options.request_timeout_ms if timeout_ms is None else timeout_ms
         request = CreateTopicsRequest([_creatable(topic) for topic in topics], wait_ms, validate_only)
         response = self._ask_controller(ApiKey.CREATE_TOPICS, lambda _: request, CreateTopicsResponse, timeout_ms)
@@ -102,7 +102,7 @@ class Admin:
         replication_factor: int = BROKER_DEFAULT,
         configs: Mapping[str, str] | None = None,
     ) -> CreatedTopic:
-        """Make one topic; raises BrokerRefused."""
+        """Create one topic; raises BrokerRefused."""
         (outcome,) = self.create_topics([NewTopic(name, partitions_count, replication_factor, configs or {})]).values()
         if isinstance(outcome, BrokerRefused):
             raise outcome
@@ -111,7 +111,7 @@ class Admin:
     def create_partitions(
         self, counts: Mapping[str, int], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> dict[str, BrokerRefused | None]:
-        """Let topics have so many partitions in all, which are never fewer than before (KIP-195); None is success."""
+        """Raise the partition counts of topics to these totals (KIP-195); None is success."""
         wait_ms = self._cluster.options.request_timeout_ms if timeout_ms is None else timeout_ms
         topics = [CreatePartitionsTopic(name, count, None) for name, count in counts.items()]
         request = CreatePartitionsRequest(topics, wait_ms, validate_only)
@@ -151,14 +151,14 @@ class Admin:
         return self._cluster.refresh(list(names))
 
     def describe_cluster(self) -> ClusterInfo:
-        """The cluster's id, its brokers, and the broker that answers for administration."""
+        """The cluster's id, its brokers, and the broker for administration."""
         self._cluster.refresh([])
         return self._cluster.info
 
     def delete_records(
         self, before_offsets: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete what lies below these offsets (HIGH_WATERMARK: everything); gives the new log starts."""
+        """Delete the records below these offsets (HIGH_WATERMARK: everything); returns the new log starts."""
         wait_ms = self._cluster.options.request_timeout_ms
 
         def exchange(
@@ -176,19 +176,19 @@ class Admin:
         return call_leaders(self._cluster, "DELETE_RECORDS", before_offsets, exchange, timeout_ms)
 
     def describe_configs(self, resource: ConfigResource, names: Sequence[str] | None = None) -> dict[str, ConfigEntry]:
-        """The settings of a topic or a broker, all of them or those that are named."""
+        """The settings of a topic or a broker, all of them or the named ones."""
         return describe_configs(self._cluster, resource, names)
 
     def alter_configs(
         self, resource: ConfigResource, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Change some settings of a topic or a broker and leave the others as they are (KIP-339)."""
+        """Change some settings of a topic or a broker, leave the others unchanged (KIP-339)."""
         alter_configs(self._cluster, resource, changes, validate_only=validate_only)
 
     def _ask_controller(
         self, api: ApiKey, request: Callable[[int], object], answer: type[T], timeout_ms: float | None
     ) -> T:
-        """Ask the broker that the metadata names for administration; any other when there is none."""
+        """Ask the controller that the metadata names; any broker when there is none."""
 
         def attempt(deadline: Deadline) -> T:
             self._cluster.refresh([], deadline=deadline)
@@ -218,7 +218,7 @@ def _created(row: CreatableTopicResult) -> CreatedTopic | BrokerRefused:
 
 
 def _refusal(code: int, subject: str, detail: str | None, hints: Mapping[ErrorCode, str] = {}) -> BrokerRefused | None:
-    """`hints`: where the call knows better than the code alone what to do."""
+    """`hints`: advice for a code that is more specific than the default."""
     if not code:
         return None
     error_code = error_code_of(code)

@@ -1,6 +1,6 @@
-"""The way into a cluster: which brokers there are, who leads what.  Blocking, one thread, no locks.
+"""A connection to a cluster: its brokers, topics and leaders.  Blocking, one thread, no locks.
 
-Not safe to share between threads or processes: each makes its own.
+Not safe to share between threads or processes: each opens its own.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNK
 
 
 class Cluster:
-    """`bootstrap`: "host:port,host:port" or a sequence of such.  Nothing is dialled before the first call.
+    """`bootstrap`: "host:port,host:port" or a sequence of such.  It connects with the first call.
 
     with Cluster("localhost:9092") as cluster:
         cluster.partitions("clicks")
 
-    `dial`, `clock`, `sleep` and `wait` are all that it has of the world: tests put others in their place.
+    `dial`, `clock`, `sleep` and `wait` are its only access to the system: tests replace them.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Close every connection; a later call dials again."""
+        """Close every connection; a later call connects again."""
         self._pool.close()
 
     def new_pool(self) -> ConnectionPool:
@@ -82,9 +82,9 @@ class Cluster:
         return self._pool.connect_any([*known, *self._bootstrap], deadline)
 
     def connect_broker(self, node_id: int, deadline: Deadline, pool: ConnectionPool | None = None) -> Connection:
-        """A connection to the broker with this id; BrokerUnreachable when the cluster does not know it now.
+        """A connection to the broker with this id; BrokerUnreachable when the cluster has no such broker now.
 
-        It is the cluster's own, on which calls are made one at a time, or one of the caller's `pool`.
+        It is the cluster's own, with one call at a time, or one of the caller's `pool`.
         """
         broker = self.info.brokers.get(node_id)
         if broker is None:
@@ -93,7 +93,7 @@ class Cluster:
             return (pool or self._pool).connect(broker.address, deadline)
         except BrokerUnreachable as error:
             if broker.address not in self._bootstrap:
-                error.hint = f"the cluster says that broker {node_id} is there: check its advertised.listeners"
+                error.hint = f"the cluster advertises broker {node_id} there: check its advertised.listeners"
             raise
 
     def call_any(self, api: ApiKey, message: object, answer: type[T], timeout_ms: float | None = None) -> T:
@@ -106,13 +106,13 @@ class Cluster:
 
     @property
     def info(self) -> ClusterInfo:
-        """What the last metadata answer told of the cluster itself."""
+        """The cluster's description in the last metadata response."""
         return self._metadata.cluster
 
     def refresh(
         self, topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False, deadline: Deadline | None = None
     ) -> list[TopicInfo]:
-        """Ask any broker for these topics now (None: all).  Topics with errors are among the answers."""
+        """Ask any broker for these topics now (None: all).  Topics with errors are included."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation)
 
@@ -128,7 +128,7 @@ class Cluster:
     def topic(
         self, name: str, *, allow_auto_topic_creation: bool = False, deadline: Deadline | None = None
     ) -> TopicInfo:
-        """The topic with all its partitions.  Raises UnknownTopic, after `unknown_topic_wait_ms` of looking for it."""
+        """The topic with all its partitions.  Raises UnknownTopic after `unknown_topic_wait_ms` of retries."""
         known = self._metadata.topic(name, self.clock.monotonic_ms())
         if known is not None:
             return known
@@ -155,13 +155,13 @@ class Cluster:
                 raise
 
     def partitions(self, topic: str) -> list[int]:
-        """The topic's partition numbers, rising."""
+        """The topic's partition numbers, in ascending order."""
         return list(self.topic(topic).partitions)
 
     def leader(
         self, partition: TopicPartition, *, allow_auto_topic_creation: bool = False, deadline: Deadline | None = None
     ) -> PartitionInfo:
-        """The partition with its leader.  Raises UnknownTopic, or a retriable error while nobody leads."""
+        """The partition with its leader.  Raises UnknownTopic, or a retriable error while it has no leader."""
         topic = self.topic(partition.topic, allow_auto_topic_creation=allow_auto_topic_creation, deadline=deadline)
         if partition.partition not in topic.partitions:
             self.forget([partition.topic])  # partitions may have been added since
@@ -176,5 +176,5 @@ class Cluster:
         return found
 
     def forget(self, topics: Iterable[str]) -> None:
-        """What is known of these topics is wrong: they are asked for before their next use."""
+        """The metadata of these topics is stale: fetch it again before its next use."""
         self._metadata.forget(topics)

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers, read and changed (KIP-133, KIP-339)."""
+"""Reads and changes settings of topics and brokers (KIP-133, KIP-339)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ResourceType(IntEnum):
-    """Whose settings: numbers of the protocol."""
+    """The owner of settings; the numbers are the protocol's."""
 
     TOPIC = 2
     BROKER = 4
@@ -43,7 +43,7 @@ class ConfigResource(NamedTuple):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from (KIP-226)."""
+    """The source of a value (KIP-226)."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1
@@ -65,7 +65,7 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set it for this resource."""
+        """Whether it is not set for this resource."""
         return self.source in (ConfigSource.DEFAULT, ConfigSource.STATIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
 
 
@@ -79,7 +79,7 @@ class ConfigOperation(IntEnum):
 
 
 class ConfigChange(NamedTuple):
-    """DELETE takes no value: the default holds again."""
+    """DELETE takes no value: it restores the default."""
 
     name: str
     operation: ConfigOperation
@@ -106,7 +106,7 @@ def describe_configs(
 def alter_configs(
     cluster: Cluster, resource: ConfigResource, changes: Iterable[ConfigChange], *, validate_only: bool = False
 ) -> None:
-    """Change some settings of one resource, leave the others; raises BrokerRefused."""
+    """Change some settings of one resource, leave the others unchanged; raises BrokerRefused."""
     rows = [AlterableConfig(change.name, change.operation, change.value) for change in changes]
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource.type, resource.name, rows)], validate_only)
     api = ApiKey.INCREMENTAL_ALTER_CONFIGS
@@ -117,7 +117,7 @@ def alter_configs(
 
 
 def _ask(cluster: Cluster, resource: ConfigResource, api: ApiKey, request: object, answer: type[T]) -> T:
-    """A broker's own settings are known by that broker only."""
+    """Only the broker itself knows its own settings."""
     if resource.type is not ResourceType.BROKER or not resource.name.isdigit():
         return cluster.call_any(api, request, answer)
 

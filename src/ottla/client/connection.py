@@ -1,4 +1,4 @@
-"""One connection to one broker: requests go out, answers come back in the same order."""
+"""One connection to one broker: responses arrive in the order of the requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SPOKEN_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = {
 
 
 class Sent(NamedTuple):
-    """A request that waits for its answer."""
+    """A request without a response yet."""
 
     correlation_id: int
     api: ApiKey
@@ -43,9 +43,10 @@ class Sent(NamedTuple):
 
 
 class Connection:
-    """Speaks the versions that both sides know.  Several requests may be in flight; `receive` answers the oldest.
+    """Uses versions that both sides know.  Several requests may be in flight; `receive` returns the response to the
+    oldest.
 
-    After any error but one that the broker answered in order, the connection is closed: `is_open` is False.
+    After any error but one in a valid response the connection is closed: `is_open` is False.
     """
 
     def __init__(self, transport: Transport, address: Address, options: ClientOptions, clock: Clock) -> None:
@@ -63,7 +64,7 @@ class Connection:
 
     @classmethod
     def open(cls, address: Address, dial: Dial, options: ClientOptions, clock: Clock, deadline: Deadline) -> Connection:
-        """Dial and agree on versions."""
+        """Connect and negotiate versions."""
         deadline = deadline.at_most(options.connect_timeout_ms)
         connection = cls(dial(address, deadline), address, options, clock)
         connection._negotiate(deadline)
@@ -77,11 +78,11 @@ class Connection:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it is open and was used lately enough for the broker to have kept it."""
+        """Whether it is open and was used recently enough that the broker has not closed it as idle."""
         return self.is_open and self._clock.monotonic_ms() - self._used_at_ms < self._options.connections_max_idle_ms
 
     def version_of(self, api: ApiKey, *, at_least: int = 0) -> int:
-        """The highest version of `api` that both sides speak; UnsupportedByBroker when there is none."""
+        """The highest version of `api` that both sides know; UnsupportedByBroker when there is none."""
         ours = _SPOKEN_VERSIONS[api]
         theirs = self._versions.get(api)
         if theirs is None:
@@ -104,7 +105,7 @@ class Connection:
     def send(
         self, api: ApiKey, version: int, body: Sequence[Buffer], deadline: Deadline, *, expects_response: bool = True
     ) -> Sent:
-        """Send a request whose body is these pieces one after the other."""
+        """Send a request whose body is the concatenation of these pieces."""
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) % _CORRELATION_ID_LIMIT
         head = REQUEST_HEAD.pack(api, version, correlation_id, len(self._client_id)) + self._client_id
@@ -119,7 +120,7 @@ class Connection:
         return sent
 
     def receive(self, deadline: Deadline) -> tuple[Sent, memoryview]:
-        """The answer to the oldest request in flight: which it was, and the answer's body."""
+        """The oldest request in flight and the body of its response."""
         if not self.is_open:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         assert self.in_flight, "nothing is in flight"
@@ -130,14 +131,14 @@ class Connection:
             if correlation_id != sent.correlation_id:
                 raise WireError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
         except BaseException:
-            # Interrupted in the middle of a frame, the stream cannot be read on.
+            # After an interruption in the middle of a frame the stream cannot be read further.
             self.close()
             raise
         self._used_at_ms = self._clock.monotonic_ms()
         return sent, frame[position:]
 
     def call(self, api: ApiKey, message: object, answer: type[T], deadline: Deadline, *, at_least: int = 0) -> T:
-        """Send `message`, wait for its answer.  Nothing else may be in flight."""
+        """Send `message`, wait for its response.  Nothing else may be in flight."""
         assert not self.in_flight, "a call would read the answer of another request"
         version = self.version_of(api, at_least=at_least)
         deadline = deadline.at_most(self._options.request_timeout_ms)
@@ -146,7 +147,7 @@ class Connection:
         return self.decode(api, version, body, answer)
 
     def decode(self, api: ApiKey, version: int, body: memoryview, answer: type[T]) -> T:
-        """The answer as a message; a body that is none closes the connection."""
+        """The response as a message; an invalid body closes the connection."""
         try:
             decoded = decode_response(api, version, body)
         except WireError:
@@ -167,12 +168,13 @@ class Connection:
         try:
             self._transport.send(pieces, deadline)
         except BaseException:
-            # A part of the request may be out: nothing can follow it.
+            # A part of the request may have been sent: nothing can follow it.
             self.close()
             raise
 
     def _negotiate(self, deadline: Deadline) -> None:
-        """ApiVersions (KIP-511): our highest version first; a broker that lacks it answers in v0 and names its own."""
+        """ApiVersions (KIP-511): our highest version first; a broker that lacks it answers in v0 with its own
+        versions."""
         version = API_VERSIONS[ApiKey.API_VERSIONS].highest
         try:
             response = self._ask_versions(version, deadline)
@@ -182,7 +184,7 @@ class Connection:
             if response.error_code:
                 raise UnsupportedByBroker(f"{self.address} answered error {response.error_code} to ApiVersions")
         except ConnectionLost as error:
-            error.hint = "is the other side a Kafka broker, and does this port speak plain text?"
+            error.hint = "is the peer a Kafka broker, and is this a PLAINTEXT port?"
             raise
         except (ClientError, WireError):
             self.close()

@@ -14,7 +14,7 @@ from ottla.runtime.clock import Clock
 
 
 class ConnectionPool:
-    """Whoever keeps requests in flight has a pool of its own: a parked fetch would hold up whatever follows it."""
+    """A caller that keeps requests in flight has its own pool: a parked fetch would delay every request after it."""
 
     def __init__(self, dial: Dial, options: ClientOptions, clock: Clock) -> None:
         self._dial = dial
@@ -23,7 +23,7 @@ class ConnectionPool:
         self._connections: dict[Address, Connection] = {}
 
     def connect(self, address: Address, deadline: Deadline) -> Connection:
-        """The connection to this address, a new one when there is none that can be trusted."""
+        """The connection to this address, a new one when there is no fresh one."""
         connection = self._connections.get(address)
         if connection is not None:
             if connection.is_fresh:
@@ -34,7 +34,7 @@ class ConnectionPool:
         return connection
 
     def connect_any(self, addresses: Iterable[Address], deadline: Deadline) -> Connection:
-        """A connection to any of them, an open one first.  BrokerUnreachable tells why of each."""
+        """A connection to any of them, an open one first.  Raises BrokerUnreachable with the reason of each."""
         opened = [address for address, connection in self._connections.items() if connection.is_fresh]
         failures: list[ClientError] = []
         for address in dict.fromkeys([*opened, *addresses]):

@@ -1,4 +1,4 @@
-"""How long a call may take, and how long to wait between attempts."""
+"""The time limit of a call, and the pauses between attempts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Deadline:
 
 
 class Backoff:
-    """Doubling pauses up to a limit, each up to a fifth longer or shorter, so that clients do not come in step."""
+    """Exponential pauses up to a limit, with 20 % of jitter, so that clients do not retry in step."""
 
     def __init__(
         self, first_ms: float, limit_ms: float, uniform: Callable[[float, float], float] = random.uniform

@@ -1,4 +1,4 @@
-"""What a producer promises, and what it tells of each batch."""
+"""A producer's settings, and the result of each batch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from ottla.model.limits import MIB
 
-# The leader recognises so many of a producer's last batches in each partition.
+# The leader recognises this many of a producer's last batches in each partition.
 IDEMPOTENT_IN_FLIGHT_MAX: Final = 5
 
 
 class Delivery(Enum):
-    """What is known of a batch.
+    """The delivery state of a batch.
 
-    ACKNOWLEDGED  stored, as durably as `acks` asks
-    SENT          with acks 0: it went out, nothing more is known
+    ACKNOWLEDGED  stored, as durably as `acks` demands
+    SENT          with acks 0: sent, nothing more is known
     REFUSED       certainly not stored
     UNKNOWN       stored or not
     """
@@ -32,7 +32,7 @@ class Delivery(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """`base_offset` is the first record's, -1 unless ACKNOWLEDGED; `tag` is what the caller gave to `send`."""
+    """`base_offset` is the first record's, -1 unless ACKNOWLEDGED; `tag` is the caller's argument to `send`."""
 
     partition: TopicPartition
     tag: object
@@ -46,13 +46,13 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """Kafka's producer settings; times in ms.  Raises ConfigError for what cannot be together.
+    """Kafka's producer settings; times in ms.  Raises ConfigError for settings that contradict each other.
 
     acks                 -1 all in-sync replicas, 1 the leader, 0 no answer
     idempotent           None: with acks -1
     max_in_flight        unanswered requests for each broker; at most 5 when idempotent
     request_bytes_max    batches of several partitions share a request up to this; one batch may be larger
-    buffer_bytes_max     `send` waits while more than this is on its way
+    buffer_bytes_max     `send` blocks while more than this is unacknowledged
     delivery_timeout_ms  from `send` to the result, all retries included
     """
 

@@ -1,17 +1,17 @@
-"""What can go wrong between a client and a broker.
+"""Errors between a client and a broker.
 
-ClientError                  has `is_retriable`: whether the same call may succeed if it is made again
-  BrokerUnreachable          no broker could be dialled
-  ConnectionLost             a connection broke; what was asked on it may or may not have happened
+ClientError                  has `is_retriable`: the same call may succeed when repeated
+  BrokerUnreachable          no broker accepted a connection
+  ConnectionLost             a connection broke; its requests may or may not have been executed
   CallTimedOut               no answer within the caller's time; the last reason is the cause
-  UnsupportedByBroker        the broker has no version of the API that we speak
+  UnsupportedByBroker        the broker has no version of the API that we know
   BadAddress                 a bootstrap address that is not host:port
   UnknownBroker              no broker of the cluster has this node id
   UnknownTopic               the topic or the partition does not exist
   BrokerRefused              a broker answered with an error code
     OffsetOutOfRange         nothing can be read at that offset
   FetchTooLarge              one batch is larger than the caller's limit
-  ProducerStopped            an idempotent producer cannot go on without risking order or duplicates
+  ProducerStopped            an idempotent producer cannot continue without risking order or duplicates
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BadAddress(ClientError):
 
 class BrokerUnreachable(ClientError):
     is_retriable = True
-    hint = "is the broker running, and is the address right? --bootstrap-server tells another one"
+    hint = "is the broker running, and is the address right? set another one with --bootstrap-server"
 
 
 class ConnectionLost(ClientError):
@@ -59,7 +59,7 @@ class UnknownBroker(ClientError):
 
 class UnknownTopic(ClientError):
     error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    hint = "`ottla topic list` shows the topics, `ottla topic create` makes one"
+    hint = "`ottla topic list` shows the topics, `ottla topic create` creates one"
 
 
 class FetchTooLarge(ClientError):
@@ -96,7 +96,7 @@ class OffsetOutOfRange(BrokerRefused):
 
 
 def error_code_of(number: int) -> ErrorCode:
-    """A code that we do not know is UNKNOWN_SERVER_ERROR: newer brokers may answer it."""
+    """An unknown code, as of a newer broker, becomes UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -110,12 +110,12 @@ _HINTS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic.hint,
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or pass --if-not-exists",
     ErrorCode.INVALID_REPLICATION_FACTOR: "the factor is at least 1 and at most the number of brokers",
-    ErrorCode.INVALID_PARTITIONS: "ask for at least one partition, and for no more than the broker allows",
+    ErrorCode.INVALID_PARTITIONS: "request at least one partition, and at most as many as the broker allows",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "topic names have 1 to 249 ASCII letters, digits, '.', '_' and '-'",
-    ErrorCode.UNSUPPORTED_VERSION: "the broker does not do this in the version that both sides speak",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker does not support this in the version that both sides know",
     ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync (min.insync.replicas); start the missing brokers",
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker could not write or read its disk; its log says why",
-    ErrorCode.CORRUPT_MESSAGE: "the batch was damaged on the way to the broker",
+    ErrorCode.CORRUPT_MESSAGE: "the batch was damaged in transit",
     ErrorCode.INVALID_TIMESTAMP: "the record's timestamp is outside the topic's message.timestamp bounds",
     ErrorCode.UNKNOWN_SERVER_ERROR: "the broker's log says what happened",
 }

@@ -1,4 +1,4 @@
-"""Fetch (API key 1): one request to one leader, and whole batches out of its answer."""
+"""Fetch (API key 1): one request to one leader, and the whole batches of its response."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResp
 from ottla.records.batch_run import survey
 from ottla.records.record import split_batches
 
-# An answer carries heads of partitions beside the records.
+# A response has partition headers besides the records.
 _ANSWER_OVERHEAD_BYTES: Final = 1 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What one fetch may bring, and how long the broker may wait for `min_bytes` (Kafka's fetch.* settings).
+    """The limits of one fetch, and how long the broker may wait for `min_bytes` (Kafka's fetch.* settings).
 
     `batch_bytes_max`: a first batch larger than `partition_max_bytes` is fetched whole, up to this.
     """
@@ -48,10 +48,10 @@ class AbortedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """`records`: whole batches one after the other, as they lie in the log; `batches` gives them one by one.
+    """`records`: consecutive whole batches, as stored in the log; `batches` returns them one by one.
 
-    The first may begin below `fetch_offset`: records below it are the reader's to skip.  `next_offset` is where to read
-    on.  The view keeps the whole answer in memory.
+    The first may begin below `fetch_offset`: the reader skips records below it.  `next_offset` is where to continue.
+    The view keeps the whole response in memory.
     """
 
     partition: TopicPartition
@@ -68,7 +68,7 @@ class FetchedPartition:
 
 
 class FetchPosition(NamedTuple):
-    """`max_bytes` for this partition; `leader_epoch` -1 leaves the check of the epoch out (KIP-320)."""
+    """`max_bytes` for this partition; `leader_epoch` -1 skips the epoch check (KIP-320)."""
 
     offset: int
     max_bytes: int
@@ -76,7 +76,7 @@ class FetchPosition(NamedTuple):
 
 
 class BatchTooLarge(ClientError):
-    """The next batch needs more than the position's `max_bytes`: internal, answered by asking for more."""
+    """The next batch needs more than the position's `max_bytes`: internal, handled by a larger fetch."""
 
     def __init__(self, partition: TopicPartition, size_bytes: int) -> None:
         super().__init__(f"{partition}: the next batch has {size_bytes} bytes")
@@ -108,7 +108,7 @@ def send_fetch(
 def receive_fetch(
     connection: Connection, positions: Mapping[TopicPartition, FetchPosition], limits: FetchLimits, deadline: Deadline
 ) -> dict[TopicPartition, FetchOutcome]:
-    """The answer to the oldest fetch in flight, partition by partition."""
+    """The response to the oldest fetch in flight, by partition."""
     sent, body = connection.receive(deadline)
     response = connection.decode(sent.api, sent.version, body, FetchResponse)
     if response.error_code:
@@ -135,9 +135,9 @@ def fetch_raw(
     check_crc: bool = False,
     timeout_ms: float | None = None,
 ) -> FetchedPartition:
-    """The batches from `offset` on, whole ones, about `max_bytes` of them; the first batch however large it is.
+    """Whole batches from `offset` on, about `max_bytes` of them; the first batch whatever its size.
 
-    Waits up to `max_wait_ms` for `min_bytes`; then the batches may be none.  Raises OffsetOutOfRange, UnknownTopic.
+    Waits up to `max_wait_ms` for `min_bytes`; then the result may be empty.  Raises OffsetOutOfRange, UnknownTopic.
     """
     key = TopicPartition(topic, partition)
     limits = FetchLimits(
@@ -165,7 +165,7 @@ def fetch_raw(
         if isinstance(outcome, FetchedPartition):
             return outcome
         cluster.forget([topic])
-        raise outcome or BrokerRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(key), "the answer leaves it out")
+        raise outcome or BrokerRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(key), "the response leaves it out")
 
     deadline = cluster.retrying.deadline(timeout_ms)
     while True:
@@ -176,9 +176,9 @@ def fetch_raw(
 
 
 def checked_room(error: BatchTooLarge, limits: FetchLimits) -> int:
-    """The `max_bytes` with which a batch that was too large comes whole; FetchTooLarge above the caller's limit."""
+    """The `max_bytes` that fetches a batch of this size whole; FetchTooLarge above the caller's limit."""
     if error.size_bytes > limits.batch_bytes_max:
-        raise FetchTooLarge(f"{error}, at most {limits.batch_bytes_max} are taken") from None
+        raise FetchTooLarge(f"{error}, at most {limits.batch_bytes_max} are accepted") from None
     return error.size_bytes
 
 
@@ -203,7 +203,9 @@ def _fetched(
     if run.cut_batch_bytes and not run.batches_count:
         return BatchTooLarge(partition, run.cut_batch_bytes)
     if run.batches_count and run.next_offset <= position.offset:
-        return WireError(f"{partition}: records below offset {run.next_offset} came, {position.offset} was asked for")
+        return WireError(
+            f"{partition}: records below offset {run.next_offset} returned for a fetch at {position.offset}"
+        )
     return FetchedPartition(
         partition,
         position.offset,
@@ -217,7 +219,7 @@ def _fetched(
 
 
 def _topics(positions: Mapping[TopicPartition, FetchPosition]) -> list[FetchTopic]:
-    """Neighbours of one topic go together; the order, which decides who is served first, is kept."""
+    """Consecutive partitions of one topic are grouped; the order, which decides which is served first, is kept."""
     return [
         FetchTopic(topic=topic, partitions=[_row(partition, positions[partition]) for partition in partitions])
         for topic, partitions in _neighbours(positions)

@@ -1,4 +1,4 @@
-"""Reading on from many partitions: the next fetch is under way while the last one is being decoded."""
+"""Continuous reads from many partitions: the next fetch is in flight while the last one is decoded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ottla.model.identifiers import TopicPartition
 
 @dataclass(slots=True)
 class _Flight:
-    """A fetch that was sent to a leader and not answered yet."""
+    """A fetch in flight to a leader."""
 
     connection: Connection
     positions: Mapping[TopicPartition, FetchPosition]
@@ -45,8 +45,8 @@ class _Flight:
 class Fetcher:
     """Fetches from `positions` on, up to `ends` (exclusive) where there is one.
 
-    One fetch at a time is under way to each leader, sent before `poll` returns what the one before brought: so at most
-    twice `limits.max_bytes` for each leader are in memory.  No threads: what arrives waits in the socket until `poll`.
+    One fetch at a time is in flight to each leader, sent before `poll` returns the result of the one before: so at most
+    twice `limits.max_bytes` for each leader are in memory.  No threads: responses wait in the socket until `poll`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Fetcher:
         self._limits = limits or FetchLimits()
         self._isolation = isolation
         self._ends = dict(ends or {})
-        # In the order in which partitions are asked for: those that just brought something go last.
+        # In the order of requests: partitions that just returned records come last.
         self._positions: dict[TopicPartition, int] = {}
         self._flights: dict[int, _Flight] = {}
         self._postponed = Postponed(cluster.retrying)
@@ -74,7 +74,7 @@ class Fetcher:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """Where each partition is read on; those that have reached their end or failed are not among them."""
+        """The next offset of each partition, without those that have reached their end or failed."""
         return self._positions
 
     @property
@@ -82,14 +82,14 @@ class Fetcher:
         return not self._positions and not self._failures
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read this partition from `offset` on: a new one, one that failed, or one that should jump."""
+        """Read this partition from `offset` on: a new one, a failed one, or one that skips."""
         self._positions.pop(partition, None)
         self._postponed.clear(partition)
         if offset < self._ends.get(partition, offset + 1):
             self._positions[partition] = offset
 
     def drop(self, partition: TopicPartition) -> None:
-        """Read this partition no more."""
+        """Stop reading this partition."""
         self._positions.pop(partition, None)
         self._postponed.clear(partition)
 
@@ -106,15 +106,15 @@ class Fetcher:
         self.close()
 
     def __iter__(self) -> Iterator[FetchedPartition]:
-        """Everything up to the ends; without ends this does not stop."""
+        """Everything up to the ends; without ends it never stops."""
         while not self.is_finished:
             yield from self.poll(self._limits.max_wait_ms)
 
     def poll(self, timeout_ms: float) -> list[FetchedPartition]:
-        """What has arrived, or arrives within `timeout_ms`; may be nothing.
+        """Records that have arrived, or arrive within `timeout_ms`; may be empty.
 
-        Raises the error of a partition that cannot be read on (OffsetOutOfRange, UnknownTopic, WireError, CallTimedOut
-        after `call_timeout_ms` of trying); that partition is left out from then on, until `seek` puts it back.
+        Raises the error of a partition that cannot be read further (OffsetOutOfRange, UnknownTopic, WireError,
+        CallTimedOut after `call_timeout_ms` of retries); that partition is skipped from then on, until `seek`.
         """
         deadline = self._cluster.retrying.deadline(timeout_ms)
         while True:
@@ -126,7 +126,7 @@ class Fetcher:
                 return fetched
 
     def _send(self) -> None:
-        """A fetch to each leader that has none under way, for all its partitions."""
+        """Send a fetch to each leader that has none in flight, for all its partitions."""
         flying = {partition for flight in self._flights.values() for partition in flight.positions}
         groups: dict[int, dict[TopicPartition, FetchPosition]] = {}
         for partition, offset in list(self._positions.items()):
@@ -155,7 +155,7 @@ class Fetcher:
         self._flights[leader_id] = _Flight(connection, group, deadline)
 
     def _receive(self, deadline: Deadline) -> list[FetchedPartition]:
-        """Wait for the first answers; each leader gets its next fetch before they are given to the caller."""
+        """Wait for the first responses; each leader gets its next fetch before the caller gets them."""
         remaining_ms = self._postponed.next_try_ms(deadline.remaining_ms)
         if not self._flights:
             self._cluster.retrying.sleep_ms(remaining_ms)
@@ -183,7 +183,7 @@ class Fetcher:
         fetched: list[FetchedPartition] = []
         for partition, asked in flight.positions.items():
             if self._positions.get(partition) != asked.offset:
-                continue  # the caller has moved on meanwhile
+                continue  # the caller has called `seek` or `drop` meanwhile
             outcome = outcomes.get(partition)
             if isinstance(outcome, FetchedPartition):
                 self._postponed.clear(partition)
@@ -195,7 +195,7 @@ class Fetcher:
         return fetched
 
     def _advance(self, fetched: FetchedPartition) -> None:
-        assert fetched.next_offset > fetched.fetch_offset, "a fetch that brings records moves on"
+        assert fetched.next_offset > fetched.fetch_offset, "a fetch with records advances"
         self._rooms.pop(fetched.partition, None)
         self.seek(fetched.partition, fetched.next_offset)
 
@@ -211,7 +211,7 @@ class Fetcher:
         self._failed([partition], outcome or missing)
 
     def _failed(self, partitions: Iterable[TopicPartition], error: OttlaError) -> None:
-        """Try later what may get better; drop the rest, and remember the error for `poll`."""
+        """Postpone retriable failures; drop other partitions, and keep the error for `poll`."""
         may_get_better = isinstance(error, ClientError) and error.is_retriable
         for partition in list(partitions):
             if may_get_better and not self._postponed.is_hopeless(partition):

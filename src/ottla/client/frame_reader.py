@@ -1,4 +1,4 @@
-"""Answers cut out of a byte stream: a 4-byte length, then so many bytes."""
+"""Splits a byte stream into responses: a 4-byte length, then so many bytes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ottla.model.limits import KIB, MIB
 from ottla.protocol.frame import LENGTH_PREFIX
 
 _BUFFER_BYTES: Final = 64 * KIB
-# A larger frame than the peer has ever sent gets memory page by page, as bytes arrive: a length alone costs nothing.
-# Others get it from the heap, which is faster.
+# A frame larger than all before gets memory page by page, as bytes arrive: a length alone allocates nothing.  Others
+# get it from the heap, which is faster.
 _LAZY_FROM_BYTES: Final = 1 * MIB
 _CORRELATION_ID_BYTES: Final = 4
 
@@ -22,7 +22,7 @@ ReceiveInto = Callable[[memoryview], int]
 class FrameReader:
     """Reads ahead into a small buffer, so that several short answers cost one system call.
 
-    Each frame has memory of its own, which lives as long as somebody looks at a part of it.
+    Each frame has its own memory, which lives as long as a view of it.
     """
 
     def __init__(self, response_bytes_max: int) -> None:
@@ -34,18 +34,18 @@ class FrameReader:
 
     @property
     def has_buffered(self) -> bool:
-        """Whether a part of the next frame is here already."""
+        """Whether a part of the next frame has arrived."""
         return self._end > self._start
 
     def read(self, receive_into: ReceiveInto) -> memoryview:
-        """The next frame without its length.  Raises WireError for a length that cannot be."""
+        """The next frame without its length.  Raises WireError for an impossible length."""
         while self._end - self._start < LENGTH_PREFIX.size:
             self._fill(receive_into)
         length: int = LENGTH_PREFIX.unpack_from(self._buffer, self._start)[0]
         if not _CORRELATION_ID_BYTES <= length <= self._response_bytes_max:
             raise WireError(
-                f"an answer of {length} bytes; at most {self._response_bytes_max} are taken",
-                hint="is the other side a Kafka broker, and does this port speak plain text?",
+                f"a response of {length} bytes; at most {self._response_bytes_max} are accepted",
+                hint="is the peer a Kafka broker, and is this a PLAINTEXT port?",
             )
         self._start += LENGTH_PREFIX.size
         frame = memoryview(mmap.mmap(-1, length) if length > self._largest_bytes else bytearray(length))

@@ -33,7 +33,7 @@ _DEAD: Final = "Dead"
 def describe_consumer(
     connection: Connection, group_id: str, coordinator: Coordinator, deadline: Deadline
 ) -> GroupDescription | None:
-    """None when the broker knows no KIP-848 group of this id; it may still be a classic one.  Raises BrokerRefused."""
+    """None when the broker has no KIP-848 group of this id; it may still be a classic one.  Raises BrokerRefused."""
     if not connection.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
         return None
     request = ConsumerGroupDescribeRequest([group_id])
@@ -70,7 +70,7 @@ def describe_consumer(
 def describe_classic(
     connection: Connection, group_id: str, coordinator: Coordinator, deadline: Deadline
 ) -> GroupDescription:
-    """Raises BrokerRefused; GROUP_ID_NOT_FOUND also where an old broker calls an unknown group dead."""
+    """Raises BrokerRefused; GROUP_ID_NOT_FOUND also where an old broker describes an unknown group as dead."""
     request = DescribeGroupsRequest([group_id])
     answer = connection.call(ApiKey.DESCRIBE_GROUPS, request, DescribeGroupsResponse, deadline)
     [row] = answer.groups
@@ -97,7 +97,7 @@ def describe_classic(
 
 
 def _classic_partitions(data: bytes) -> tuple[TopicPartition, ...]:
-    """Written by clients, kept unread by brokers: what cannot be read is shown as nothing."""
+    """Written by clients, opaque to brokers: an unreadable assignment is shown as empty."""
     try:
         return decode_assignment(bytes(data))
     except WireError:

@@ -1,4 +1,4 @@
-"""What brokers tell of groups, for both protocols: classic (generations) and consumer (KIP-848, epochs)."""
+"""Descriptions of groups, for both protocols: classic (generations) and consumer (KIP-848, epochs)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.model.identifiers import TopicPartition
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
-# Nobody is in it: its offsets may be changed by hand.
+# The group has no members: its offsets may be changed by hand.
 INACTIVE_STATES: Final = frozenset({"Empty", "Dead"})
 
 _INT16: Final = struct.Struct(">h")
@@ -19,7 +19,7 @@ _INT32: Final = struct.Struct(">i")
 
 
 class ListedGroup(NamedTuple):
-    """`state` and `kind` are empty where the broker is too old to tell them."""
+    """`state` and `kind` are empty where the broker is too old to return them."""
 
     group_id: str
     protocol_type: str
@@ -28,7 +28,7 @@ class ListedGroup(NamedTuple):
 
 
 class Coordinator(NamedTuple):
-    """The broker that keeps a group."""
+    """The coordinator of a group."""
 
     node_id: int
     host: str
@@ -39,7 +39,7 @@ class Coordinator(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """`epoch` is -1 in classic groups; `target` is what a consumer group's member moves to."""
+    """`epoch` is -1 in classic groups; `target` is the target assignment of a consumer group's member."""
 
     member_id: str
     instance_id: str | None
@@ -68,7 +68,7 @@ class GroupDescription:
         return self.state not in INACTIVE_STATES
 
     def owners(self) -> dict[TopicPartition, GroupMember]:
-        """Which member reads which partition now."""
+        """The member that reads each partition now."""
         return {partition: member for member in self.members for partition in member.assignment}
 
 
@@ -83,7 +83,7 @@ class CommittedOffset(NamedTuple):
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """The partitions in a classic member's assignment (ConsumerProtocolAssignment, version int16, topics).
 
-    Other protocol types than consumers' have other bytes there: raises `WireError` for what cannot be read.
+    Other protocol types have other bytes there: raises `WireError` for unreadable ones.
     """
     if not data:
         return ()

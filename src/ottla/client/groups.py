@@ -1,4 +1,4 @@
-"""Groups and their offsets, as administrators see them: listed, described, moved, deleted (KIP-222, KIP-496)."""
+"""Administration of groups and their offsets: list, describe, move, delete (KIP-222, KIP-496)."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class UnknownGroup(ClientError):
 
 
 class GroupAdmin:
-    """Groups of `cluster`; each call asks the group's coordinator and finds it again when it has moved."""
+    """Groups of `cluster`; each call asks the group's coordinator, and looks it up again when it has moved."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._coordinators: dict[str, Coordinator] = {}
 
     def list_groups(self, states: Sequence[str] = (), kinds: Sequence[str] = ()) -> list[ListedGroup]:
-        """The groups of all brokers, by id; `states` and `kinds` choose among them."""
+        """The groups of all brokers, by id; filtered by `states` and `kinds`."""
         found: dict[str, ListedGroup] = {}
         at_least = _TYPES_FROM if kinds else _STATES_FROM if states else 0
         request = ListGroupsRequest(list(states), list(kinds))
@@ -96,7 +96,7 @@ class GroupAdmin:
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed, of all partitions or of these; those without an offset are left out."""
+        """The group's committed offsets, of all partitions or of these; those without an offset are left out."""
         topics = (
             None
             if partitions is None
@@ -117,7 +117,7 @@ class GroupAdmin:
         return self._ask(group_id, "reading the offsets of", attempt)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Set offsets of a group that nobody is in; a live one refuses.  Raises BrokerRefused."""
+        """Set offsets of a group without members; the broker refuses it for others.  Raises BrokerRefused."""
         topics = [
             OffsetCommitRequestTopic(
                 topic,
@@ -142,7 +142,8 @@ class GroupAdmin:
     def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, BrokerRefused | None]:
-        """Forget committed offsets; None is success.  A topic that the group reads refuses.  Raises UnknownGroup."""
+        """Delete committed offsets; None is success.  Refused for a topic that the group reads.  Raises
+        UnknownGroup."""
         topics = [
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])
             for topic, indexes in _by_topic(partitions)
@@ -163,7 +164,7 @@ class GroupAdmin:
         return self._ask(group_id, "deleting offsets of", attempt)
 
     def delete(self, group_id: str) -> None:
-        """Delete a group that nobody is in, with its offsets.  Raises BrokerRefused, UnknownGroup."""
+        """Delete a group without members, with its offsets.  Raises BrokerRefused, UnknownGroup."""
 
         def attempt(connection: Connection, deadline: Deadline) -> None:
             answer = connection.call(
@@ -254,10 +255,10 @@ _DETAILS: Final = {
     ErrorCode.NON_EMPTY_GROUP: "it has members",
     ErrorCode.UNKNOWN_MEMBER_ID: "it has members, and only they may commit",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "members of the group read the topic",
-    ErrorCode.INVALID_GROUP_ID: "it is no group id",
+    ErrorCode.INVALID_GROUP_ID: "it is not a valid group id",
 }
 _HINTS: Final = {
     ErrorCode.NON_EMPTY_GROUP: "stop its members first; `ottla group describe GROUP --members` shows them",
     ErrorCode.UNKNOWN_MEMBER_ID: "stop its members first; `ottla group describe GROUP --members` shows them",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop them, or let them leave the topic, first",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop them, or end their subscription, first",
 }

@@ -1,10 +1,10 @@
-"""How far behind a reader is, in records and in time.
+"""The lag of a reader, in records and in time.
 
-In time it is the age of the next record to read.  That needs one batch's head for each partition that lags, so all of
-a broker's partitions are asked in one Fetch with room for little more than heads, and all brokers at once.  Ottla cuts
-the first batch there; Apache Kafka answers nothing where a whole batch has no room (but for the first partition of an
-answer), so those that are left are asked again with more room.  The head has the time of its batch's first record: for
-a reader in the middle of a batch the age is that of the batch.
+In time it is the age of the next record to read.  That needs one batch's header for each partition that lags, so all of
+a broker's partitions are read in one Fetch with room for little more than headers, from all brokers at once.  Ottla
+cuts the first batch there; Apache Kafka returns nothing where a whole batch does not fit (except for the first
+partition of a response), so the remaining ones are fetched again with more room.  The header has the timestamp of its
+batch's first record: for a reader in the middle of a batch the age is that of the batch.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ottla.protocol.messages import encode_request
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.records.header import BATCH_OVERHEAD_BYTES, read_header
 
-# Room for a partition, round by round: a head; the batch size of most producers; the largest batch by default.
-# The last is repeated: each answer has at least its first partition's batch, however large.
+# Bytes for a partition, round by round: a header; the batch size of most producers; the largest batch by default.  The
+# last is repeated: each response has at least its first partition's batch, whatever its size.
 _ROOMS_BYTES: Final = (256, 20 * KIB, 2 * MIB)
 _ANSWER_BYTES_MAX: Final = 16 * MIB
 # With the largest batches everywhere that is about 16 * 8 partitions of one broker, and 256 MiB read.
@@ -37,9 +37,9 @@ _ROUNDS_MAX: Final = 16
 
 
 class Lag(NamedTuple):
-    """`end_offset` None: there is no such partition (any more), or `problem` says why nobody tells.
+    """`end_offset` None: there is no such partition (any more), or `problem` says why it is unknown.
     `lag_records` None: that, or the reader has no position.
-    `lag_seconds` None: the next record bears no time, or it is not known; 0 when nothing is left to read.
+    `lag_seconds` None: the next record has no timestamp, or it is unknown; 0 when nothing is left to read.
     """
 
     end_offset: int | None
@@ -83,13 +83,13 @@ def lags(cluster: Cluster, positions: Mapping[TopicPartition, int | None]) -> di
 
 
 def next_record_times(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The time in ms of the first record at or behind each offset, where one can be had.  Brokers that do not answer
-    and partitions that refuse are left out: a lag in time is worth no error.
+    """The time in ms of the first record at or after each offset, where available.  Brokers that do not answer and
+    partitions with errors are left out: a lag in time is not worth an error.
     """
     heads = _Heads()
     _ask_leaders(cluster, positions, heads)
     if heads.overtaken:
-        # Retention was faster than these readers: the next record is where the log begins.
+        # Retention has overtaken these readers: their next record is the log's first.
         starts = try_list_offsets(cluster, dict.fromkeys(heads.overtaken, EARLIEST))
         begins = {partition: at.offset for partition, at in starts.items() if isinstance(at, OffsetAnswer)}
         _ask_leaders(cluster, begins, heads)
@@ -97,14 +97,14 @@ def next_record_times(cluster: Cluster, positions: Mapping[TopicPartition, int])
 
 
 class _Heads:
-    """What the answers told: the next batch's time (-1: it bears none), or that the offset is in the log no more."""
+    """The results so far: the next batch's timestamp (-1: none), or that the offset is no longer in the log."""
 
     def __init__(self) -> None:
         self.times_ms: dict[TopicPartition, int] = {}
         self.overtaken: set[TopicPartition] = set()
 
     def take(self, response: FetchResponse) -> set[TopicPartition]:
-        """Gives the partitions that answered without a whole head: there was no room, or no record."""
+        """Returns the partitions without a whole header in the response: it did not fit, or there was no record."""
         empty: set[TopicPartition] = set()
         for topic in response.responses:
             for data in topic.partitions:
@@ -147,7 +147,7 @@ def _ask_round(
     heads: _Heads,
     deadline: Deadline,
 ) -> dict[int, list[TopicPartition]]:
-    """One Fetch to each leader; gives those that are to be asked again."""
+    """One Fetch to each leader; returns the partitions to fetch again."""
     asked: dict[int, Connection] = {}
     left: dict[int, list[TopicPartition]] = {}
     for node_id, partitions in groups.items():

@@ -30,7 +30,8 @@ def call_leaders(
     exchange: Exchange[Q, A],
     timeout_ms: float | None = None,
 ) -> dict[TopicPartition, A]:
-    """`exchange` makes one request to one leader.  Partitions that fail for now are asked again, of their leader then.
+    """`exchange` makes one request to one leader.  Partitions with retriable errors are retried, with their leader at
+    that time.
 
     Raises the first error that is not retriable.
     """
@@ -39,7 +40,7 @@ def call_leaders(
     answers: dict[TopicPartition, A] = {}
     while True:
         left = {partition: questions[partition] for partition in questions if partition not in answers}
-        failure: ClientError = CallTimedOut("a broker left partitions out of its answer")
+        failure: ClientError = CallTimedOut("a broker left partitions out of its response")
         for leader_id, group in group_by_leader(cluster, left, deadline).items():
             asked = {partition: questions[partition] for partition in group}
             outcome = _ask(cluster, leader_id, asked, exchange, deadline)
@@ -73,8 +74,8 @@ def group_by_leader(
 def try_leaders(
     cluster: Cluster, questions: Mapping[TopicPartition, Q], exchange: Exchange[Q, A]
 ) -> dict[TopicPartition, A | ClientError]:
-    """As `call_leaders`, but each partition has its answer or the reason why there is none: one that nobody leads does
-    not hide the others.  What fails for now is tried once more, and not waited for.
+    """Like `call_leaders`, but each partition has its answer or the reason why there is none: one without a leader does
+    not hide the others.  Retriable failures are retried once, without waiting.
     """
     deadline = cluster.retrying.deadline()
     backoff = cluster.retrying.backoff()
@@ -97,7 +98,7 @@ def try_leaders(
 def leaders_now(
     cluster: Cluster, partitions: Iterable[TopicPartition], deadline: Deadline
 ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, ClientError]]:
-    """Node ids with the partitions that they lead, and why the others have no leader.  Asks one time for all."""
+    """Node ids with the partitions that they lead, and why the others have no leader.  One request for all."""
     wanted = list(partitions)
     names = sorted({each.topic for each in wanted})
     topics = {topic.name: topic for topic in cluster.refresh(names, deadline=deadline)} if names else {}

@@ -1,4 +1,4 @@
-"""What the client knows of the cluster: brokers, topics, leaders.  Pure: the cluster feeds it answers and a time."""
+"""The client's metadata: brokers, topics, leaders.  Pure: the cluster passes responses and the time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.protocol.schemas.metadata import MetadataResponse, MetadataResponsePa
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """`leader_id` is -1 while nobody leads."""
+    """`leader_id` is -1 while there is no leader."""
 
     partition: int
     leader_id: int
@@ -29,7 +29,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """`topic_id` is all zeros where the broker gives none (before Metadata v10)."""
+    """`topic_id` is all zeros where the broker returns none (before Metadata v10)."""
 
     name: str
     topic_id: UUID
@@ -53,7 +53,7 @@ class ClusterInfo:
 
 
 class MetadataCache:
-    """The newest answers, by topic, each with its age."""
+    """The newest metadata of each topic, with its age."""
 
     def __init__(self, age_max_ms: float) -> None:
         self.cluster = ClusterInfo()
@@ -61,22 +61,22 @@ class MetadataCache:
         self._topics: dict[str, tuple[TopicInfo, float]] = {}
 
     def topic(self, name: str, now_ms: float) -> TopicInfo | None:
-        """The topic, if it is known, without error and young enough."""
+        """The topic, if it is cached, without error and not expired."""
         known = self._topics.get(name)
         if known is None or known[0].error_code or now_ms - known[1] >= self._age_max_ms:
             return None
         return known[0]
 
     def forget(self, names: Iterable[str]) -> None:
-        """A broker told that what we know of these is wrong: they are asked for before their next use.
+        """A broker reported that the metadata of these is stale: it is fetched again before its next use.
 
-        What was known stays to compare epochs with."""
+        The former metadata stays, to compare epochs with."""
         for name in names:
             if name in self._topics:
                 self._topics[name] = (self._topics[name][0], float("-inf"))
 
     def apply(self, response: MetadataResponse, now_ms: float) -> list[TopicInfo]:
-        """Take an answer in; gives the topics of it as they are known now."""
+        """Apply a response; returns its topics as they are cached now."""
         self.cluster = ClusterInfo(
             response.cluster_id,
             response.controller_id,
@@ -93,7 +93,7 @@ class MetadataCache:
     def _newest(self, topic: TopicInfo) -> TopicInfo:
         """A broker that lags behind may answer with a leader of an older epoch (KIP-320): the newer one is kept."""
         known = self._topics.get(topic.name)
-        # Without ids a topic that was deleted and made again cannot be told from the old one.
+        # Without ids a recreated topic cannot be distinguished from the old one.
         if known is None or known[0].topic_id != topic.topic_id or topic.topic_id == ZERO_UUID:
             return topic
         before = known[0].partitions

@@ -1,4 +1,4 @@
-"""Where logs begin and end, and which offset a time has: ListOffsets (API key 2)."""
+"""Log starts and ends, and offsets by timestamp: ListOffsets (API key 2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 
-# The first version that knows the question.
+# The first version with the isolation level.
 _VERSION_MIN: Final = {MAX_TIMESTAMP: 7}
 _ISOLATION_VERSION_MIN: Final = 2
 
@@ -62,7 +62,7 @@ def list_offsets(
 def try_list_offsets(
     cluster: Cluster, questions: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetAnswer | ClientError]:
-    """As `list_offsets`, but a partition that cannot be asked has its reason instead, at once."""
+    """Like `list_offsets`, but a partition that cannot be queried has its reason instead, at once."""
     return try_leaders(cluster, questions, _exchange_at(IsolationLevel.READ_UNCOMMITTED))
 
 
@@ -81,7 +81,7 @@ def _exchange_at(isolation: IsolationLevel) -> Exchange[int, OffsetAnswer]:
 
 
 def log_ranges(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, range]:
-    """What can be read of each partition now: from its log start up to its high watermark."""
+    """The readable offsets of each partition now: from its log start to its high watermark."""
     wanted = list(partitions)
     starts = list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
     ends = list_offsets(cluster, dict.fromkeys(wanted, LATEST))

@@ -1,4 +1,4 @@
-"""How patient a client is and how much memory it takes.  Names and defaults follow Kafka's clients."""
+"""A client's time-outs and memory limits.  Names and defaults follow Kafka's clients."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ottla.model.limits import MIB
 class ClientOptions:
     """All times in ms.
 
-    request_timeout_ms       one request, from sending it to its whole answer
+    request_timeout_ms       one request, from sending it to its whole response
     call_timeout_ms          a call with all its retries, when the caller names no other time
-    unknown_topic_wait_ms    how long a topic that nobody knows is looked for: it may just have been created
+    unknown_topic_wait_ms    how long an unknown topic is retried: it may just have been created
     connections_max_idle_ms  an unused connection is not trusted for longer; brokers close theirs after 10 minutes
-    response_bytes_max       a larger answer is refused before memory is taken for it
+    response_bytes_max       a larger response is refused before memory is allocated for it
     """
 
     client_id: str = "ottla"

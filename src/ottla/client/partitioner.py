@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: as Java's default partitioner says, so that all clients agree."""
+"""The partition of a key, by the algorithm of Java's default partitioner, so that all clients agree."""
 
 from __future__ import annotations
 

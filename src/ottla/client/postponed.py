@@ -1,4 +1,4 @@
-"""Partitions that failed for now: when each may be tried again, and when to give it up."""
+"""Partitions with retriable failures: when each may be retried, and when to give up."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ class Postponed:
         return trouble is not None and trouble.give_up.has_passed
 
     def next_try_ms(self, limit_ms: float) -> float:
-        """How long until a partition that is still waiting may be tried; at most `limit_ms`."""
+        """The time until a postponed partition may be retried; at most `limit_ms`."""
         waiting = [trouble.try_again.remaining_ms for trouble in self._troubles.values()]
         return min([limit_ms, *(remaining_ms for remaining_ms in waiting if remaining_ms > 0)])

@@ -1,4 +1,4 @@
-"""Produce (API key 0): the request in pieces, so that batches are not copied, and the answer by partition."""
+"""Produce (API key 0): the request in pieces, so that batches are not copied, and the response by partition."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ProduceAnswer(NamedTuple):
 
 
 def produce_body(version: int, acks: int, timeout_ms: int, batches: Sequence[PendingBatch]) -> list[Buffer]:
-    """The request's body for batches of different partitions, as pieces to send one after the other."""
+    """The request's body for batches of different partitions, as pieces to send in order."""
     flexible = is_flexible(ApiKey.PRODUCE, version)
     topics = [(topic, list(rows)) for topic, rows in groupby(batches, key=lambda batch: batch.partition.topic)]
     null_transactional_id = b"\x00" if flexible else _INT16.pack(-1)

@@ -17,7 +17,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
 
-# The first version that takes every codec (KIP-110).
+# The first version with every codec (KIP-110).
 _VERSION_MIN: Final = 7
 
 Outcome: TypeAlias = tuple[PendingBatch, ProduceAnswer | ClientError | WireError]
@@ -25,7 +25,7 @@ Outcome: TypeAlias = tuple[PendingBatch, ProduceAnswer | ClientError | WireError
 
 @dataclass(slots=True)
 class _Flight:
-    """A request that waits for its answer."""
+    """A request in flight."""
 
     batches: Sequence[PendingBatch]
     deadline: Deadline
@@ -44,7 +44,7 @@ class _Lane:
 
 
 class ProduceLanes:
-    """Sends requests and gives the outcome of every batch that was sent: an answer, or why there is none."""
+    """Sends requests and returns the outcome of every batch: a response, or why there is none."""
 
     def __init__(self, cluster: Cluster, acks: int, max_in_flight: int) -> None:
         self._cluster = cluster
@@ -61,8 +61,8 @@ class ProduceLanes:
     def has_room(self, leader_id: int) -> bool:
         """Whether one more request may go to this broker now; connects.  Raises what `send` would before sending.
 
-        Nothing goes out while outcomes wait to be taken in: after a lost connection the batches that were on it come
-        first, and a new connection would carry their successors past them.
+        Nothing is sent while outcomes are unprocessed: after a lost connection its batches come first, and a new
+        connection would carry later ones past them.
         """
         if self._outcomes:
             return False
@@ -76,7 +76,7 @@ class ProduceLanes:
         return len(lane.flights) < self._max_in_flight
 
     def send(self, leader_id: int, batches: Sequence[PendingBatch]) -> None:
-        """One request, after `has_room` said yes.  Whatever happens to it comes out of `wait`."""
+        """Send one request, after `has_room` returned True.  `wait` returns its outcome."""
         lane = self._lanes[leader_id]
         timeout_ms = self._cluster.options.request_timeout_ms
         deadline = self._cluster.retrying.deadline(timeout_ms)
@@ -92,7 +92,7 @@ class ProduceLanes:
             self._outcomes += [(batch, ProduceAnswer(None, -1, -1)) for batch in lane.flights.pop().batches]
 
     def wait(self, timeout_ms: float) -> list[Outcome]:
-        """The outcomes that are here, or the first to come within `timeout_ms`."""
+        """The outcomes so far, or the first to arrive within `timeout_ms`."""
         busy = [lane for lane in self._lanes.values() if lane.flights]
         if busy:
             overdue_ms = min(lane.flights[0].deadline.remaining_ms for lane in busy)
@@ -117,13 +117,13 @@ class ProduceLanes:
                 return
             lane.flights.popleft()
             for batch in flight.batches:
-                missing = BrokerRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(batch.partition), "no answer for it")
+                missing = BrokerRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(batch.partition), "no response for it")
                 self._outcomes.append((batch, answers.get(batch.partition, missing)))
             if not lane.flights or not lane.has_buffered():
                 return
 
     def _lose(self, lane: _Lane, error: ClientError | WireError) -> None:
-        """The connection is of no use any more: nothing that was sent on it will be answered."""
+        """The connection has failed: its requests will not be answered."""
         lane.connection.close()
         for flight in lane.flights:
             self._outcomes += [(batch, error) for batch in flight.batches]

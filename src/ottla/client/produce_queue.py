@@ -1,12 +1,12 @@
-"""The batches of one partition on their way to its leader: order and sequence numbers.  Pure.
+"""The unacknowledged batches of one partition: order and sequence numbers.  Pure.
 
-An idempotent producer numbers the records of each partition; the leader takes a batch only when its number follows the
-last one, and knows the last five batches again (KIP-98).  So after any failure the rule is: wait until nothing of the
-partition is in flight, then send what is left, in order.  A batch that may already be stored keeps its number, so that
-the leader recognises it; one that certainly is not takes the number that follows.
+An idempotent producer numbers the records of each partition; the leader accepts a batch only when its number follows
+the last one, and recognises the last five batches (KIP-98).  So after any failure the rule is: wait until nothing of
+the partition is in flight, then send the rest, in order.  A batch that may already be stored keeps its number, so that
+the leader recognises it; one that certainly is not gets the next number.
 
-A leader that has never heard of the producer takes any first number.  So until one batch is acknowledged only one is in
-flight: otherwise the second could be stored where the first was refused for the moment, and the order would be lost.
+A leader without state of the producer accepts any first number.  So until one batch is acknowledged only one is in
+flight: otherwise the second could be stored where the first was refused temporarily, and the order would be lost.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SEQUENCE_LIMIT: Final = 1 << 31
 class PendingBatch:
     """`may_be_stored`: an attempt ended without an answer.  `base_sequence` is -1 until it is first sent.
 
-    `sequences_count`: how many numbers it takes, one for each offset.  Here numbers rise without end, so that later
-    ones are greater; on the wire they begin anew at 2^31.
+    `sequences_count`: the count of its numbers, one for each offset.  Here numbers rise without end, so that later ones
+    are greater; on the wire they wrap at 2^31.
     """
 
     partition: TopicPartition
@@ -51,7 +51,7 @@ class PendingBatch:
 
 
 class ProduceQueue:
-    """`waiting` in order, then `flying` in order; everything in `flying` was sent before everything in `waiting`."""
+    """`waiting` and `flying` are in order; everything in `flying` was sent before everything in `waiting`."""
 
     def __init__(self) -> None:
         self.waiting: deque[PendingBatch] = deque()
@@ -86,7 +86,7 @@ class ProduceQueue:
         batch = self.waiting.popleft()
         if not batch.may_be_stored:
             batch.base_sequence = self._send_sequence
-        # Numbers that were given are never given to another batch: the leader would take it for the first one.
+        # A number is never reused for another batch: the leader would take it for the first one.
         self._send_sequence = max(self._send_sequence, batch.next_sequence)
         self.flying.append(batch)
         return batch
@@ -104,19 +104,19 @@ class ProduceQueue:
         self._is_known_to_leader = True
 
     def refuse(self, batch: PendingBatch) -> None:
-        """It is not stored and will not be tried again: those behind it close the gap in the numbers."""
+        """It is not stored and will not be retried: later batches close the gap in the numbers."""
         self.flying.remove(batch)
         self._is_recovering = True
 
     def drop_waiting(self, batch: PendingBatch) -> None:
-        """Its time is over before it was sent (again)."""
+        """Its delivery time-out passed before it was sent (again)."""
         self.waiting.remove(batch)
         self._is_recovering = True
 
     def put_back(self, batch: PendingBatch, *, may_be_stored: bool) -> None:
-        """To be sent again, before everything that was added after it."""
+        """Queue it again, before everything that was added after it."""
         self.flying.remove(batch)
-        # Once unknown stays unknown: a later attempt that certainly failed says nothing of the first.
+        # Once unknown stays unknown: a later attempt that certainly failed proves nothing about the first.
         batch.may_be_stored = batch.may_be_stored or may_be_stored
         later = [each for each in self.waiting if each.order > batch.order]
         earlier = [each for each in self.waiting if each.order < batch.order]
@@ -124,7 +124,7 @@ class ProduceQueue:
         self._is_recovering = True
 
     def put_back_out_of_order(self, batch: PendingBatch) -> bool:
-        """The leader says that the number does not follow.  False when nothing explains that: it has lost the state.
+        """The leader reports that the number does not follow.  False when nothing explains that: it has lost the state.
 
         It is explained while an earlier batch is not settled, or when one was refused since this one was sent.
         """
@@ -132,7 +132,8 @@ class ProduceQueue:
         if is_first and batch.base_sequence == self._expected_sequence:
             return False
         if is_first:
-            # The leader keeps five batches and would know it: it was never stored, whatever was unknown before.
+            # The leader remembers five batches and would recognise it: it was never stored, although that was unknown
+            # before.
             batch.may_be_stored = False
         self.put_back(batch, may_be_stored=False)
         return True

@@ -21,12 +21,12 @@ from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitP
 from ottla.records.builder import stamp_producer
 from ottla.records.record import check_batch
 
-# A call that wants to wait for less still has this long to learn who leads: else it would never learn it.
+# A call with a shorter time-out still has this long to find the leader: else it would never find it.
 LOOK_UP_MS_MIN: Final = 200
-# How long one wait of a flush lasts at most: then old batches are looked for.
+# The longest wait in a flush: then it checks for expired batches.
 FLUSH_STEP_MS: Final = 1_000
 
-# The leader knows nothing, or something else, of this producer: its numbers mean nothing any more.
+# The leader has no or other state of this producer: its numbers are invalid.
 _STOPPING: Final = frozenset(
     {
         ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -38,10 +38,10 @@ _STOPPING: Final = frozenset(
 
 
 class RawProducer:
-    """Sends built batches (`records.builder`) and tells the fate of each, once.
+    """Sends built batches (`records.builder`) and returns the result of each, once.
 
     Batches of one partition are stored in the order of `send`, retries included, when the producer is idempotent.
-    Without idempotence a batch whose fate is unknown is not sent again.
+    Without idempotence a batch whose outcome is unknown is not sent again.
 
     with RawProducer(cluster) as producer:
         producer.send(TopicPartition("clicks", 0), build_batch(records))
@@ -53,7 +53,7 @@ class RawProducer:
         self._options = options or ProducerOptions()
         self._lanes = ProduceLanes(cluster, self._options.acks, self._options.max_in_flight)
         self._queues: dict[TopicPartition, ProduceQueue] = {}
-        # Those that hold a batch: a producer may have written to very many partitions.
+        # Queues with a batch: a producer may have written to very many partitions.
         self._open: dict[TopicPartition, ProduceQueue] = {}
         self._postponed = Postponed(cluster.retrying)
         self._results: list[BatchResult] = []
@@ -71,18 +71,18 @@ class RawProducer:
         self.close()
 
     def close(self) -> None:
-        """Close the connections.  What `flush` has not settled may be stored or not."""
+        """Close the connections.  Batches that `flush` has not settled may be stored or not."""
         self._lanes.close()
 
     @property
     def pending_count(self) -> int:
-        """Batches whose fate is open."""
+        """The count of unsettled batches."""
         return sum(len(queue) for queue in self._open.values())
 
     def send(self, partition: TopicPartition, batch: bytearray, tag: object = None) -> None:
-        """Put one whole batch on its way; it belongs to the producer until its result is out.
+        """Queue one whole batch; it belongs to the producer until its result is returned.
 
-        Waits while `buffer_bytes_max` is on its way.  Raises CorruptBatch for bytes that are no batch, ProducerStopped.
+        Blocks while `buffer_bytes_max` is unacknowledged.  Raises CorruptBatch for invalid bytes, ProducerStopped.
         """
         if self._stopped is not None:
             raise self._stopped
@@ -101,7 +101,7 @@ class RawProducer:
             self._step(self._cluster.retrying.deadline(self._cluster.options.request_timeout_ms))
 
     def poll(self, timeout_ms: float = 0) -> list[BatchResult]:
-        """Results that are here, or the first to come within `timeout_ms`."""
+        """The results so far, or the first to arrive within `timeout_ms`."""
         deadline = self._cluster.retrying.deadline(timeout_ms)
         if self.pending_count:
             self._step(deadline if not self._results else self._cluster.retrying.deadline(0))
@@ -110,13 +110,13 @@ class RawProducer:
         return self._take_results()
 
     def flush(self, timeout_ms: float | None = None) -> list[BatchResult]:
-        """Wait until every batch is settled, at most `timeout_ms`; gives the results that `poll` has not given.
+        """Wait until every batch is settled, at most `timeout_ms`; returns the results that `poll` has not returned.
 
-        Without a time it ends by itself: each batch is given up after `delivery_timeout_ms`, and that is its result.
+        Without a time-out it still ends: each batch expires after `delivery_timeout_ms`, and that is its result.
         """
         until = None if timeout_ms is None else self._cluster.retrying.deadline(timeout_ms)
         while self.pending_count and not (until is not None and until.has_passed):
-            # In steps, since a batch may have to be given up in the middle of a wait.
+            # In steps, since a batch may expire in the middle of a wait.
             step_ms = FLUSH_STEP_MS if until is None else min(until.remaining_ms, FLUSH_STEP_MS)
             self._step(self._cluster.retrying.deadline(step_ms))
         return self._take_results()
@@ -139,7 +139,7 @@ class RawProducer:
         self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
 
     def _step(self, deadline: Deadline) -> None:
-        """Give up what is too old, send what can be sent, take in what was answered."""
+        """Expire old batches, send what can be sent, process responses."""
         self._give_up_old()
         self._dispatch(deadline)
         if self.pending_count:
@@ -153,7 +153,7 @@ class RawProducer:
             self._dispatch(deadline)
 
     def _dispatch(self, deadline: Deadline) -> None:
-        """Requests to every leader that has room for one more in flight, while there is something to send."""
+        """Send requests to every leader that has room for one more in flight, while there are batches."""
         while True:
             groups: dict[int, list[ProduceQueue]] = {}
             for partition, queue in list(self._open.items()):
@@ -166,7 +166,7 @@ class RawProducer:
                 return
 
     def _find_leader(self, partition: TopicPartition, queue: ProduceQueue, deadline: Deadline) -> int | None:
-        """Who leads now; None when it cannot be told in time, and then the partition is tried again later."""
+        """The current leader; None when it cannot be found in time, and then the partition is retried later."""
         create = self._options.allow_auto_topic_creation
         look_up = self._cluster.retrying.deadline(max(deadline.remaining_ms, LOOK_UP_MS_MIN))
         try:
@@ -176,7 +176,8 @@ class RawProducer:
             return None
 
     def _send_request(self, leader_id: int, queues: list[ProduceQueue]) -> bool:
-        """The next batch of as many of these partitions as fit into one request; False when none can go out now."""
+        """Send the next batch of as many of these partitions as fit into one request; False when none can be sent
+        now."""
         try:
             if not self._lanes.has_room(leader_id):
                 return False
@@ -197,7 +198,7 @@ class RawProducer:
         return True
 
     def _cannot_send(self, queue: ProduceQueue, error: ClientError) -> None:
-        """Nothing went out: try later, or give up what waits."""
+        """Nothing was sent: retry later, or give up the waiting batches."""
         partition = queue.waiting[0].partition
         queue.waiting[0].last_error = error
         if error.is_retriable:
@@ -229,14 +230,14 @@ class RawProducer:
         elif error.code in _STOPPING:
             self._stop(str(error), error)
         elif batch.may_be_stored:
-            # An earlier attempt may have taken its number: the next batch with that number could pass for this one.
+            # An earlier attempt may have taken its number: the next batch with that number could be taken for this one.
             self._stop(f"{error}, and an earlier attempt was not answered", error)
         else:
             queue.refuse(batch)
             self._settle(batch, Delivery.REFUSED, error)
 
     def _unanswered(self, batch: PendingBatch, error: OttlaError) -> None:
-        """Stored or not: an idempotent producer asks again, another one cannot."""
+        """Stored or not: an idempotent producer sends it again, another one cannot."""
         if self._options.is_idempotent:
             self._try_again(batch, error, may_be_stored=True)
         else:
@@ -255,14 +256,14 @@ class RawProducer:
             while queue.waiting and queue.waiting[0].give_up.has_passed:
                 batch = queue.waiting[0]
                 if batch.may_be_stored:
-                    self._stop(f"{partition}: a batch stayed without an answer: {batch.last_error}", batch.last_error)
+                    self._stop(f"{partition}: a batch was not answered: {batch.last_error}", batch.last_error)
                     return
                 queue.drop_waiting(batch)
-                reason = batch.last_error or "no leader took it"
+                reason = batch.last_error or "no leader accepted it"
                 self._settle(batch, Delivery.REFUSED, CallTimedOut(f"{partition}: not delivered in time: {reason}"))
 
     def _stop(self, reason: str, cause: OttlaError | None) -> None:
-        """Numbers can no longer be trusted: every open batch is settled as what is known of it."""
+        """Numbers can no longer be trusted: settle every open batch by its known state."""
         self._stopped = ProducerStopped(f"the producer stopped: {reason}")
         self._stopped.__cause__ = cause
         for queue in list(self._open.values()):

@@ -1,4 +1,4 @@
-"""Single records into batches: what stands before the raw producer for callers that have records."""
+"""Collects single records into batches for the raw producer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla.records.record import Headers
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """A batch is sent when its records take `batch_bytes` before compression; one record may take more."""
+    """A batch is sent when its records reach `batch_bytes` before compression; one record may be larger."""
 
     batch_bytes: int = 64 * KIB
     codec: Codec = Codec.NONE
@@ -26,9 +26,9 @@ class Batching:
 
 
 class RecordProducer:
-    """Collects records by partition.  Full batches leave by themselves, `push` sends what has been collected.
+    """Collects records by partition.  Full batches are sent at once, `push` sends the others.
 
-    Records with a key go where Java's clients put that key; those without change the partition with each batch.
+    Records with a key go to the partition that Java's clients choose; those without change it with each batch.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RecordProducer:
         headers: Headers = (),
         partition: int | None = None,
     ) -> TopicPartition:
-        """Add a record; gives its partition.  May wait when too much is on its way."""
+        """Add a record; returns its partition.  May block when too much is unacknowledged."""
         target = TopicPartition(topic, partition if partition is not None else self._choose(topic, key))
         builder = self._builders.get(target)
         size_bytes = record_size_bytes_max(key, value, headers)
@@ -72,22 +72,22 @@ class RecordProducer:
         return target
 
     def push(self) -> None:
-        """Send what has been collected, full or not."""
+        """Send all collected records."""
         for partition in list(self._builders):
             self._send(partition)
 
     def poll(self, timeout_ms: float = 0) -> list[BatchResult]:
-        """The fates of batches that are known by now."""
+        """The results of settled batches."""
         return self._raw.poll(timeout_ms)
 
     def flush(self, timeout_ms: float | None = None) -> list[BatchResult]:
-        """Send everything and wait for the fate of each batch."""
+        """Send everything and wait for the result of each batch."""
         self.push()
         return self._raw.flush(timeout_ms)
 
     @property
     def pending_count(self) -> int:
-        """Batches on their way, whose fate is open."""
+        """The count of unsettled batches."""
         return self._raw.pending_count
 
     def _send(self, partition: TopicPartition) -> None:

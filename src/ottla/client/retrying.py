@@ -1,4 +1,4 @@
-"""Attempts until one succeeds, one fails for good, or the time is over."""
+"""Retries until an attempt succeeds, one fails permanently, or the time is over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Retrying:
-    """The options' times, on this clock, with this way to sleep (seconds)."""
+    """The options' times, with this clock and sleep function (seconds)."""
 
     def __init__(self, options: ClientOptions, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> None:
         self._options = options
@@ -23,7 +23,7 @@ class Retrying:
         self._sleep = sleep
 
     def deadline(self, timeout_ms: float | None = None) -> Deadline:
-        """`call_timeout_ms` from now unless the caller names another time."""
+        """`call_timeout_ms` from now unless the caller gives another time."""
         return Deadline(self._clock, self._options.call_timeout_ms if timeout_ms is None else timeout_ms)
 
     def backoff(self) -> Backoff:

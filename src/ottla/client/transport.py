@@ -1,4 +1,4 @@
-"""Bytes to and from one broker.  TLS and SASL come in behind the same Protocol."""
+"""Bytes to and from one broker.  TLS and SASL will implement the same Protocol."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ottla.client.address import Address
 from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
 
-# The least that POSIX lets sendmsg take at once is 16; Linux and macOS take 1,024.
+# The minimum that POSIX guarantees for sendmsg is 16; Linux and macOS take 1,024.
 PIECES_PER_SEND_MAX: Final = 512
 
 
 class Transport(Protocol):
-    """A connected byte stream.  Every error is a ClientError; after one, the stream is of no use."""
+    """A connected byte stream.  Every error is a ClientError; after one, the stream is unusable."""
 
     def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
-        """Send all of them, in order."""
+        """Send all pieces, in order."""
         ...
 
     def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
-        """Wait for bytes; how many came (at least one).  The end of the stream is a ConnectionLost."""
+        """Wait for bytes; returns their count (at least one).  The end of the stream raises ConnectionLost."""
         ...
 
     def has_buffered(self) -> bool:
@@ -38,7 +38,7 @@ class Transport(Protocol):
 
 
 class Dial(Protocol):
-    """Opens a transport: how tests, TLS and SASL take the place of plain TCP."""
+    """Opens a transport: tests, TLS and SASL replace plain TCP here."""
 
     def __call__(self, address: Address, deadline: Deadline) -> Transport: ...
 
@@ -58,7 +58,7 @@ class TcpTransport:
             try:
                 sent = self._socket.sendmsg(left[:PIECES_PER_SEND_MAX])
             except TimeoutError:
-                raise CallTimedOut(f"{self._peer} does not take a request in") from None
+                raise CallTimedOut(f"{self._peer} does not accept a request in") from None
             except OSError as error:
                 raise self._lost(error) from error
             left = _without_first(left, sent)
@@ -100,7 +100,7 @@ def dial_tcp(address: Address, deadline: Deadline) -> TcpTransport:
         connected = socket.create_connection(address, timeout=max(0.001, deadline.remaining_ms / 1000))
     except OSError as error:
         raise BrokerUnreachable(f"cannot connect to {address}: {error.strerror or error}") from error
-    # A request is one send; waiting to fill a packet would only delay it.
+    # A request is one send; Nagle's algorithm would only delay it.
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return TcpTransport(connected, address)
@@ -122,7 +122,7 @@ class Wait(Protocol):
 
 
 def wait_readable(streams: Iterable[R], timeout_ms: float) -> list[R]:
-    """Those that can be read from, or are broken; empty after `timeout_ms`."""
+    """Those that are readable or broken; empty after `timeout_ms`."""
     by_descriptor = {stream.fileno(): stream for stream in streams}
     buffered = [stream for stream in by_descriptor.values() if stream.has_buffered()]
     if buffered:

@@ -1,4 +1,4 @@
-"""The shared tree, and what is written once over it: registries, topics, configs, elections.
+"""The shared tree, and the registries over it: brokers, topics, configs, elections.
 
-`tree` is the interface, `embedded` a home of it.  Everything else here reads and writes through the interface alone.
+`tree` is the interface, `embedded` an implementation.  Everything else here uses the interface alone.
 """

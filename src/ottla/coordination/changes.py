@@ -1,9 +1,9 @@
-"""One node that every writer touches, so that one watch tells of every change.
+"""One node that every writer updates, so that one watch reports every change.
 
-A watch in ZooKeeper is for one node and one time; 10,000 partitions would need 10,000.  So each change that others
+A watch in ZooKeeper covers one node and fires once; 10,000 partitions would need 10,000.  So each change that others
 cache goes through `Changes.commit`, which sets `/changes` in the same `multi`.  Its version counts the changes, its
-data says what the last one was about.  A reader that missed none re-reads just that; one that missed some (watches
-coalesce) re-reads all.
+data names the subjects of the last one.  A reader that missed no change re-reads only those; one that missed some
+(watches coalesce) re-reads all.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ottla.coordination.layout import CHANGES
 from ottla.coordination.node_json import Fields, encode
 from ottla.coordination.tree import Operation, SetNode, Stat, Tree
 
-SUBJECTS_MAX: Final = 200  # a change of more says "everything": the node stays small, and readers lose little
+SUBJECTS_MAX: Final = 200  # a change of more has no list: the node stays small, and readers re-read everything
 
 
 class Mark(NamedTuple):
-    """A moment in the history of changes: its number, and what the change that led to it was about (None: much)."""
+    """A point in the sequence of changes: its number, and the subjects of the change that led to it (None: all)."""
 
     version: int
     subjects: tuple[str, ...] | None
@@ -32,7 +32,7 @@ class Changes:
         self._tree = tree
 
     async def commit(self, operations: Sequence[Operation], subjects: Sequence[str]) -> list[Stat | None]:
-        """Do all operations or none, and tell everybody who follows.  Subjects are like `topics/orders`.
+        """Apply all operations or none, and notify every follower.  Subjects are like `topics/orders`.
 
         Raises what `Tree.multi` raises; `operation_index` counts in `operations`.
         """
@@ -43,9 +43,9 @@ class Changes:
 
 
 class ChangeFollower:
-    """One reader's place in the history of changes, and its watch.
+    """One reader's position in the sequence of changes, and its watch.
 
-    `on_stale` is called on the event loop when the reader should look again; at most once for each look.
+    `on_stale` is called on the event loop when the reader should `look` again; at most once for each look.
     """
 
     def __init__(self, tree: Tree, on_stale: Callable[[], None] | None) -> None:
@@ -55,7 +55,7 @@ class ChangeFollower:
         self._is_watching = False
 
     async def look(self) -> Mark:
-        """Where the tree is now.  The watch is set first, so nothing that comes after goes unnoticed."""
+        """The tree's current mark.  The watch is set first, so no later change is missed."""
         if self._is_watching or self._on_stale is None:
             node = await self._tree.get(CHANGES)
         else:
@@ -68,7 +68,7 @@ class ChangeFollower:
         return Mark(node.stat.version, _subjects(node.data))
 
     def missed(self, mark: Mark) -> tuple[str, ...] | None:
-        """What to read again to come from the last settled mark to this one; None is everything."""
+        """The subjects to re-read between the last settled mark and this one; None is everything."""
         if self._seen_version is None:
             return None
         if mark.version == self._seen_version:
@@ -76,7 +76,7 @@ class ChangeFollower:
         return mark.subjects if mark.version == self._seen_version + 1 else None
 
     def settle(self, mark: Mark) -> None:
-        """Everything up to this mark has been read; without this call the next look still misses it."""
+        """Everything up to this mark has been read; without this call `missed` reports it again."""
         self._seen_version = mark.version
 
     def _on_change(self) -> None:
@@ -87,7 +87,7 @@ class ChangeFollower:
 
 def _subjects(data: bytes) -> tuple[str, ...] | None:
     if not data:
-        return ()  # as it was laid out
+        return ()  # as `lay_out` made it
     fields = Fields.parse(CHANGES, data)
     if fields.content.get("subjects") is None:
         return None

@@ -1,6 +1,6 @@
 """The config registry: dynamic settings of topics, brokers and groups, as Kafka keeps them: names and values as text.
 
-What a name means, which values are allowed and what holds where nothing is set is `model`'s business.
+`model` defines the names, the allowed values and the defaults.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SUBJECT: Final = "config/"
 _GROUPS: Final = "groups"
 _KINDS: Final = ("topics", "brokers", _GROUPS)
 EVERY_BROKER: Final = "<default>"
-UPDATE_ATTEMPTS_MAX: Final = 100  # each lost attempt means that another writer's succeeded
+UPDATE_ATTEMPTS_MAX: Final = 100  # each failed attempt means that another writer succeeded
 _NOTHING_SET: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ConfigEntity(NamedTuple):
-    """Whose settings: kind `topics`, `brokers` or `groups`, and the name there."""
+    """The owner of settings: kind `topics`, `brokers` or `groups`, and its name."""
 
     kind: str
     name: str
@@ -39,7 +39,7 @@ class ConfigEntity(NamedTuple):
 
     @classmethod
     def broker(cls, node_id: NodeId | None) -> ConfigEntity:
-        """One broker, or what holds for every broker (None)."""
+        """One broker, or the default of all brokers (None)."""
         return cls("brokers", EVERY_BROKER if node_id is None else str(node_id))
 
     @classmethod
@@ -48,12 +48,12 @@ class ConfigEntity(NamedTuple):
 
     @classmethod
     def at_node(cls, kind: str, node_name: str) -> ConfigEntity:
-        """Whose settings the node `/config/<kind>/<node_name>` holds."""
+        """The owner of the node `/config/<kind>/<node_name>`."""
         return cls(kind, unquote(node_name) if kind == _GROUPS else node_name)
 
     @property
     def node_name(self) -> str:
-        # A group's id may be any text: slashes, and dots, which alone would be a place in a path, are written as %XX.
+        # A group's id may be any text: slashes, and dots, which alone would be path components, are written as %XX.
         return quote(self.name, safe="").replace(".", "%2E") if self.kind == _GROUPS else self.name
 
     @property
@@ -79,12 +79,12 @@ class ConfigsView:
         return self.of(ConfigEntity.topic(name))
 
     def groups(self) -> list[str]:
-        """The ids of groups that have settings of their own."""
+        """The ids of groups with their own settings."""
         return [entity.name for entity in self.settings if entity.kind == _GROUPS]
 
 
 class ConfigRegistry:
-    """Dynamic settings in the tree.  `view` is what the last `refresh` saw, `on_stale` says that there is more."""
+    """Dynamic settings in the tree.  `view` is the state as of the last `refresh`; `on_stale` reports newer changes."""
 
     def __init__(self, tree: Tree, *, on_stale: Callable[[], None] | None = None) -> None:
         self.view = ConfigsView(0, MappingProxyType({}))
@@ -94,7 +94,7 @@ class ConfigRegistry:
         self._refreshing = Mutex()
 
     async def refresh(self) -> ConfigsView:
-        """Read what changed since the last call; the same view again when nothing did."""
+        """Read the changes since the last call; returns the same view when there are none."""
         async with self._refreshing:
             mark = await self._follower.look()
             missed = self._follower.missed(mark)
@@ -108,14 +108,14 @@ class ConfigRegistry:
             return self.view
 
     async def get(self, entity: ConfigEntity) -> Mapping[str, str]:
-        """What is set now, from the tree itself.  Raises `RequestError` for a topic that does not exist."""
+        """The current settings, read from the tree.  Raises `RequestError` for a topic that does not exist."""
         settings, _ = await self._get(entity)
         return settings
 
     async def update(
         self, entity: ConfigEntity, change: Callable[[Mapping[str, str]], Mapping[str, str]]
     ) -> Mapping[str, str]:
-        """Replace the settings by `change(settings)`, which is asked again when another writer came between.
+        """Replace the settings by `change(settings)`, which is called again when another writer was faster.
 
         Raises `RequestError` for a topic that does not exist, and whatever `change` raises.
         """
@@ -135,7 +135,7 @@ class ConfigRegistry:
         try:
             node = await self._tree.get(entity.path)
         except NoNode as error:
-            if entity.kind == "topics":  # made and removed with its topic
+            if entity.kind == "topics":  # created and deleted with its topic
                 problem = f"there is no topic {entity.name!r}"
                 raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem) from error
             return {}, None
@@ -167,7 +167,7 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 def _write(entity: ConfigEntity, settings: Mapping[str, str], version: int | None) -> Operation:
     if entity.kind == _GROUPS and version is not None and not settings:
-        # Groups come and go without a word to the registry: what has no settings any more leaves nothing behind.
+        # Groups appear and vanish without notice to the registry: a node without settings is deleted.
         return DeleteNode(entity.path, version)
     data = encode_config(settings)
     return CreateNode(entity.path, data) if version is None else SetNode(entity.path, data, version)

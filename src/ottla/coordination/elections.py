@@ -1,6 +1,6 @@
-"""Who leads after a broker has started.  Pure: a view and an event in, the states to write out.
+"""Leader election after a broker has started.  Pure: from a view and an event to the states to write.
 
-So far the rules for one broker without followers; those for several come with replication.
+These are the rules for one broker without followers; those for several come with replication.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ def after_start(
     *,
     was_clean: bool,
 ) -> list[StateChange]:
-    """What a sole broker changes when it comes up: nothing after a clean stop, a new epoch everywhere after a crash.
+    """The state changes of a sole broker at its start: none after a clean stop, a new epoch everywhere after a crash.
 
-    A crash may have taken records that were handed out but not acknowledged, and the next ones get their offsets; the
-    epoch tells the two apart, for consumers that check (KIP-320) and for every replica that comes later.  After a clean
-    stop the log is whole, nobody else could have led, and the epoch would only invalidate what clients know.
+    A crash may have lost records that were appended but not acknowledged, and later ones get their offsets; the epoch
+    distinguishes the two, for consumers that check (KIP-320) and for later replicas.  After a clean stop the log is
+    whole, no other broker could have led, and a new epoch would only invalidate clients' metadata.
 
     `log_epochs` has the greatest epoch in each log.  One above the tree's means that the tree is older than the log, as
-    after a restore from a copy: the next epoch is above both, since a log's epochs never go back.
+    after a restore from a copy: the next epoch is above both, since a log's epochs never decrease.
 
-    Partitions that others replicate too are left alone: one start is not enough to know who is in sync.
+    Partitions with other replicas are unchanged: one broker's start does not show which replicas are in sync.
     """
     changes: list[StateChange] = []
     for topic, partition in view.partitions():

@@ -1,4 +1,4 @@
-"""Topics that come from elsewhere, with the ids they had and logs that are there already."""
+"""Topics imported from another cluster, with their ids and existing logs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ottla.coordination.tree import Tree
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 
-# No broker lives while a topic is imported; the next start takes the partitions over in its own name.
+# No broker is running while a topic is imported; the next one that starts becomes the leader of the partitions.
 NO_BROKER_EPOCH: Final = 0
 
 
 class ImportedTopic(NamedTuple):
-    """`leader_epochs` has the next epoch of each partition: above all that its batches bear."""
+    """`leader_epochs` has the next epoch of each partition: above those of its batches."""
 
     name: str
     topic_id: UUID
@@ -29,14 +29,14 @@ class ImportedTopic(NamedTuple):
 
 
 async def check_importable(tree: Tree, node_id: NodeId, topics: Sequence[ImportedTopic]) -> None:
-    """Raises the `RequestError` of the first topic whose name is taken or collides; changes nothing."""
+    """Raises the `RequestError` of the first topic whose name exists or collides; changes nothing."""
     registry = TopicRegistry(tree)
     for topic in topics:
         await registry.check_new(topic.name, [[node_id] for _ in topic.leader_epochs])
 
 
 async def register(tree: Tree, node_id: NodeId, topic: ImportedTopic) -> None:
-    """Make the topic as `TopicRegistry.create` would, but with the id and the epochs that it had."""
+    """Create the topic like `TopicRegistry.create`, but with its former id and epochs."""
     states = [
         PartitionState(node_id, LeaderEpoch(epoch), (ReplicaIncarnation(node_id, NO_BROKER_EPOCH),))
         for epoch in topic.leader_epochs

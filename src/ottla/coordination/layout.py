@@ -1,4 +1,4 @@
-"""Where things stand in the tree: the 2011 paper's and early Kafka's paths."""
+"""The paths of the tree: those of the 2011 paper and early Kafka."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP_CONFIGS: Final = "/config/groups"
 DELETED_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
-# Parents before children.  Made once; nothing below makes a parent on the way.
+# Parents before children.  Created once; nothing below creates missing parents.
 _STANDING: Final = (
     CHANGES,
     "/cluster",
@@ -46,12 +46,12 @@ def broker_path(node_id: NodeId) -> str:
 
 
 def topic_path(name: str) -> str:
-    """The pointer: which topic id the name has now, and where its partitions are."""
+    """The pointer: the name's current topic id, and the replicas of its partitions."""
     return f"{TOPICS}/{name}"
 
 
 def topic_id_path(name: str, topic_id: UUID) -> str:
-    """The topic itself: one that is made anew under the same name has other nodes altogether."""
+    """The topic itself: one that is recreated under the same name has entirely different nodes."""
     return f"{TOPICS}/{name}/{uuid_to_text(topic_id)}"
 
 
@@ -81,7 +81,7 @@ def deleted_topic_path(topic_id: UUID) -> str:
 
 
 async def lay_out(tree: Tree) -> None:
-    """Make the nodes that everything else stands on; whoever comes first does it, the others find them there."""
+    """Create the root nodes; the first process creates them, the others find them."""
     while True:
         nodes = await tree.get_many(_STANDING)
         missing = [path for path, node in zip(_STANDING, nodes, strict=True) if node is None]
@@ -90,4 +90,4 @@ async def lay_out(tree: Tree) -> None:
         try:
             await tree.multi([CreateNode(path) for path in missing])
         except NodeExists:
-            continue  # another broker was faster: look again
+            continue  # another broker was faster: read again

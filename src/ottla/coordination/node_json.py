@@ -1,4 +1,4 @@
-"""What nodes hold: small JSON objects with a `version`, as early Kafka wrote them."""
+"""The content of nodes: small JSON objects with a `version`, as early Kafka wrote them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ottla.model.uuid_text import uuid_from_text
 
 
 class NodeDamaged(OttlaError):
-    """A node holds something else than what this program writes there."""
+    """A node's content is not in this program's format."""
 
-    hint = "something other than ottla wrote to the tree: set the node right, or restore the tree from a backup"
+    hint = "another program wrote to the tree: correct the node, or restore the tree from a backup"
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"tree node {path}: {problem}")
@@ -25,7 +25,7 @@ def encode(content: Mapping[str, object]) -> bytes:
 
 
 class Fields:
-    """A node's JSON object, read with types; whatever is not as it should be raises `NodeDamaged`."""
+    """A node's JSON object, read with types; an unexpected field raises `NodeDamaged`."""
 
     def __init__(self, path: str, content: Mapping[str, object]) -> None:
         self.path = path
@@ -33,7 +33,7 @@ class Fields:
 
     @classmethod
     def parse(cls, path: str, data: bytes, *, version_max: int = 1) -> Fields:
-        """Read an object whose `version` this program knows; writers raise it only when old readers would be wrong."""
+        """Read an object whose `version` this program knows; writers raise it only for incompatible changes."""
         try:
             content = json.loads(data)
         except (ValueError, RecursionError) as error:  # the latter: nested deeper than any of ours
@@ -81,7 +81,7 @@ class Fields:
         return {key: value for key, value in values.items() if isinstance(value, str)}
 
     def uuid_of(self, text: str) -> UUID:
-        """An id that one of the fields holds as text."""
+        """An id held as text in one of the fields."""
         try:
             return uuid_from_text(text)
         except ValueError as error:

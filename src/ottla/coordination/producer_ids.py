@@ -1,6 +1,6 @@
-"""Producer ids: unique for the life of the cluster, handed out from blocks that brokers claim in the tree.
+"""Producer ids: unique for the life of the cluster, allocated from blocks that brokers claim in the tree.
 
-A block is claimed before its first id is used, so a crash loses ids but never gives one twice (KIP-730 has the idea;
+A block is claimed before its first id is used, so a crash skips ids but never allocates one twice (the idea of KIP-730;
 the path and the content of the node are those of Kafka's ZooKeeper mode).
 """
 
@@ -27,7 +27,7 @@ class ProducerIdsExhausted(OttlaError):
 
 
 class _Claimed(NamedTuple):
-    """The last block that anybody claimed; `end` is exclusive."""
+    """The last claimed block; `end` is exclusive."""
 
     end: int
     version: int | None
@@ -43,9 +43,9 @@ class ProducerIdBlocks:
         self._claiming = Mutex()
 
     async def next(self) -> ProducerId:
-        """An id that nobody had before.  Waits for the tree once in a thousand calls."""
+        """A new id.  Waits for the tree once in a thousand calls."""
         if not self._supply:
-            async with self._claiming:  # one claim for all who wait
+            async with self._claiming:  # one claim for all waiting calls
                 if not self._supply:
                     self._supply.extend(await self._claim_block())
                 return ProducerId(self._supply.popleft())
@@ -63,7 +63,7 @@ class ProducerIdBlocks:
                 else:
                     await self._tree.set(PRODUCER_ID_BLOCK, self._encode(block), last.version)
             except (BadVersion, NodeExists, NoNode, ConnectionLoss):
-                continue  # another broker's, or of unknown outcome: then it is left unused
+                continue  # another broker's, or of unknown outcome: then it stays unused
             return block
 
     async def _last_claimed(self) -> _Claimed:

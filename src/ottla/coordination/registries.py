@@ -1,4 +1,4 @@
-"""Who lives: the cluster's id, and the broker registry (2011 paper, section 3.2)."""
+"""The cluster's id, and the registry of live brokers (2011 paper, section 3.2)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ _SEPARATOR: Final = "://"
 
 
 class BrokerIdTaken(OttlaError):
-    """Another session holds this broker's registration: another broker with its id, or its own former life.
-
-    The latter goes away with its session, so trying again after the session time-out tells them apart.
+    """Another session holds this broker's registration: another broker with its id, or its own former process.  The
+    latter ends with its session, so a retry after the session time-out distinguishes the two.
     """
 
     error_code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
@@ -40,7 +39,7 @@ class BrokerListener(NamedTuple):
 
 
 class BrokerRegistration(NamedTuple):
-    """What a broker says of itself.  The first listener is also shown as its plain host and port."""
+    """A broker's description of itself.  The first listener is also shown as its plain host and port."""
 
     node_id: NodeId
     listeners: tuple[BrokerListener, ...]
@@ -49,7 +48,7 @@ class BrokerRegistration(NamedTuple):
 
 
 class LiveBroker(NamedTuple):
-    """A registration that stands; `broker_epoch` is the change id of its creation (KIP-380): a restart has another."""
+    """A current registration; `broker_epoch` is the change id of its creation (KIP-380): a restart gets another."""
 
     registration: BrokerRegistration
     broker_epoch: int
@@ -66,19 +65,20 @@ class BrokersView(NamedTuple):
 
 
 async def cluster_id(tree: Tree, new_id: Callable[[], UUID] = uuid4) -> str:
-    """The cluster's id, in Kafka's 22 characters; made by whoever asks first, and never changed."""
+    """The cluster's id, in Kafka's 22 characters; created by the first caller, and never changed."""
     while True:
         try:
             node = await tree.get(layout.CLUSTER_ID)
         except NoNode:
-            with contextlib.suppress(NodeExists):  # somebody else was first: theirs is the id
+            with contextlib.suppress(NodeExists):  # another broker was first: its id counts
                 await tree.create(layout.CLUSTER_ID, encode({"version": 1, "id": uuid_to_text(new_id())}))
             continue
         return Fields.parse(layout.CLUSTER_ID, node.data).text("id")
 
 
 class BrokerRegistry:
-    """The ephemeral nodes below `/brokers/ids`: one watch on their names, because they come and go but never change."""
+    """The ephemeral nodes below `/brokers/ids`: one watch on their names, because they are created and deleted but
+    never changed."""
 
     def __init__(self, tree: Tree, *, on_stale: Callable[[], None] | None = None) -> None:
         self.view = BrokersView(0, MappingProxyType({}))
@@ -88,9 +88,9 @@ class BrokerRegistry:
         self._refreshing = Mutex()
 
     async def register(self, registration: BrokerRegistration, now_ms: int) -> int:
-        """Announce a broker for as long as this session lasts; returns its broker epoch.
+        """Register a broker for the life of this session; returns its broker epoch.
 
-        Announcing again in the same session replaces the former node and gives a new epoch.  Raises `BrokerIdTaken`.
+        Registering again in the same session replaces the node and gives a new epoch.  Raises `BrokerIdTaken`.
         """
         path = layout.broker_path(registration.node_id)
         create = CreateNode(path, encode_registration(registration, now_ms), ephemeral=True)
@@ -110,7 +110,7 @@ class BrokerRegistry:
         return stat.czxid
 
     async def refresh(self) -> BrokersView:
-        """Read who lives now; the same view again when nobody came or went."""
+        """Read the live brokers; returns the same view when nothing changed."""
         async with self._refreshing:
             node_ids = [_node_id_of(name) for name in await self._names()]
             paths = [layout.broker_path(node_id) for node_id in node_ids]
@@ -180,5 +180,5 @@ def _listener(path: str, endpoint: str, protocols: Mapping[str, str]) -> BrokerL
 
 def _node_id_of(name: str) -> NodeId:
     if not (name.isascii() and name.isdigit()):
-        raise NodeDamaged(f"{layout.BROKER_IDS}/{name}", "is not named by a broker's id")
+        raise NodeDamaged(f"{layout.BROKER_IDS}/{name}", "is not named by a node id")
     return NodeId(int(name))

@@ -1,4 +1,4 @@
-"""What the nodes of a topic hold, and the operations that make and remove them.  Pure."""
+"""The content of a topic's nodes, and the operations that create and delete them.  Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Assignment = Sequence[Sequence[NodeId]]
 
 
 class TopicPointer(NamedTuple):
-    """What a topic's name points to."""
+    """The target of a topic's name."""
 
     topic_id: UUID
     assignment: tuple[tuple[NodeId, ...], ...]
@@ -62,7 +62,7 @@ def decode_state(path: str, data: bytes) -> PartitionState:
 
 
 def creation(name: str, pointer: TopicPointer, states: Sequence[PartitionState], config: bytes) -> list[Operation]:
-    """Everything that a new topic is, in one go: no reader ever meets half of it."""
+    """All operations that create a topic, in one `multi`: no reader sees half of it."""
     assert len(states) == len(pointer.assignment)
     operations: list[Operation] = [
         CreateNode(layout.topic_path(name), encode_pointer(pointer)),
@@ -74,9 +74,9 @@ def creation(name: str, pointer: TopicPointer, states: Sequence[PartitionState],
 
 
 def growth(name: str, pointer: TopicPointer, version: int, states: Sequence[PartitionState]) -> list[Operation]:
-    """Partitions behind those that there are: `pointer` has all of them, `states` those of the added ones.
+    """Partitions after the existing ones: `pointer` has all of them, `states` those of the added ones.
 
-    Done only over the pointer's `version` that the growth was made from.
+    Valid only for the pointer's `version` that it was computed from.
     """
     first_index = len(pointer.assignment) - len(states)
     assert first_index > 0
@@ -95,7 +95,7 @@ def _partition_creations(
 
 
 class TopicDeletion(NamedTuple):
-    """A topic that is gone from the tree while its directories may still be there."""
+    """A topic that was deleted from the tree while its directories may still exist."""
 
     name: str
     topic_id: UUID
@@ -103,7 +103,7 @@ class TopicDeletion(NamedTuple):
 
 
 def removal(deletion: TopicDeletion) -> list[Operation]:
-    """Take a topic away; its id stays in a note until every broker has removed what it keeps of it."""
+    """Delete a topic; its id stays in a note until every broker has removed its directories."""
     name, topic_id, partitions_count = deletion
     note = encode({"version": 1, "topic": name, "partitions": partitions_count})
     operations: list[Operation] = [CreateNode(layout.deleted_topic_path(topic_id), note)]
@@ -123,13 +123,13 @@ def decode_deletion(path: str, topic_id: UUID, data: bytes) -> TopicDeletion:
 
 
 def first_state(replicas: Sequence[NodeId], broker_epochs: Mapping[NodeId, int]) -> PartitionState | None:
-    """A new partition's state: every live replica is in sync with nothing.  None when no replica lives."""
+    """A new partition's state: every live replica is in sync, since the log is empty.  None without a live replica."""
     live = tuple(ReplicaIncarnation(node, broker_epochs[node]) for node in replicas if node in broker_epochs)
     return PartitionState(live[0].node_id, LeaderEpoch(0), live) if live else None
 
 
 def _members(fields: Fields, name: str) -> tuple[ReplicaIncarnation, ...]:
-    # [node id, broker epoch] pairs: there are many of them, and each start reads them all.
+    # [node id, broker epoch] pairs: there are many, and each start reads them all.
     members = fields.content.get(name)
     if not isinstance(members, list):
         raise NodeDamaged(fields.path, f"{name!r} should be an array, not {members!r}")

@@ -1,4 +1,4 @@
-"""The topic registry: which topics there are, where their partitions live, who leads them."""
+"""The topic registry: topics, the replicas of their partitions, and their leaders."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from ottla.model.uuid_text import RESERVED_UUIDS, uuid_from_text, uuid_to_text
 from ottla.runtime.mutex import Mutex
 
 _SUBJECT: Final = "topics/"
-DELETE_ATTEMPTS_MAX: Final = 10  # each but the last lost a race against another writer of the same topic
+DELETE_ATTEMPTS_MAX: Final = 10  # each but the last lost a race to another writer of the same topic
 
 
 class StateChange(NamedTuple):
-    """A partition's next state, to be written only over the version it was made from."""
+    """A partition's next state, valid only for the version that it was computed from."""
 
     topic: Topic
     partition: Partition
@@ -45,8 +45,8 @@ class StateChange(NamedTuple):
 class TopicRegistry:
     """Topics in the tree.
 
-    `view` is what the last `refresh` saw; `on_stale` is called when there is more to see.  Writes go to the tree and
-    return when they are durable there; call `refresh` to see them.
+    `view` is the state as of the last `refresh`; `on_stale` is called when there are newer changes.  Writes return when
+    they are durable in the tree; call `refresh` to see them.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TopicRegistry:
         self._refreshing = Mutex()
 
     async def refresh(self) -> TopicsView:
-        """Read what changed since the last call; the same view again when nothing did."""
+        """Read the changes since the last call; returns the same view when there are none."""
         async with self._refreshing:
             mark = await self._follower.look()
             missed = self._follower.missed(mark)
@@ -80,10 +80,10 @@ class TopicRegistry:
         broker_epochs: Mapping[NodeId, int],
         config: Mapping[str, str] | None = None,
     ) -> Topic:
-        """Make a topic: pointer, configuration and the state of every partition, or nothing.
+        """Create a topic: pointer, configuration and the state of every partition, or nothing.
 
-        `assignment` has the replicas of each partition; `broker_epochs` the live brokers, which begin in sync.
-        Raises `RequestError` with the code that CreateTopics answers.
+        `assignment` has the replicas of each partition; `broker_epochs` the live brokers, which start in sync.
+        Raises `RequestError` with the code for CreateTopics.
         """
         await self.check_new(name, assignment)
         pointer = TopicPointer(self._fresh_id(), tuple(tuple(replicas) for replicas in assignment))
@@ -106,9 +106,9 @@ class TopicRegistry:
     async def add_partitions(
         self, topic: Topic, added: Assignment, broker_epochs: Mapping[NodeId, int]
     ) -> Sequence[Partition]:  # fmt: skip
-        """Give a topic more partitions, all of `added` or none, behind those of `topic` as the caller knows it.
+        """Add partitions to a topic, all of `added` or none, after those of `topic` as the caller knows it.
 
-        Raises `RequestError` when the topic is gone, is another one, or has been given partitions by others.
+        Raises `RequestError` when the topic was deleted, recreated, or got partitions from others.
         """
         path = layout.topic_path(topic.name)
         first_index = len(topic.partitions)
@@ -130,9 +130,9 @@ class TopicRegistry:
         return [Partition(index, tuple(replicas), state, 0) for index, (replicas, state) in numbered]
 
     async def delete(self, name: str, topic_id: UUID | None = None) -> TopicDeletion:
-        """Take a topic out of the tree and leave a note of it for `pending_deletions`.
+        """Delete a topic from the tree and leave a note of it for `pending_deletions`.
 
-        Raises `RequestError` when there is no such topic, or when `topic_id` is given and the name has another now.
+        Raises `RequestError` when there is no such topic, or when the name's topic id is not the given `topic_id`.
         """
         path = layout.topic_path(name)
         for _ in range(DELETE_ATTEMPTS_MAX):
@@ -147,15 +147,15 @@ class TopicRegistry:
             try:
                 await self._changes.commit(topic_nodes.removal(deletion), _subjects_of(name))
             except (NoNode, NotEmpty):
-                continue  # deleted, made anew or grown since it was read: look again
+                continue  # deleted, recreated or grown since it was read: read again
             except ConnectionLoss:
                 if await self._points_to(name, pointer.topic_id):
                     raise
             return deletion
-        raise NodeDamaged(path, "has other nodes below it than its assignment says")
+        raise NodeDamaged(path, "has other child nodes than its assignment says")
 
     async def pending_deletions(self) -> list[TopicDeletion]:
-        """Topics whose directories may still be there although they are gone: only these may be removed."""
+        """Deleted topics whose directories may still exist: only these may be removed."""
         names = await self._tree.children(layout.DELETED_TOPICS)
         ids = [_id_of_node(f"{layout.DELETED_TOPICS}/{name}", name) for name in names]
         paths = [layout.deleted_topic_path(topic_id) for topic_id in ids]
@@ -167,16 +167,16 @@ class TopicRegistry:
         ]
 
     async def finish_deletions(self, topic_ids: Sequence[UUID]) -> None:
-        """Nothing of these topics is left on any disk."""
+        """The directories of these topics are removed from every disk."""
         paths = [layout.deleted_topic_path(topic_id) for topic_id in topic_ids]
         notes = [path for path, node in zip(paths, await self._tree.get_many(paths), strict=True) if node is not None]
         if notes:
             await self._tree.multi([DeleteNode(path) for path in notes])
 
     async def change_states(self, changes: Sequence[StateChange]) -> None:
-        """Write the states of many partitions in one transaction, each only over the version it was made from.
+        """Write the states of many partitions in one transaction, each only over the version that it was computed from.
 
-        Raises `BadVersion` or `NoNode` when one of them has moved on: nothing was written, refresh and decide anew.
+        Raises `BadVersion` or `NoNode` when one of them has changed: nothing was written, refresh and decide again.
         """
         if not changes:
             return
@@ -219,14 +219,14 @@ class TopicRegistry:
             raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
     def _fresh_id(self) -> UUID:
-        """A random id, as Kafka makes them: none of the reserved ones, and no '-' in front (it looks like a flag)."""
+        """A random id, as Kafka makes them: none of the reserved ones, and no leading '-' (it looks like a flag)."""
         while True:
             topic_id = self._new_id()
             if topic_id not in RESERVED_UUIDS and not uuid_to_text(topic_id).startswith("-"):
                 return topic_id
 
     async def _pointer(self, path: str, topic: Topic) -> tuple[TopicPointer, int]:
-        """What the topic's name points to now, and the version of that."""
+        """The current pointer of the topic's name, and its version."""
         try:
             node = await self._tree.get(path)
         except NoNode as error:
@@ -242,7 +242,7 @@ class TopicRegistry:
         return topic_nodes.decode_pointer(path, node.data).topic_id == topic_id
 
     async def _read(self, names: Sequence[str], *, keep_others: bool) -> None:
-        """Bring the named topics up to date; the others stay as they are or are gone."""
+        """Read the named topics again; the others stay unchanged, or are dropped when deleted."""
         pointers = await self._read_pointers(names)
         paths: list[str] = []
         for name, pointer in pointers.items():
@@ -275,7 +275,7 @@ class TopicRegistry:
 
 
 def _topic(name: str, pointer: TopicPointer, states: Sequence[Node | None], known: Topic | None) -> Topic | None:
-    """A topic from its nodes, or None when one is missing.  States that did not change are not parsed again."""
+    """A topic from its nodes, or None when one is missing.  Unchanged states are not parsed again."""
     partitions: list[Partition] = []
     # The id is part of the path, so an equal version there means the same content.
     same = known.partitions if known is not None and known.topic_id == pointer.topic_id else ()
@@ -309,7 +309,7 @@ def _first_states(
 
 
 def _subjects_of(name: str) -> list[str]:
-    """What a change of the topic as a whole is about: its nodes and its configuration."""
+    """The subjects of a change of the whole topic: its nodes and its configuration."""
     return [_SUBJECT + name, f"config/topics/{name}"]
 
 
@@ -318,8 +318,8 @@ def _topic_exists(name: str) -> RequestError:
 
 
 def _topic_moved_on(topic: Topic) -> RequestError:
-    problem = f"topic {topic.name!r} was deleted, made anew or given partitions meanwhile"
-    return RequestError(ErrorCode.INVALID_PARTITIONS, problem, hint="look at it again")
+    problem = f"topic {topic.name!r} was deleted, recreated or given partitions meanwhile"
+    return RequestError(ErrorCode.INVALID_PARTITIONS, problem, hint="describe it again")
 
 
 def _metric_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""All topics as they were at one moment: immutable, shared freely, replaced as a whole."""
+"""All topics at one moment: immutable, shared freely, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.model.partition_state import PartitionState
 
 
 class Partition(NamedTuple):
-    """A partition of a topic: where its replicas are assigned, and its state with the version a change must expect."""
+    """A partition of a topic: its assigned replicas, and its state with the version that a change must expect."""
 
     partition_index: int
     replicas: tuple[NodeId, ...]

@@ -1,18 +1,18 @@
 """The shared tree, in ZooKeeper's terms: the one interface of coordination.
 
-Small nodes under paths like `/brokers/topics/orders`.  A node is persistent, or ephemeral: then it goes with the
-session that made it, and has no children.  A change gets a *zxid* (change id), which rises with every change and is
-never given twice, not even after a crash; a node remembers the zxid of its creation (`czxid`) and of its last change
+Small nodes under paths like `/brokers/topics/orders`.  A node is persistent, or ephemeral: then it is deleted with the
+session that created it, and has no children.  A change gets a *zxid* (change id), which rises with every change and is
+never used twice, not even after a crash; a node keeps the zxid of its creation (`czxid`) and of its last change
 (`mzxid`).
 
-Two homes implement it: `embedded` (this process, journalled on its disk) and ZooKeeper.  What is promised here is what
-the weaker of the two gives; `tests/contract` holds every promise against every home.
+Two homes implement it: `embedded` (this process, journalled on its disk) and ZooKeeper.  The guarantees here are those
+of the weaker one; `tests/contract` checks each of them on every home.
 
 * A write that returned is durable (except ephemeral nodes, which are memory) and visible to later reads of its session;
-  other sessions may see it a little later, but never in another order.
-* Readers never see half of a `multi`, nor a change that a crash could take back.
+  other sessions may see it slightly later, but never in another order.
+* Readers never see half of a `multi`, nor a change that a crash could undo.
 * A watch is called at most once, on the event loop, after something under it changed or when the session is lost;
-  several changes may come as one call.  It says nothing about what happened: read again.
+  several changes may come as one call.  It does not say what changed: read again.
 * Writes of one session take effect in the order in which they were begun.
 """
 
@@ -29,13 +29,13 @@ ANY_VERSION: Final = -1
 NO_OWNER: Final = 0
 NODE_BYTES_MAX: Final = (
     1024 * 1024
-)  # ZooKeeper's jute.maxbuffer; a larger node would work in one home and not in the other
+)  # ZooKeeper's jute.maxbuffer; a larger node would work in one home and fail in the other
 
 Watch = Callable[[], None]
 
 
 class Stat(NamedTuple):
-    """What the tree knows of a node beside its data.
+    """The metadata of a node.
 
     `version` counts the changes of the data (0 at creation); `ephemeral_owner` is a session id or `NO_OWNER`.
     """
@@ -54,7 +54,7 @@ class Node(NamedTuple):
 
 
 class CreateNode(NamedTuple):
-    """Make a node; its parent must exist and be persistent."""
+    """Create a node; its parent must exist and be persistent."""
 
     path: str
     data: bytes = b""
@@ -70,14 +70,14 @@ class SetNode(NamedTuple):
 
 
 class DeleteNode(NamedTuple):
-    """Remove a node that has this version and no children."""
+    """Delete a node that has this version and no children."""
 
     path: str
     version: int = ANY_VERSION
 
 
 class CheckNode(NamedTuple):
-    """Change nothing, but let the whole `multi` fail unless the node exists with this version."""
+    """Change nothing, but fail the whole `multi` unless the node exists with this version."""
 
     path: str
     version: int = ANY_VERSION
@@ -88,17 +88,17 @@ Operation = CreateNode | SetNode | DeleteNode | CheckNode
 
 class SessionState(Enum):
     CONNECTED = "connected"
-    """Reads and writes work, ephemeral nodes stand."""
+    """Reads and writes work, ephemeral nodes exist."""
 
     SUSPENDED = "suspended"
-    """No contact; the session may or may not outlive this.  Whoever leads by it stops acknowledging."""
+    """Disconnected; the session may or may not survive.  A leader by this session stops acknowledging."""
 
     LOST = "lost"
-    """For ever: ephemeral nodes are gone, watches were called for the last time, every call raises `SessionLost`."""
+    """Final: ephemeral nodes are deleted, watches were called for the last time, every call raises `SessionLost`."""
 
 
 class TreeError(OttlaError):
-    """A tree operation failed.  `operation_index` is its place in a `multi`, of which then nothing was done."""
+    """A tree operation failed.  `operation_index` is its index in a `multi`, of which then nothing was applied."""
 
     about: ClassVar[str] = "failed"
 
@@ -117,7 +117,7 @@ class NoNode(TreeError):
 
 
 class BadVersion(TreeError):
-    about = "was changed by somebody else since it was read"
+    about = "was changed by another session since it was read"
 
 
 class NotEmpty(TreeError):
@@ -133,14 +133,14 @@ class NodeTooLarge(TreeError):
 
 
 class SessionLost(TreeError):
-    """The session ended: drop everything that was cached through it, connect anew, register anew."""
+    """The session ended: drop everything cached through it, connect and register again."""
 
     error_code = ErrorCode.BROKER_NOT_AVAILABLE
     about = "cannot be reached: the session with the tree is over"
 
 
 class ConnectionLoss(TreeError):
-    """The answer did not come: the operation may have happened or not.  Read before deciding anything."""
+    """No answer arrived: the operation may have happened or not.  Read before deciding anything."""
 
     error_code = ErrorCode.REQUEST_TIMED_OUT
     about = "has an unknown outcome: the connection to the tree broke"
@@ -162,7 +162,7 @@ class Tree(Protocol):
         ...
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        """Make a node.  Raises NodeExists, NoNode (no parent), NoChildrenForEphemerals, NodeTooLarge."""
+        """Create a node.  Raises NodeExists, NoNode (no parent), NoChildrenForEphemerals, NodeTooLarge."""
         ...
 
     async def get(self, path: str, *, watch: Watch | None = None) -> Node:
@@ -170,7 +170,7 @@ class Tree(Protocol):
         ...
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Read many nodes in as few round trips as the home can; None where there is none.  Not one moment in time."""
+        """Read many nodes in as few round trips as the home can; None for a missing one.  Not an atomic snapshot."""
         ...
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:
@@ -185,7 +185,8 @@ class Tree(Protocol):
         ...
 
     async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
-        """Names of the children, sorted.  The watch is called when one comes or goes, or the node itself goes.
+        """Names of the children, sorted.  The watch is called when one is created or deleted, or the node itself is
+        deleted.
 
         Raises NoNode, and then sets no watch.
         """
@@ -196,19 +197,20 @@ class Tree(Protocol):
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
-        """Do all operations in order under one zxid, or none.  A `SetNode` results in its new Stat, the others in None.
+        """Apply all operations in order under one zxid, or none.  A `SetNode` results in its new Stat, the others in
+        None.
 
         Raises the error of the first operation that fails, which sees the effects of those before it.
         """
         ...
 
     async def close(self) -> None:
-        """End the session: its ephemeral nodes go, its state becomes LOST."""
+        """End the session: its ephemeral nodes are deleted, its state becomes LOST."""
         ...
 
 
 def check_path(path: str) -> None:
-    """Raise `ValueError` unless `path` is absolute and plain; all paths are made by our own code."""
+    """Raise `ValueError` unless `path` is absolute and plain; all paths come from our own code."""
     if path == "/":
         return
     names = path.split("/")
@@ -219,5 +221,5 @@ def check_path(path: str) -> None:
 
 
 def parent_of(path: str) -> str:
-    """The path above; the root's parent is itself."""
+    """The parent path; the root's parent is itself."""
     return path.rpartition("/")[0] or "/"

@@ -1,4 +1,4 @@
-"""One process of the demo, and all that it started: what it tells, and its certain end."""
+"""One process of the demo with its descendants: its messages, and its reliable end."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ _READ_BYTES: Final = 1 << 16
 class Child:
     """A module of `ottla.demo.processes` with a task.
 
-    It has a process group of its own, so the terminal's Ctrl-C does not reach it, and one signal reaches all that it
-    started (Spark's Java).  Its standard error is a pipe that those inherit: its end means that all of them are gone.
+    It has a process group of its own, so the terminal's Ctrl-C does not reach it, and one signal reaches all its
+    descendants (Spark's Java).  Its standard error is a pipe that they inherit: end of file means that all of them have
+    ended.
     """
 
     def __init__(self, name: str, module: str, task: Task, environment: Mapping[str, str]) -> None:
         self.name = name
         self.error_lines: deque[str] = deque(maxlen=ERROR_LINES_KEPT)
-        # The process and all that it started; then its group's number may belong to somebody else.
+        # The process and all its descendants; afterwards another process may get its group's id.
         self.is_gone = False
         self._unread = {"output": b"", "errors": b""}
         self._process = subprocess.Popen(
@@ -52,12 +53,12 @@ class Child:
         return self._process.pid
 
     def read_output(self) -> list[Message] | None:
-        """What it has told since; None when it has ended.  Waits unless the pipe is readable."""
+        """The new messages; None when it has ended.  Blocks unless the pipe is readable."""
         lines = self._read("output", self.output)
         return None if lines is None else [from_line(line) for line in lines]
 
     def read_errors(self) -> bool:
-        """Keep what it complains of; false when it and all that it started have ended."""
+        """Keep its error lines; False when it and all its descendants have ended."""
         lines = self._read("errors", self.errors)
         if lines is None:
             self.is_gone = True
@@ -73,18 +74,18 @@ class Child:
         return lines
 
     def exit_code(self) -> int:
-        """Of a process that has closed its output."""
+        """For a process that has closed its output."""
         return self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """To the whole group, as long as anything of it is left."""
+        """Signal the whole group, as long as one of its processes is running."""
         if self.is_gone:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     def wait_end(self, deadline_s: float) -> bool:
-        """Whether the process and all that it started are gone before this moment of `time.monotonic`."""
+        """Whether the process and all its descendants ended before this moment of `time.monotonic`."""
         while not self.is_gone:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or not select.select([self.errors], [], [], left_s)[0]:

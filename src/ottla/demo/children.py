@@ -1,4 +1,4 @@
-"""The demo's processes together: their messages as one stream, and the end of all of them."""
+"""All processes of the demo: their messages as one stream, and their end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ottla.demo.messages import Failed, Message, Task
 from ottla.model.errors import OttlaError
 
 TICK_S: Final = 0.1
-# Java has hooks to run when it is told to end.
+# Java runs shutdown hooks after a signal.
 ENDED_WITHIN_S: Final = 8.0
 KILLED_WITHIN_S: Final = 5.0
 
 
 class ProcessFailed(OttlaError):
-    """One of the demo's processes ended before its task was done; `complaints` are its last lines."""
+    """One of the demo's processes ended before its task was done; `complaints` are its last error lines."""
 
     def __init__(self, name: str, reason: str, complaints: list[str]) -> None:
         super().__init__(f"{name}: {reason}")
@@ -29,7 +29,7 @@ class ProcessFailed(OttlaError):
 
 
 class Children:
-    """Closing it ends every process that was started here, and all that they started."""
+    """Closing it ends every process that was started here, with all descendants."""
 
     def __init__(self, interrupts: Interrupts, environment: dict[str, str] | None = None) -> None:
         self._interrupts = interrupts
@@ -45,9 +45,9 @@ class Children:
         return child
 
     def messages(self, wait_s: float = TICK_S) -> Iterator[tuple[Child, Message]]:
-        """What was told within one tick.
+        """The messages of one tick.
 
-        Raises `ProcessFailed` when one of them could not do its task, `KeyboardInterrupt` after a signal.
+        Raises `ProcessFailed` when one of them failed its task, `KeyboardInterrupt` after a signal.
         """
         self._interrupts.check()
         for key, _ in self._selector.select(wait_s):
@@ -66,7 +66,7 @@ class Children:
                 yield child, message
 
     def end(self, *children: Child) -> None:
-        """End these now; waits until they are gone."""
+        """End these processes, and wait until they have ended."""
         for child in children:
             child.signal(signal.SIGTERM)
         deadline_s = time.monotonic() + ENDED_WITHIN_S

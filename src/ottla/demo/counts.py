@@ -1,4 +1,4 @@
-"""Counts for each topic and hour, taken in three places, and whether they agree."""
+"""Counts for each topic and hour in three places, and their comparison."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Bucket(NamedTuple):
 
 
 Counts: TypeAlias = Counter[Bucket]
-# As counts travel between processes: topic, hour, count.
+# Counts as processes exchange them: topic, hour, count.
 Rows: TypeAlias = list[tuple[str, int, int]]
 
 
@@ -58,7 +58,7 @@ class Audit:
 
     @property
     def hours(self) -> list[int]:
-        """Every hour in which anybody counted anything."""
+        """Every hour with a count."""
         return sorted({bucket.hour for bucket in self._buckets()})
 
     def line(self, bucket: Bucket) -> Line:
@@ -69,7 +69,7 @@ class Audit:
 
     @property
     def differences(self) -> list[tuple[Bucket, Line]]:
-        """Where the three disagree, each place alone: a loss here is not hidden by a surplus there."""
+        """The buckets in which the three differ: a loss in one is not hidden by a surplus in another."""
         lines = ((bucket, self.line(bucket)) for bucket in sorted(self._buckets()))
         return [(bucket, line) for bucket, line in lines if not line.is_equal]
 

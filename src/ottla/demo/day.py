@@ -1,4 +1,4 @@
-"""The day that is played: yesterday in UTC, its hours, and how its load rises and falls."""
+"""The simulated day: yesterday in UTC, its hours, and its load curve."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 _MINUTES: Final = DAY_MS // MINUTE_MS
 
-# Relative load at the full hours: people sleep, work, have lunch, and look once more in the evening.
+# Relative load at the full hours: night, work, lunch, and another peak in the evening.
 BY_HOUR: Final = (18, 12, 9, 8, 9, 14, 28, 52, 80, 96, 100, 97, 84, 92, 97, 94, 88, 78, 66, 60, 58, 50, 38, 26)
 # Machines report day and night.
 EVEN: Final = (1,) * 24
 
 
 def yesterday_ms(now_ms: int) -> int:
-    """Where the last whole day (UTC) began: young enough for a week's retention, and with nothing in the future."""
+    """The start of the last whole day (UTC): recent enough for a week's retention, and not in the future."""
     return (now_ms // DAY_MS - 1) * DAY_MS
 
 
@@ -35,7 +35,7 @@ def clock_name(timestamp_ms: int) -> str:
 
 
 def arrivals(day_start_ms: int, count: int, load: Sequence[int], rng: random.Random) -> Iterator[int]:
-    """Exactly `count` moments of the day in rising order, as dense as `load` says (24 weights)."""
+    """Exactly `count` moments of the day in ascending order, with the density `load` (24 weights)."""
     weights = [_weight(load, minute) for minute in range(_MINUTES)]
     total = sum(weights)
     done = 0
@@ -47,6 +47,6 @@ def arrivals(day_start_ms: int, count: int, load: Sequence[int], rng: random.Ran
 
 
 def _weight(load: Sequence[int], minute: int) -> float:
-    """The load between two full hours, on a straight line; the day's end leads back to its beginning."""
+    """The load between two full hours, interpolated linearly; after the last hour comes the first."""
     hour, part = divmod(minute, 60)
     return load[hour] + (load[(hour + 1) % 24] - load[hour]) * part / 60

@@ -1,6 +1,6 @@
-"""What happens on the site: activity data (page views, clicks, searches) and operational data (service metrics).
+"""The events of the site: activity data (page views, clicks, searches) and operational data (service metrics).
 
-Pure, and the same for the same seed.  Every event carries its own time, and its record has that time as timestamp.
+Pure, and deterministic for a seed.  Every event has its own time, and its record has that time as timestamp.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ottla.demo.services import CLICKS, PAGE_VIEWS, SEARCHES, SERVICE_METRICS
 from ottla.demo.skew import Skewed
 
 MEMBERS_COUNT: Final = 20_000
-# One event in so many reaches the site hours after it happened: a phone came back from a tunnel, a batch was resent.
+# One event in so many arrives hours after it happened: a phone was offline, a batch was resent.
 LATE_ONE_IN: Final = 200
 LATE_MS_MIN: Final = 2 * HOUR_MS
 LATE_MS_MAX: Final = 6 * HOUR_MS
-# One event in so many is no JSON: cut short, a proxy's error page, or bytes that are no text.
+# One event in so many is not JSON: truncated, a proxy's error page, or binary.
 MALFORMED_ONE_IN: Final = 2_500
 
 _PAGES: Final = ["/feed", "/jobs", "/network", "/inbox", "/learning"] + [
@@ -73,7 +73,7 @@ def events_of(service: str, count: int, seed: int, day_start_ms: int) -> Iterato
 
 
 def _lateness_ms(since_day_start_ms: int, rng: random.Random) -> int:
-    """Mostly none; never so much that the event would belong to the day before."""
+    """Mostly 0; never so much that the event would belong to the day before."""
     if rng.random() * LATE_ONE_IN >= 1:
         return 0
     late_ms = rng.randrange(LATE_MS_MIN, LATE_MS_MAX)

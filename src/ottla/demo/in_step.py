@@ -1,6 +1,5 @@
-"""The producing processes go through the day in step, at full speed, so that consumers see one day and not four.
-
-Each has a place in a small shared file, writes there how far it has come, and waits for those far behind it.
+"""The producing processes advance through the day in step, at full speed, so that consumers see one day and not four.
+Each has a slot in a small shared file, writes its progress there, and waits for those far behind it.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from typing import Final
 
 from ottla.demo.day import MINUTE_MS
 
-# Large enough that nobody waits for a scheduler, far smaller than what counts as late.
+# Large enough that no process waits for the scheduler, far smaller than the lateness limit.
 LEAD_MS_MAX: Final = 15 * MINUTE_MS
 _ENDED: Final = (1 << 63) - 1
 
 
 def prepare_steps(path: Path, places_count: int) -> None:
-    """Nobody has begun."""
+    """No process has begun."""
     path.write_bytes(bytes(8 * places_count))
 
 
 class InStep:
-    """One process's view.  Each place has one writer; eight aligned bytes are written and read at once."""
+    """One process's view.  Each slot has one writer; eight aligned bytes are written and read at once."""
 
     def __init__(self, path: Path, place: int) -> None:
         with path.open("r+b") as file:
@@ -35,7 +34,7 @@ class InStep:
         struct.pack_into("=q", self._map, 8 * self._place, moment_ms)
 
     def ended(self) -> None:
-        """Nobody waits for this process any more."""
+        """No process waits for this one any more."""
         self.reached(_ENDED)
 
     @property

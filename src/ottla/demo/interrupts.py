@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: noticed at once, obeyed between two steps, so that nothing is started and forgotten."""
+"""Ctrl-C at any moment: recorded at once, handled between two steps, so that no started process is leaked."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import signal
 from types import FrameType, TracebackType
 from typing import Final
 
-# Ctrl-C, an operator's stop, and the terminal that goes away.
+# Ctrl-C, an operator's stop, and a closed terminal.
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """While it is entered, these signals only leave a note.
+    """While it is entered, these signals only set a flag.
 
-    An exception out of a signal handler could come between the start of a process and the note of its id.  So who
-    waits asks `check` often, and who cleans up does not ask.
+    An exception from a signal handler could occur between the start of a process and the recording of its id.  So code
+    that waits calls `check` often, and code that cleans up does not.
     """
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class Interrupts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._former.items():
-            # None stands for a handler that was not set from Python, and that Python cannot set again.
+            # None means a handler that was not set from Python, and that Python cannot restore.
             if handler is not None:
                 signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal gave
 
     def check(self) -> None:
-        """Raises `KeyboardInterrupt` if a signal came."""
+        """Raises `KeyboardInterrupt` after a signal."""
         if self.came:
             raise KeyboardInterrupt
 

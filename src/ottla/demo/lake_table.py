@@ -1,4 +1,4 @@
-"""The demo's tables in the lake, seen without Spark."""
+"""The demo's tables in the lake, read without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo's processes are told and what they tell: one JSON line each."""
+"""The tasks and messages of the demo's processes: one JSON line each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 from ottla.demo.counts import Rows
 from ottla.demo.minutes import MinuteRow
 
-# Tasks: what a process is started with.
+# Tasks: the argument of a process.
 
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """`place` is this service's place in the file `steps_path`, in which the services keep step."""
+    """`place` is this service's slot in the file `steps_path`, by which the services stay in step."""
 
     bootstrap: str
     service: str
@@ -53,7 +53,7 @@ class CountLake:
 
 Task: TypeAlias = Produce | Watch | ReadStored | Load | CountLake
 
-# Messages: what a process says of itself.  Moments are milliseconds of the machine's monotonic clock.
+# Messages of a process about itself.  Moments are milliseconds of the machine's monotonic clock.
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class LakeCounted:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It could not do its task, for a reason that it can say."""
+    """It could not do its task, for a known reason."""
 
     reason: str
 
@@ -135,7 +135,7 @@ def from_line(line: bytes) -> Message:
     return message
 
 
-def tell(message: Message) -> None:
-    """Say it to whoever started this process.  Raises `BrokenPipeError` when nobody is left: then this one ends too."""
+def send_message(message: Message) -> None:
+    """Send it to the parent process.  Raises `BrokenPipeError` when the parent has ended: then this one ends too."""
     sys.stdout.buffer.write(to_line(message))
     sys.stdout.buffer.flush()

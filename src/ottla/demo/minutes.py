@@ -1,4 +1,4 @@
-"""What the online consumer knows: each minute of the day, as far as it has come."""
+"""The online consumer's state: the counts of each minute so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from ottla.demo.day import HOUR_MS, MINUTE_MS, clock_name
 from ottla.demo.services import PAGE_VIEWS
 
-# Producers go in step, but not in one: what is an hour behind its partition is late, not overtaken.
+# Producers are only roughly in step: an event an hour behind its partition is late, not merely overtaken.
 LATE_FROM_MS: Final = HOUR_MS
 
 # The minute's name, the count of each topic, the page viewed most.
@@ -28,7 +28,7 @@ class Minutes:
     malformed_count: int = 0
     _by_minute: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     _pages: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    # The latest event of each partition: behind it, late begins.
+    # The latest event of each partition: lateness is measured from it.
     _latest_ms: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def add(self, topic: str, partition: int, timestamp_ms: int, value: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Where to look next: commands that can be pasted into a shell as they stand."""
+"""Next steps: commands that can be pasted into a shell."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ottla.demo.lake_table import EVENTS, MALFORMED
 
 
 def next_steps(keep: Path | None, environment: Mapping[str, str]) -> Iterator[str]:
-    """`keep`: where this run's data stayed."""
+    """`keep`: the directory of this run's data."""
     # `./dev` uses its virtual environment without the user's shell being in it.
     if sys.prefix != sys.base_prefix and environment.get("VIRTUAL_ENV") != sys.prefix:
         yield f". {shlex.quote(sys.prefix)}/bin/activate"
     if keep is None:
-        yield "ottla demo --keep demo-data      # the same, and the broker's data and the lake stay for a look"
-        yield "ottla serve --data-dir data      # a broker of your own, for the clients that you have"
+        yield "ottla demo --keep demo-data      # the same, and keep the broker's data and the lake"
+        yield "ottla serve --data-dir data      # a broker for your own clients"
         yield "# README.md has snippets for many clients, docs/spark.md for PySpark"
         return
     lake = keep / "lake"

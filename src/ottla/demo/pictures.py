@@ -1,4 +1,4 @@
-"""What the demo shows while it works: the progress bar, the table of minutes, the two readers."""
+"""The demo's display while it runs: the progress bar, the table of minutes, the two readers."""
 
 from __future__ import annotations
 

@@ -32,19 +32,19 @@ from ottla.testing.broker import RunningBroker
 CREATED_WITHIN_MS: Final = 10_000
 CAUGHT_UP_WITHIN_S: Final = 30.0
 COMPLAINTS: Final = 10
-# In the error's one line; the table has them all.
-PROBLEMS_TOLD: Final = 5
+# Differences in the error's line; the table has them all.
+PROBLEMS_SHOWN: Final = 5
 
 Picture: TypeAlias = Callable[[Progress, int, float], RenderableType]
 PlainLine: TypeAlias = Callable[[Progress, int], str]
 
 
 class CountsDiffer(OttlaError):
-    """Produced, stored and loaded are not the same; the message names where."""
+    """Produced, stored and loaded counts differ; the message names the buckets."""
 
 
 class Play:
-    """One run.  Whoever made the workplace, the broker and the children also ends them."""
+    """One run.  The caller creates and closes the workplace, the broker and the children."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Play:
         self._children.end(watcher)
 
     def _read_and_load(self) -> None:
-        """Two readers at once: one counts what the broker has, the other takes it to the lake."""
+        """Two readers at once: one counts the broker's records, the other loads them into the lake."""
         self._screen.say("loading    into a Delta table by topic and hour, with PySpark;")
         self._screen.say("           at the same time kafka-python reads all topics back")
         task = Load(self._broker.bootstrap, str(self._workplace.lake), str(self._workplace.scratch))
@@ -122,7 +122,7 @@ class Play:
         self._wait(lambda: progress.stored is not None and progress.loaded is not None, loading_picture, loading_line)
 
     def _count_lake(self, drop_one: bool) -> None:
-        """Outside of Spark, in a process that knows nothing of the load."""
+        """Outside of Spark, in a process that is independent of the load."""
         self._children.start("lake reader", "counting_lake", CountLake(str(self._workplace.lake), drop_one))
         while self._progress.lake is None:
             self._take_messages()
@@ -154,7 +154,7 @@ class Play:
         say(sums_table(audit))
         say(malformed_line(self._progress) + "\n")
         log_bytes = sum(file.stat().st_size for file in self._workplace.data_dir.rglob("*.log"))
-        say("measured in this run, each while the rest of the demo went on:")
+        say("measured in this run, each while the rest of the demo was running:")
         for line in measured_lines(self._progress, total_s, log_bytes):
             say(f"  {line}")
 
@@ -165,25 +165,23 @@ class Play:
         assert loaded is not None, "the lake has not been loaded"
         problems = list(difference_lines(audit))
         if lake.duplicates_count:
-            problems.append(f"{lake.duplicates_count:,} rows of the lake are there twice")
+            problems.append(f"{lake.duplicates_count:,} rows of the lake are duplicates")
         total = self._progress.acknowledged_count
         if total != self._events_count:
             problems.append(f"{self._events_count:,} events were to be produced, {total:,} were")
         if loaded.malformed_count != self._progress.watched.malformed_count:
             problems.append(malformed_line(self._progress))
         if problems:
-            more = len(problems) - PROBLEMS_TOLD
+            more = len(problems) - PROBLEMS_SHOWN
             rest = f"; and {more} more" if more > 0 else ""
             place = self._workplace
-            kept = (
-                f"compare {place.data_dir} and {place.lake}" if place.is_kept else "--keep DIR keeps the data of a run"
-            )
-            raise CountsDiffer("the counts differ: " + "; ".join(problems[:PROBLEMS_TOLD]) + rest, hint=kept)
+            kept = f"compare {place.data_dir} and {place.lake}" if place.is_kept else "--keep DIR keeps a run's data"
+            raise CountsDiffer("the counts differ: " + "; ".join(problems[:PROBLEMS_SHOWN]) + rest, hint=kept)
         self._screen.say(f"\nAll {total:,} events are in all three places, each once.")
 
 
 class _CaughtUp:
-    """Whether everything is produced and the online consumer has seen it.  It has some time for the latter."""
+    """Whether everything is produced and the online consumer has seen it, for which it has some time."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

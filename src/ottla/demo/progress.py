@@ -1,4 +1,4 @@
-"""What is known while the day runs, gathered from the processes' messages."""
+"""The state of the run, collected from the processes' messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla.demo.messages import (
 
 @dataclass(slots=True)
 class Progress:
-    """`acknowledged` and `produced` by producing process; what the others have not told yet is None."""
+    """`acknowledged` and `produced` by producing process; results that have not arrived yet are None."""
 
     acknowledged: dict[str, int] = field(default_factory=dict)
     produced: dict[str, Produced] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Progress:
 
     @property
     def caught_up_ms(self) -> int:
-        """How long after the last acknowledgement the online consumer had everything; 0 when it was sooner."""
+        """The time from the last acknowledgement until the online consumer had everything; 0 when it was faster."""
         return max(0, self.watched.latest_ms - max(each.ended_ms for each in self.produced.values()))
 
     def audit(self) -> Audit:

@@ -1,4 +1,4 @@
-"""The end of the demo: the audit as a table for each topic and hour, and what was measured."""
+"""The demo's report: the audit as a table for each topic and hour, and the measurements."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def difference_lines(audit: Audit) -> Iterator[str]:
 
 
 def measured_lines(progress: Progress, total_s: float, log_bytes: int) -> Iterator[str]:
-    """Of this run on this machine, each while the rest of the demo went on."""
+    """Measurements of this run on this machine, each while the rest of the demo was running."""
     stored, loaded = progress.stored, progress.loaded
     assert stored is not None, "the topics have not been read"
     assert loaded is not None, "the lake has not been loaded"

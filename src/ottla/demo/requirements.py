@@ -1,4 +1,4 @@
-"""What must be installed beside the broker."""
+"""The packages that the demo needs besides the broker's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.model.errors import OttlaError
 
-# Module and package, as in the extra `demo`; kafka-python reads what others compressed only with the codecs' libraries.
+# Module and package, as in the extra `demo`; kafka-python reads compressed records only with the codecs' libraries.
 NEEDED: Final[Mapping[str, str]] = {
     "confluent_kafka": "confluent-kafka",
     "deltalake": "deltalake",

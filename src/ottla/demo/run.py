@@ -1,4 +1,4 @@
-"""The demo from its beginning to its end, whichever way it ends."""
+"""One run of the demo, with its cleanup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BROKER_LINES_SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`keep` names the directory where the broker's data and the lake stay; `drop_one` loses one record on purpose."""
+    """`keep` names the directory that keeps the broker's data and the lake; `drop_one` loses one record on purpose."""
 
     events_count: int
     seed: int
@@ -49,24 +49,24 @@ def run_demo(options: Options) -> None:
                     play.run(options.drop_one)
                 except OttlaError as error:
                     screen.settle()
-                    _say_complaints(screen, error, broker)
+                    _print_complaints(screen, error, broker)
                     raise
-                _say_where_to_look(screen, options.keep)
+                _print_next_steps(screen, options.keep)
         except KeyboardInterrupt:
             screen.settle()
             screen.say("stopped; nothing is left running")
             raise
 
 
-def _say_complaints(screen: Screen, error: OttlaError, broker: RunningBroker) -> None:
-    """What the process that failed has written, and what the broker has found worth a warning."""
+def _print_complaints(screen: Screen, error: OttlaError, broker: RunningBroker) -> None:
+    """The error lines of the failed process, and the broker's warnings."""
     complaints = error.complaints if isinstance(error, ProcessFailed) else []
     warnings = [line for line in broker.log_lines if line.split()[1:2] != ["INFO"]]
     for line in [*complaints, *warnings[-BROKER_LINES_SHOWN:]]:
         screen.say(Text(f"  | {line}"))
 
 
-def _say_where_to_look(screen: Screen, keep: Path | None) -> None:
-    screen.say("\nwhere to look next:")
+def _print_next_steps(screen: Screen, keep: Path | None) -> None:
+    screen.say("\nnext steps:")
     for step in next_steps(None if keep is None else keep.absolute(), os.environ):
         screen.say(f"  {step}")

@@ -1,4 +1,4 @@
-"""The screen: at a terminal one picture that changes, elsewhere a plain line now and then.  No thread draws."""
+"""The screen: at a terminal one picture that changes, elsewhere a plain line at intervals.  No thread draws."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.live import Live
 
 REFRESH_EVERY_S: Final = 0.1
 LINE_EVERY_S: Final = 2.0
-# Where there is no terminal there is no edge either; tables need some width.
+# Without a terminal there is no width; tables need one.
 PLAIN_WIDTH: Final = 110
 
 
 class Screen:
-    """`say` stays on the screen; `show` is replaced by the next one, or gives a line where nothing can be replaced."""
+    """`say` stays on the screen; `show` is replaced by the next one, or prints a line where it cannot be replaced."""
 
     def __init__(self, file: IO[str] | None = None) -> None:
         console = Console(file=file, highlight=False)
@@ -40,7 +40,7 @@ class Screen:
         self.console.print(text, soft_wrap=isinstance(text, str), markup=False)
 
     def show(self, picture: RenderableType, line: str) -> None:
-        """The same in two forms; drawn only as often as an eye can follow."""
+        """The same in two forms; drawn at most at the refresh interval."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return
@@ -53,7 +53,7 @@ class Screen:
             self.say(line)
 
     def settle(self, picture: RenderableType | None = None, line: str | None = None) -> None:
-        """Leave the last picture where it is and go on below it."""
+        """Keep the last picture and continue below it."""
         self._next_s = 0.0
         if self.is_live:
             if picture is not None:
@@ -66,7 +66,7 @@ class Screen:
 
     def _draw(self, picture: RenderableType) -> None:
         if self._live is None:
-            # Nothing else writes to the terminal, so nothing need be caught.
+            # Nothing else writes to the terminal, so nothing must be captured.
             self._live = Live(
                 console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False, transient=False
             )

@@ -1,4 +1,4 @@
-"""Two client libraries behind one small face: send events, and count what the broker has acknowledged."""
+"""Two client libraries behind one small interface: send events, and count acknowledgements."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 LINGER_MS: Final = 20
 FLUSH_WITHIN_S: Final = 60.0
-# How long a full queue is given to drain before the next try.
+# The wait for a full queue to drain before the next attempt.
 FULL_QUEUE_WAIT_S: Final = 0.05
 
 
 class NotAcknowledged(OttlaError):
-    """The broker refused events, or did not answer for them in time."""
+    """The broker refused events, or did not acknowledge them in time."""
 
 
 class Sender(Protocol):
     """`acknowledged` counts delivery reports by the record's own timestamp, and nothing else.
 
-    It may be read after `flush` only, since a library's own thread may write it; `acknowledged_count` at any time.
+    Read it only after `flush`, since a library's own thread may write it; `acknowledged_count` at any time.
     """
 
     acknowledged: Counts
@@ -37,7 +37,7 @@ class Sender(Protocol):
     def send(self, event: Event) -> None: ...
 
     def poll(self, timeout_s: float) -> None:
-        """Let reports come in."""
+        """Process delivery reports."""
         ...
 
     def flush(self) -> None:
@@ -113,7 +113,7 @@ class _KafkaPythonSender:
         future.add_callback(self._on_success).add_errback(self._on_error)
 
     def poll(self, timeout_s: float) -> None:
-        """Its own thread takes the reports."""
+        """Its own thread processes the reports."""
 
     def flush(self) -> None:
         self._producer.flush(FLUSH_WITHIN_S)

@@ -1,4 +1,4 @@
-"""Who produces what: the site's services, the client library that each uses, and the topics."""
+"""The site's services, the client library of each, and the topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPICS: Final[Mapping[str, int]] = {PAGE_VIEWS: 4, CLICKS: 4, SEARCHES: 2, SERVI
 
 
 class Service(NamedTuple):
-    """`share` is its part of all events in percent."""
+    """`share` is its percentage of all events."""
 
     name: str
     client: str
@@ -36,7 +36,7 @@ BY_NAME: Final = {service.name: service for service in SERVICES}
 
 
 def shares_of(events_count: int) -> dict[str, int]:
-    """How many events each service produces: exactly `events_count` in sum."""
+    """The event count of each service: exactly `events_count` in sum."""
     counts = {service.name: events_count * service.share // 100 for service in SERVICES}
     counts[SERVICES[0].name] += events_count - sum(counts.values())
     return counts

@@ -1,4 +1,4 @@
-"""Few of many have most: members who click all day, pages that everybody opens."""
+"""Skewed choices: few members and pages have most of the events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Skewed(Generic[T]):
     """Draws from `choices` by Zipf's law: the n-th is drawn `n ** exponent` times less often than the first."""
 
     def __init__(self, choices: list[T], exponent: float = 1.05) -> None:
-        assert choices, "there must be something to draw"
+        assert choices, "there must be choices to draw from"
         self._choices = choices
         self._sums = list(accumulate(rank**-exponent for rank in range(1, len(choices) + 1)))
 

@@ -1,4 +1,4 @@
-"""The directories of one run: those that go with it, and those that `--keep` keeps."""
+"""The directories of one run: those that are removed with it, and those of `--keep`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.model.errors import OttlaError
 
-# Spark takes others for a pattern, and the Delta library for a part of a URL.
+# Spark reads other characters as a pattern, and the Delta library as parts of a URL.
 _PLAIN_PATH: Final = re.compile(r"[\w /.+=@:~-]+")
 _REMOVE_TRIES: Final = 20
 _REMOVE_PAUSE_S: Final = 0.1
@@ -22,7 +22,7 @@ class UnfitDirectory(OttlaError):
 
 
 class Workplace:
-    """`data_dir` is the broker's, `lake` has the tables; `scratch` is for what nobody wants afterwards."""
+    """`data_dir` is the broker's, `lake` has the tables; `scratch` is for temporary files."""
 
     def __init__(self, keep: Path | None) -> None:
         if keep is not None:
@@ -38,7 +38,7 @@ class Workplace:
         self.lake = home / "lake"
 
     def close(self) -> None:
-        """Remove what is not kept.  A process that was just killed may still have written into it: hence the tries."""
+        """Remove what is not kept.  A process that was just killed may still write into it: hence the retries."""
         for _ in range(_REMOVE_TRIES):
             shutil.rmtree(self._temporary, ignore_errors=True)
             if not self._temporary.exists():
@@ -49,7 +49,7 @@ class Workplace:
 def _check_fit(keep: Path) -> None:
     if not _PLAIN_PATH.fullmatch(str(keep)):
         raise UnfitDirectory(
-            f"the lake cannot lie in {keep}", hint="name a directory of letters, digits, spaces and _ . + = @ : ~ -"
+            f"the lake cannot be in {keep}", hint="name a directory of letters, digits, spaces and _ . + = @ : ~ -"
         )
     if keep.exists() and any(keep.iterdir()):
         raise UnfitDirectory(f"{keep} is not empty", hint="name a directory that does not exist yet, or an empty one")

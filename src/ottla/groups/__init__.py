@@ -1,1 +1,2 @@
-"""Groups: members, generations, committed offsets.  Pure: it decides and returns records; the shell logs and sends."""
+"""Groups: members, generations, committed offsets.  Pure: it decides and returns records; the shell appends and
+sends."""

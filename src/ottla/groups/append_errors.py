@@ -1,4 +1,4 @@
-"""What clients are told when the log refused their records, as in Apache Kafka."""
+"""The error codes that clients get when the log refused their records, as in Apache Kafka."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def code_of(error: OttlaError) -> ErrorCode:
     return error.code if isinstance(error, RequestError) else error.error_code
 
 
-def told_to_member(code: ErrorCode) -> ErrorCode:
+def code_for_member(code: ErrorCode) -> ErrorCode:
     """For joins, syncs, heartbeats and all else but commits: errors that make a member find its coordinator again."""
     if code in _TOO_LARGE:
         return ErrorCode.UNKNOWN_SERVER_ERROR
-    return _told(code)
+    return _coordinator_code(code)
 
 
-def told_to_committer(code: ErrorCode) -> ErrorCode:
+def code_for_committer(code: ErrorCode) -> ErrorCode:
     if code in _TOO_LARGE:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-    return _told(code)
+    return _coordinator_code(code)
 
 
-def _told(code: ErrorCode) -> ErrorCode:
+def _coordinator_code(code: ErrorCode) -> ErrorCode:
     if code in _ELSEWHERE:
         return ErrorCode.NOT_COORDINATOR
     if code in _LATER:

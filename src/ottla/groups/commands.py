@@ -1,6 +1,6 @@
-"""What may be asked of a shard.  No wire versions: a handler turns their quirks into the named flags below.
+"""The commands to a shard.  No wire versions: a handler turns their differences into the named flags below.
 
-Each command names the type of its reply (see `replies`).  Bytes are `bytes`, never views: they are kept.
+Each command names the type of its reply (see `replies`).  Bytes are `bytes`, never views: they outlive the request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NO_GENERATION = -1
 
 
 class JoinProtocol(NamedTuple):
-    """An assignor that a member supports, with what it wants to tell the leader about itself."""
+    """An assignor that a member supports, with its metadata for the leader."""
 
     name: str
     metadata: bytes
@@ -38,7 +38,7 @@ class JoinGroup(NamedTuple):
     reason: str | None = None
     # KIP-394: a dynamic member without an id gets one with MEMBER_ID_REQUIRED and joins with it (v4 and above).
     requires_known_member_id: bool = True
-    # KIP-814: a static leader that returns is told to be leader and to skip the assignment (v9 and above).
+    # KIP-814: a returning static leader is leader again and skips the assignment (v9 and above).
     may_skip_assignment: bool = True
 
 
@@ -109,7 +109,7 @@ class CommitOffsets(NamedTuple):
     offsets: Sequence[OffsetToCommit]
     # Only v2 to v4 may set how long these offsets are kept.
     retention_ms: int | None = None
-    # Versions below 9 do not know STALE_MEMBER_EPOCH: they are told UNSUPPORTED_VERSION.
+    # Versions below 9 do not know STALE_MEMBER_EPOCH: they get UNSUPPORTED_VERSION.
     knows_stale_epoch: bool = True
 
 
@@ -119,7 +119,7 @@ class TopicPartitions(NamedTuple):
 
 
 class FetchOffsets(NamedTuple):
-    """API 9, one group of it.  Reply: `FetchReply`.  `topics` None asks for all that the group has committed.
+    """API 9, one group of it.  Reply: `FetchReply`.  `topics` None asks for all committed offsets of the group.
 
     `member_id` and `member_epoch` are checked for consumer groups only, and only when given.
     """
@@ -138,7 +138,7 @@ class DeleteOffsets(NamedTuple):
 
 
 class ListGroups(NamedTuple):
-    """API 16, for the groups of this shard.  Reply: `ListReply`.  An empty filter lets everything through.
+    """API 16, for the groups of this shard.  Reply: `ListReply`.  An empty filter matches everything.
 
     Filters are compared without regard to case.
     """
@@ -148,7 +148,8 @@ class ListGroups(NamedTuple):
 
 
 class DescribeGroup(NamedTuple):
-    """API 15, one group of it.  Reply: `DescribedGroup`, with GROUP_ID_NOT_FOUND for what is no classic group."""
+    """API 15, one group of it.  Reply: `DescribedGroup`, with GROUP_ID_NOT_FOUND when there is no such classic
+    group."""
 
     group_id: str
 
@@ -168,8 +169,8 @@ class ConsumerGroupHeartbeat(NamedTuple):
     """API 68 (KIP-848): joins (`member_epoch` 0), stays, leaves (-1), or leaves as a static member that will return
     (-2).  Reply: `ConsumerGroupHeartbeatReply`.
 
-    None, and -1 for `rebalance_timeout_ms`, say "as before"; `topic_pattern` "" takes a pattern back.  `owned` is what
-    the member holds; an empty one says that it holds nothing.
+    None, and -1 for `rebalance_timeout_ms`, mean "unchanged"; `topic_pattern` "" removes a pattern.  `owned` is what
+    the member holds, empty when it holds nothing.
     """
 
     group_id: str
@@ -184,13 +185,13 @@ class ConsumerGroupHeartbeat(NamedTuple):
     topic_pattern: str | None = None
     server_assignor: str | None = None
     owned: Sequence[TopicIdPartitions] | None = None
-    # A member of v0 may leave it to the broker to make its id; since v1 it brings its own.
+    # In v0 the broker may generate the member's id; since v1 the member does.
     makes_own_id: bool = True
 
 
 class DescribeConsumerGroup(NamedTuple):
-    """API 69, one group of it.  Reply: `ConsumerGroupDescription`, with GROUP_ID_NOT_FOUND for what is no consumer
-    group."""
+    """API 69, one group of it.  Reply: `ConsumerGroupDescription`, with GROUP_ID_NOT_FOUND when there is no such
+    consumer group."""
 
     group_id: str
 

@@ -25,7 +25,7 @@ class CommittedOffsets:
         return bool(self.by_topic)
 
     def keep(self, topic: str, partition: int, value: bytes) -> dict[int, bytes]:
-        """Returns the values of all partitions of the topic; they stay in use until the last one is removed."""
+        """Returns the topic's values by partition, a dict that stays in use until its last value is removed."""
         partitions = self.by_topic.setdefault(topic, {})
         partitions[partition] = value
         return partitions
@@ -42,23 +42,25 @@ class CommittedOffsets:
         return self.by_topic.get(topic, {}).keys()
 
     def fetch(self, topics: Sequence[TopicPartitions]) -> Sequence[TopicOffsets]:
-        """What was asked for, in its order; offset -1 where nothing is committed."""
+        """In the order of the request; offset -1 where nothing is committed."""
         return [TopicOffsets(topic, self._fetch_topic(topic, partitions)) for topic, partitions in topics]
 
     def fetch_all(self) -> Sequence[TopicOffsets]:
         return [
-            TopicOffsets(topic, [_told(partition, value) for partition, value in sorted(partitions.items())])
+            TopicOffsets(
+                topic, [_committed_offset(partition, value) for partition, value in sorted(partitions.items())]
+            )
             for topic, partitions in self.by_topic.items()
         ]
 
     def _fetch_topic(self, topic: str, partitions: Iterable[int]) -> Sequence[CommittedOffset]:
         known = self.by_topic.get(topic, {})
         return [
-            _told(partition, known[partition]) if partition in known else CommittedOffset(partition)
+            _committed_offset(partition, known[partition]) if partition in known else CommittedOffset(partition)
             for partition in partitions
         ]
 
 
-def _told(partition: int, value: bytes) -> CommittedOffset:
+def _committed_offset(partition: int, value: bytes) -> CommittedOffset:
     found = decode_offset_value(value)
     return CommittedOffset(partition, found.offset, found.leader_epoch, found.metadata)

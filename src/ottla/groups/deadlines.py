@@ -1,8 +1,8 @@
 """One heap of deadlines for all groups of a shard.
 
-A deadline that moves away (each heartbeat moves its session) costs one store: its entry in the heap stays where it is
-and is pushed again when it comes up too early.  So the heap holds at most a few entries for each deadline, and no
-timer object is ever made or cancelled.
+Moving a deadline later (each heartbeat moves its session) costs one store: its entry in the heap stays and is pushed
+again when it comes up too early.  So the heap holds at most a few entries for each deadline, and no timer object is
+ever made or cancelled.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ class Deadline:
         self.queued_ms: int | None = None
 
 
-# Below this many entries nothing is swept out.
+# Below this many entries the heap is not swept.
 SWEPT_COUNT_MIN: Final = 4_096
 
 
 class Deadlines:
     def __init__(self) -> None:
         self._heap: Final[list[tuple[int, int, Deadline]]] = []
-        # At this many entries those that mean nothing any more are swept out: a flood of members that come and go
-        # would leave theirs for the length of a session, which they choose.
+        # At this many entries stale ones are swept out: a flood of short-lived members would leave theirs for the
+        # length of a session, which they choose.
         self._sweep_count = SWEPT_COUNT_MIN
         self._pushed_count = 0
 
     @property
     def queued_count(self) -> int:
-        """Entries of the heap, stale ones with them."""
+        """Entries of the heap, stale ones included."""
         return len(self._heap)
 
     def arm(self, deadline: Deadline, due_ms: int) -> None:
@@ -73,7 +73,7 @@ class Deadlines:
             self._push(deadline, due_ms)
 
     def next_due_ms(self) -> int | None:
-        """When to look again; may be too early for a deadline that has moved away, never too late."""
+        """The time of the next check; may be too early for a deadline that was moved later, never too late."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int) -> Deadline | None:
@@ -82,7 +82,7 @@ class Deadlines:
         while heap and heap[0][0] <= now_ms:
             queued_ms, _, deadline = heappop(heap)
             if deadline.queued_ms != queued_ms:
-                continue  # it was armed nearer: that entry spoke for it
+                continue  # it was armed earlier: that entry replaced this one
             deadline.queued_ms = None
             if deadline.due_ms is None:
                 continue
@@ -93,13 +93,13 @@ class Deadlines:
         return None
 
     def clear(self) -> None:
-        """Forget all deadlines: their groups have gone."""
+        """Disarm all deadlines: their groups are gone."""
         for _, _, deadline in self._heap:
             deadline.due_ms = deadline.queued_ms = None
         self._heap.clear()
 
     def _push(self, deadline: Deadline, due_ms: int) -> None:
-        # The count makes entries of one moment come in their order, and keeps the heap from comparing deadlines.
+        # The count keeps entries of one moment in their order, and the heap from comparing deadlines.
         self._pushed_count += 1
         deadline.queued_ms = due_ms
         heappush(self._heap, (due_ms, self._pushed_count, deadline))

@@ -1,4 +1,4 @@
-"""What a pure core hands back: first log this, then answer that."""
+"""The result of a decision: records to append, then a reply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Decision(NamedTuple):
     """`records` are appended as one batch and then replayed; after that `reply` is due, once the batch is stable.
 
     Deciding changed no durable state: when the append fails, `reply` is dropped and an error is sent instead.
-    `reply` is None when nobody waits (a deadline passed).
+    `reply` is None when there is no request (a deadline passed).
     """
 
     records: Sequence[GroupRecord]

@@ -1,4 +1,4 @@
-"""What can be wrong with the records of `__consumer_offsets`."""
+"""Errors in the records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.model.errors import OttlaError
 
 
 class GroupRecordError(OttlaError):
-    """A record of `__consumer_offsets` is not what its version says: damaged, or written by something else."""
+    """A record of `__consumer_offsets` does not match its version: damaged, or written by another program."""
 
     error_code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
     hint = "read the record with Kafka's DumpLogSegments --offsets-decoder; the group can be deleted and made anew"

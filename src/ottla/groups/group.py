@@ -1,4 +1,4 @@
-"""The seam: what a shard asks of a group, whichever of the two kinds it is."""
+"""The interface between a shard and its groups, the same for both kinds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Group(DeadlineOwner, Protocol):
 
     @property
     def state_name(self) -> str:
-        """As users read it: `Empty`, `Stable`, ..."""
+        """As shown to users: `Empty`, `Stable`, ..."""
         ...
 
     @property
@@ -41,17 +41,17 @@ class Group(DeadlineOwner, Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """No member is there: offsets may expire, the group may be deleted, and its kind may change."""
+        """It has no members: offsets may expire, the group may be deleted, and its kind may change."""
         ...
 
     @property
     def has_records(self) -> bool:
-        """Whether the log holds anything of the group itself (offsets aside) that a deletion must cover."""
+        """Whether the log holds records of the group itself (not offsets) that a deletion must cover."""
         ...
 
     @property
     def is_forgettable(self) -> bool:
-        """Nothing of it is in the log and nobody in memory: its shard drops it, unless it has committed offsets."""
+        """It has no records and no members: its shard drops it, unless it has committed offsets."""
         ...
 
     def empty_since_ms(self) -> int | None:
@@ -62,15 +62,15 @@ class Group(DeadlineOwner, Protocol):
         ...
 
     def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
-        """NONE when the sender may commit now (then its session begins anew), else what it is told."""
+        """NONE when the sender may commit now (then its session begins anew), else its error."""
         ...
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """NONE when committed offsets may be told to this member, or to anybody when none is given."""
+        """NONE when this member, or any client when none is given, may fetch committed offsets."""
         ...
 
     def check_delete_offsets(self) -> ErrorCode:
-        """NONE when offsets of topics that nobody reads (`read_among`) may be deleted now."""
+        """NONE when offsets of topics without a reader (`read_among`) may be deleted now."""
         ...
 
     def read_among(self, topics: Collection[str]) -> Collection[str]:
@@ -82,11 +82,11 @@ class Group(DeadlineOwner, Protocol):
         ...
 
     def on_loaded(self, moment: Moment) -> None:
-        """Replay has ended: every session starts anew, every state gets its deadline."""
+        """Replay has ended: restart every session, arm every state's deadline."""
         ...
 
     def fail_all(self, error: ErrorCode) -> None:
-        """The shard leaves this broker: answer every parked request with `error` and forget them."""
+        """The shard leaves this broker: answer every parked request with `error`."""
         ...
 
     def stop(self) -> None:

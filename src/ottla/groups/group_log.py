@@ -1,4 +1,4 @@
-"""The log of a shard, as the shard sees it: a partition of `__consumer_offsets` behind two members."""
+"""The log of a shard: a partition of `__consumer_offsets`, reduced to two members."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class GroupRecord(NamedTuple):
 
 
 class GroupLog(Protocol):
-    """Where records go.  Synchronous: durability is told later, by `GroupShard.on_stable`."""
+    """Appends records.  Synchronous: `GroupShard.on_stable` reports durability later."""
 
     @property
     def stable_end(self) -> int:

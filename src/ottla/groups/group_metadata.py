@@ -41,7 +41,7 @@ class StoredMember(NamedTuple):
 class GroupMetadata(NamedTuple):
     """A generation that was logged: with members a stable one, without an empty group.
 
-    `protocol_type` is empty when there never was a member.  `state_since_ms` is wall time, -1 when not known.
+    `protocol_type` is empty when the group never had a member.  `state_since_ms` is wall time, -1 when not known.
     """
 
     protocol_type: str
@@ -80,7 +80,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def group_id_of(key: bytes) -> str:
-    """The group id that every key of `__consumer_offsets` has as its first field."""
+    """The group id, the first field of every key of `__consumer_offsets`."""
     end = 4 + _LENGTH.unpack_from(key, 2)[0] if len(key) >= 4 else -1
     if not 4 <= end <= len(key):
         raise GroupRecordError(f"a key of {len(key)} bytes ends inside its group id")
@@ -139,7 +139,7 @@ def _check_names(members: Sequence[_WireMember]) -> None:
         member_ids.add(member.member_id)
         if member.group_instance_id is not None:
             if member.group_instance_id in instance_ids:
-                raise GroupRecordError(f"the value of a group has the static name {member.group_instance_id} twice")
+                raise GroupRecordError(f"the value of a group has the instance id {member.group_instance_id} twice")
             instance_ids.add(member.group_instance_id)
 
 

@@ -1,4 +1,4 @@
-"""All groups of a shard with their committed offsets, as the records of the log make them."""
+"""All groups of a shard with their committed offsets, built from the records of the log."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ottla.groups.offset_records import (
 )
 from ottla.model.errors import WireError
 
-# Bounded, so that a million topics with a partition each do not cost their names twice.
+# Bounded, so that a million topics with one partition each do not store their names twice.
 PLACES_MAX: Final = 20_000
 
 AnyGroup = ClassicGroup | ConsumerGroup
 
 
 class GroupTable:
-    """A group is here when the log holds something of it, when it has committed offsets, or while somebody joins it.
+    """A group is kept when the log holds records of it, when it has committed offsets, or while a member joins it.
 
     `new_classic` and `new_consumer` make a group from its id.
     """
@@ -61,11 +61,11 @@ class GroupTable:
         return self._groups.get(group_id)
 
     def offsets(self, group_id: str) -> CommittedOffsets:
-        """What the group has committed; an empty one, which is not kept, when it has not."""
+        """The group's committed offsets; an empty object, which is not kept, when it has none."""
         return self._offsets.get(group_id) or CommittedOffsets()
 
     def offsets_by_group(self) -> Iterator[tuple[str, dict[str, dict[int, bytes]]]]:
-        """Of every group that has committed any: its topics, with the values of their partitions."""
+        """For every group with committed offsets: its topics, with the values of their partitions."""
         return ((group_id, offsets.by_topic) for group_id, offsets in self._offsets.items())
 
     def add_classic(self, group_id: str) -> ClassicGroup:
@@ -75,22 +75,22 @@ class GroupTable:
         return group
 
     def new_consumer(self, group_id: str) -> ConsumerGroup:
-        """One that is not here yet: see `put`."""
+        """A new group, not in the table yet: see `put`."""
         return self._new_consumer(group_id)
 
     def put(self, group: AnyGroup) -> None:
-        """Put `group` in the place of whatever had its id, which keeps its deadlines."""
+        """Put `group` under its id.  A group that it replaces keeps its deadlines."""
         self._groups[group.group_id] = group
 
     def restore(self, group_id: str, before: AnyGroup | None) -> None:
-        """Undo a `put`: nothing of it came into the log."""
+        """Undo a `put` whose records were not appended."""
         if before is None:
             del self._groups[group_id]
         else:
             self._groups[group_id] = before
 
     def forget_if_vacant(self, group: AnyGroup) -> None:
-        """Drop a group of which nothing is left."""
+        """Drop a group without records, members and offsets."""
         if group.is_forgettable and group.group_id not in self._offsets and self._groups.get(group.group_id) is group:
             group.stop()
             del self._groups[group.group_id]
@@ -149,7 +149,7 @@ class GroupTable:
         elif offsets is not None:
             offsets.remove(topic, partition)
             if topic not in offsets.by_topic:
-                # Whatever the version of the key was that is remembered.
+                # Independent of the version of the remembered key.
                 for version in range(OFFSET_KEY_VERSION + 1):
                     self._places.pop(bytes((0, version)) + key[2:-4], None)
             if not offsets:
@@ -158,7 +158,7 @@ class GroupTable:
     def _add_offsets(self, group_bytes: bytes) -> CommittedOffsets:
         group_id = _text(group_bytes)
         if group_id not in self._groups:
-            # Somebody who is in no group commits.
+            # A client without a group commits.
             self.add_classic(group_id)
         offsets = CommittedOffsets()
         self._offsets[group_id] = self._offsets_by_bytes[group_bytes] = offsets
@@ -201,7 +201,7 @@ class GroupTable:
             raise GroupRecordError(f"a record of a consumer group is damaged: {error}") from None
 
     def _drop(self, group: AnyGroup) -> None:
-        """The log holds nothing of the group any more; what it has committed stays, under a group without members."""
+        """The log has no records of the group any more; its committed offsets stay, under a group without members."""
         group.stop()
         del self._groups[group.group_id]
         if group.group_id in self._offsets:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 
 class HeldReplies:
-    """A queue whose ends never fall, since ends of appends do not; so one comparison tells what may leave."""
+    """A queue with rising ends, since ends of appends rise; so one comparison finds the replies that may leave."""
 
     __slots__ = ("_is_releasing", "_queue", "_stable_end")
 
@@ -26,8 +26,8 @@ class HeldReplies:
         self._queue.append((end, reply, value))
 
     def release(self, stable_end: int) -> None:
-        """Call what may leave.  A reply may come back here: then it is the outer call that goes on, not a deeper one,
-        however many replies submit their next command."""
+        """Call the replies that may leave.  A reply may call this again: then the outer call continues, without
+        recursion, however many replies submit their next command."""
         self._stable_end = max(self._stable_end, stable_end)
         if self._is_releasing:
             return

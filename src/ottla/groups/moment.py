@@ -1,4 +1,4 @@
-"""The time that a decision is told: two clocks at once."""
+"""The time of a decision: two clocks at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Moment(NamedTuple):
-    """When something happens.
+    """The time of a command or a deadline.
 
     `wall_ms` is for what records and users see (commit times, expiry of offsets); it may jump.  `monotonic_ms` is for
     every time-out (sessions, rebalances, pending members); it never goes back.

@@ -1,8 +1,9 @@
-"""Committed offsets end when nobody has used them for long.  (And when their topic is gone: see `gone_topics`.)
+"""Committed offsets expire when they have not been used for long.  (And with their topic: see
+`deleted_topic_tombstones`.)
 
 Offsets of a group with members never expire.  Those of a group that has become empty expire when it has been empty for
 the whole retention, and nothing was committed meanwhile; those of a group that never had members, by each commit's own
-time.  A commit may also have said when it expires; but it does not while there are members.
+time.  A commit may carry its own expiry; it, too, counts only while there are no members.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ottla.groups.moment import Moment
 from ottla.groups.offset_records import committed_ms, expires_ms, offset_key, offset_key_prefix
 from ottla.model.error_code import ErrorCode
 
-# Looked at in one go, so that the event loop is not held up; about a third of a millisecond.
+# Visited in one slice, so that the event loop is not blocked; about a third of a millisecond.
 OFFSETS_PER_SLICE: Final = 1_000
 # Records in one batch: some 60 bytes each, so far below any limit of batches.
 TOMBSTONES_PER_BATCH: Final = 2_000
@@ -34,7 +35,7 @@ class OffsetExpiry:
         self.due_ms: int | None = None
         self._now = Moment(0, 0)
         self._steps = self._walk()
-        # Wall time at which a consumer group was first seen empty: its records do not tell since when it is.
+        # Wall time at which a consumer group was first seen empty: its records do not contain since when.
         self._empty_since_ms: Final[dict[str, int]] = {}
 
     def start(self, moment: Moment) -> None:
@@ -44,11 +45,11 @@ class OffsetExpiry:
         self.due_ms = None
 
     def note_member(self, group_id: str) -> None:
-        """A consumer group is not empty now, or will not be."""
+        """A consumer group is not empty, or soon will not be."""
         self._empty_since_ms.pop(group_id, None)
 
     def run(self, moment: Moment) -> None:
-        """One slice, when it is time."""
+        """Run one slice, when it is due."""
         if self.due_ms is None or self.due_ms > moment.monotonic_ms:
             return
         self._now = moment
@@ -62,7 +63,7 @@ class OffsetExpiry:
             seen_count += step
 
     def _walk(self) -> Iterator[int]:
-        """One round: a step for each topic of each group, told as how many offsets it looked at."""
+        """One round: a step for each topic of each group; yields the count of offsets visited."""
         for group_id in list(self._table.group_ids()):
             yield 1
             for topic in list(self._table.offsets(group_id).by_topic):
@@ -74,7 +75,7 @@ class OffsetExpiry:
                 self._forget(group)
 
     def _empty_group(self, group_id: str) -> AnyGroup | None:
-        """The group, looked up anew, for much may have happened since the last step."""
+        """The group, looked up anew, since it may have changed after the last step."""
         group = self._table.get(group_id)
         if group is not None and group.is_empty:
             return group
@@ -106,7 +107,7 @@ class OffsetExpiry:
         return max(committed_ms(value), since_ms) + self._ledger.settings.offsets_retention_ms <= self._now.wall_ms
 
     def _forget(self, group: AnyGroup) -> None:
-        """An empty group without offsets: Kafka, too, lets it go at once."""
+        """An empty group without offsets: Kafka, too, drops it at once."""
         self.note_member(group.group_id)
         if group.has_records:
             self._ledger.write(list(group.tombstones()), self._now)
@@ -115,7 +116,7 @@ class OffsetExpiry:
 
 
 def write_in_batches(ledger: Ledger, records: Iterable[GroupRecord], moment: Moment) -> ErrorCode:
-    """Log tombstones that need not go together; what is logged before an error stays so, which is no harm."""
+    """Append tombstones that need not be one batch; those appended before an error stay, which is harmless."""
     rest = list(records)
     for at in range(0, len(rest), TOMBSTONES_PER_BATCH):
         error = ledger.write(rest[at : at + TOMBSTONES_PER_BATCH], moment)

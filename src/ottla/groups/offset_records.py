@@ -4,8 +4,8 @@
     value  int16 version 3 | int64 offset | int32 leader epoch | string metadata | int64 commit time
 
 Strings have an int16 length.  Version 1 of the value has no leader epoch, and the time of expiry at its end: Kafka
-still writes it for commits that say how long to keep them, and so do we.  A shard keeps values as the bytes that were
-logged, in one of these two versions, checked once; a value is decoded when somebody asks for it.
+still writes it for commits that say how long to keep them, and so do we.  A shard keeps values as the logged bytes, in
+one of these two versions, checked once; a value is decoded when it is fetched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.protocol.primitives import read_compact_length, skip_tagged_fields, t
 OFFSET_KEY_VERSION: Final = 1
 _LENGTH: Final = struct.Struct(">H")
 _PARTITION: Final = struct.Struct(">i")
-# Version, offset, leader epoch, length of the metadata; and what lies behind the metadata.
+# Version, offset, leader epoch, length of the metadata; and the fields after the metadata.
 _HEAD_V3: Final = struct.Struct(">hqih")
 _HEAD_V1: Final = struct.Struct(">hqh")
 # A whole v3 value without metadata, as nearly all are.
@@ -33,7 +33,7 @@ _SIZE_V3: Final = _HEAD_V3.size + _TIME.size
 _SIZE_V1: Final = _HEAD_V1.size + _TIMES_V1.size
 _METADATA_LENGTH_V3: Final = slice(_HEAD_V3.size - 2, _HEAD_V3.size)
 _INT64_MAX: Final = 2**63 - 1
-# The format's own limit; a setting may ask for less.
+# The format's own limit; a setting may be lower.
 METADATA_BYTES_MAX: Final = 2**15 - 1
 _SHORTEST_KEY_BYTES: Final = 2 + 2 + 2 + 4
 
@@ -45,7 +45,7 @@ class OffsetKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """`expires_ms` is None where the broker's own retention counts."""
+    """`expires_ms` is None where the broker's own retention applies."""
 
     offset: int
     leader_epoch: int
@@ -141,7 +141,7 @@ def committed_ms(value: bytes) -> int:
 
 
 def expires_ms(value: bytes) -> int | None:
-    """When a checked value expires by its own wish; None when the broker's retention counts."""
+    """The expiry that a checked value carries; None when the broker's retention applies."""
     if value[1] == 3:
         return None
     found: int = _TIME.unpack_from(value, len(value) - _TIME.size)[0]
@@ -171,7 +171,7 @@ def _decode_v0(value: bytes) -> OffsetValue:
 
 
 def _decode_v4(value: bytes) -> OffsetValue:
-    """The flexible version, which a later broker may have written; its tagged fields are stepped over."""
+    """The flexible version, which a later broker may have written; its tagged fields are skipped."""
     data = memoryview(value)
     _, offset, leader_epoch = struct.unpack_from(">hqi", value)
     length, position = read_compact_length(data, 14)

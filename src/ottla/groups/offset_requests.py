@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from ottla.groups.append_errors import told_to_committer, told_to_member
+from ottla.groups.append_errors import code_for_committer, code_for_member
 from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, TopicPartitions
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_table import AnyGroup, GroupTable
@@ -17,22 +17,22 @@ from ottla.model.error_code import ErrorCode
 
 
 class OffsetRequests:
-    """Of all groups of a shard, whichever their kind."""
+    """For all groups of a shard, of both kinds."""
 
     def __init__(self, table: GroupTable, ledger: Ledger) -> None:
         self._table: Final = table
         self._ledger: Final = ledger
 
     def commit(self, command: CommitOffsets, reply: Callable[[CommitReply], None], moment: Moment) -> None:
-        """All offsets of a request are logged as one batch, but those with too much metadata."""
+        """All offsets of a request are appended as one batch, except those with too much metadata."""
         error = self._check_commit(command, moment)
         if error is not ErrorCode.NONE:
             self._ledger.answer(reply, CommitReply((error,) * len(command.offsets)))
             return
         errors, records = self._records(command, moment.wall_ms)
         if records and (refusal := self._ledger.write(records, moment)) is not ErrorCode.NONE:
-            told = told_to_committer(refusal)
-            errors = [told if error is ErrorCode.NONE else error for error in errors]
+            code = code_for_committer(refusal)
+            errors = [code if error is ErrorCode.NONE else error for error in errors]
         self._ledger.answer(reply, CommitReply(errors))
 
     def _check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
@@ -43,7 +43,7 @@ class OffsetRequests:
             return group.check_commit(command, moment)
         if command.generation_or_epoch < 0:
             return ErrorCode.NONE
-        # Kafka tells it from the version of consumer groups on; what clients before that understand is the other.
+        # Kafka sends it since the version for consumer groups; older clients understand the other one.
         return ErrorCode.GROUP_ID_NOT_FOUND if command.knows_stale_epoch else ErrorCode.ILLEGAL_GENERATION
 
     def _records(self, command: CommitOffsets, wall_ms: int) -> tuple[list[ErrorCode], list[GroupRecord]]:
@@ -52,7 +52,7 @@ class OffsetRequests:
         records: list[GroupRecord] = []
         last_topic, prefix = None, b""
         for commit in command.offsets:
-            # A character has four bytes at most: the usual short ones need no second look.
+            # A character has four bytes at most: short ones need no exact count.
             if len(commit.metadata) * 4 > metadata_max_bytes and len(commit.metadata.encode()) > metadata_max_bytes:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
@@ -64,7 +64,7 @@ class OffsetRequests:
         return errors, records
 
     def fetch(self, command: FetchOffsets) -> FetchReply:
-        """A group that is not there has committed nothing, which is no error."""
+        """An unknown group has no committed offsets, which is no error."""
         group = self._table.get(command.group_id)
         if group is not None:
             error = group.check_fetch(command.member_id, command.member_epoch)
@@ -83,10 +83,10 @@ class OffsetRequests:
         read = frozenset(group.read_among({topic for topic, _ in command.topics}))
         records = list(self._tombstones(group, [asked for asked in command.topics if asked.topic not in read]))
         if records:
-            error = told_to_member(self._ledger.write(records, moment))
+            error = code_for_member(self._ledger.write(records, moment))
             if error is not ErrorCode.NONE:
                 return DeleteOffsetsReply(error)
-        return DeleteOffsetsReply(ErrorCode.NONE, [_told(asked, asked.topic in read) for asked in command.topics])
+        return DeleteOffsetsReply(ErrorCode.NONE, [_per_topic(asked, asked.topic in read) for asked in command.topics])
 
     def _tombstones(self, group: AnyGroup, topics: Sequence[TopicPartitions]) -> Iterator[GroupRecord]:
         offsets = self._table.offsets(group.group_id)
@@ -97,6 +97,6 @@ class OffsetRequests:
                     yield GroupRecord(offset_key(prefix, partition), None)
 
 
-def _told(asked: TopicPartitions, is_read: bool) -> TopicErrors:
+def _per_topic(asked: TopicPartitions, is_read: bool) -> TopicErrors:
     error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
     return TopicErrors(asked.topic, [(partition, error) for partition in asked.partitions])

@@ -31,7 +31,7 @@ from ottla.model.error_code import ErrorCode
 
 
 def refusal(command: Command, error: ErrorCode) -> object:
-    """The reply to `command` that says `error`."""
+    """The reply to `command` with this `error`."""
     match command:
         case JoinGroup():
             return JoinReply(error, command.member_id)
@@ -58,7 +58,7 @@ def refusal(command: Command, error: ErrorCode) -> object:
 
 
 def refused(reply: object, error: ErrorCode) -> object:
-    """A reply that was decided and may not leave any more, as one that says `error` and nothing else."""
+    """The reply that replaces a decided one which may no longer leave: `error` and nothing else."""
     match reply:
         case JoinReply():
             return JoinReply(error, reply.member_id)

@@ -1,4 +1,4 @@
-"""What a shard answers.  No wire versions: a handler drops what its version lacks."""
+"""The replies of a shard.  No wire versions: a handler drops the fields that its version lacks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CommitReply(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """`offset` -1 says that nothing is committed, which is no error."""
+    """`offset` -1: nothing is committed, which is no error."""
 
     partition: int
     offset: int = NO_OFFSET
@@ -115,7 +115,7 @@ class DescribedMember(NamedTuple):
 
 
 class DescribedGroup(NamedTuple):
-    """To `DescribeGroup`.  Metadata and assignments of members are told only of a stable group."""
+    """To `DescribeGroup`.  Only a stable group shows metadata and assignments of members."""
 
     error: ErrorCode
     group_id: str
@@ -126,7 +126,7 @@ class DescribedGroup(NamedTuple):
 
 
 class ConsumerGroupHeartbeatReply(NamedTuple):
-    """To `ConsumerGroupHeartbeat`.  `assignment` None says "as before".  With an error only `message` counts."""
+    """To `ConsumerGroupHeartbeat`.  `assignment` None means "unchanged".  With an error only `message` counts."""
 
     error: ErrorCode
     message: str | None = None
@@ -143,7 +143,8 @@ class NamedTopicPartitions(NamedTuple):
 
 
 class DescribedConsumer(NamedTuple):
-    """A member of a consumer group.  `assignment` is what it may read now, `target` what it is to have."""
+    """A member of a consumer group.  `assignment` is what it may read now, `target` its assignment after
+    reconciliation."""
 
     member_id: str
     instance_id: str | None

@@ -1,4 +1,4 @@
-"""What an operator may set about groups.  Kafka's names and defaults; the broker builds it from its own settings."""
+"""The operator's settings for groups.  Kafka's names and defaults; the broker builds it from its own settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class ConsumerTimes(NamedTuple):
-    """What a consumer group's members live by (KIP-848); a group may have its own."""
+    """The session and heartbeat times of a consumer group's members (KIP-848); a group may have its own."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -15,7 +15,7 @@ class ConsumerTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Limits and times of all groups of a broker; the comment behind each field is Kafka's name."""
+    """Limits and times of all groups of a broker; the comment on each field is Kafka's name."""
 
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
     max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
@@ -33,5 +33,5 @@ class GroupSettings:
 
     @property
     def consumer_times(self) -> ConsumerTimes:
-        """Of groups that have none of their own."""
+        """For groups without their own."""
         return ConsumerTimes(self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms)

@@ -1,8 +1,8 @@
 """The groups of one partition of `__consumer_offsets`: decide, log, apply.
 
-A command is decided on the applied state, its records are appended as one batch, and `replay`, the very function that
-start-up uses, applies them.  The reply leaves when the log is stable up to the batch's end.  Commands that arrive
-meanwhile are decided on the applied state and are released by the flush that covers them.
+A command is decided on the applied state, its records are appended as one batch, and `replay`, the function that
+start-up uses too, applies them.  The reply leaves when the log is stable up to the batch's end.  Commands that arrive
+meanwhile are decided on the applied state and answered after the flush that covers them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ottla.groups.append_errors import code_of, told_to_member
+from ottla.groups.append_errors import code_for_member, code_of
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.commands import (
     Command,
@@ -29,11 +29,11 @@ from ottla.groups.commands import (
 )
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.deadlines import Deadlines
-from ottla.groups.given_ids import GivenIds
-from ottla.groups.gone_topics import GoneTopics
+from ottla.groups.deleted_topic_tombstones import DeletedTopicTombstones
 from ottla.groups.group_log import GroupLog, GroupRecord
 from ottla.groups.group_table import GroupTable
 from ottla.groups.held_replies import HeldReplies
+from ottla.groups.issued_member_ids import IssuedMemberIds
 from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
 from ottla.groups.offset_expiry import OffsetExpiry, write_in_batches
@@ -52,7 +52,7 @@ from ottla.groups.replies import (
 )
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.subscription_pattern import SubscriptionPatterns
-from ottla.groups.topics_image import TopicsImage, topics_gone
+from ottla.groups.topics_image import TopicsImage, deleted_topics
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.observe.events import Told
@@ -62,8 +62,8 @@ DEADLINES_PER_CALL: Final = 64
 
 
 class GroupShard:
-    """`new_member_id` makes a member id that nobody has, from a client's id; `times_of` tells what a consumer group's
-    members live by now, from the group's id; `member_bytes` is one for all shards of a broker.
+    """`new_member_id` generates a new member id from a client's id; `times_of` returns the current times of a consumer
+    group by its id; all shards of a broker share `member_bytes`.
 
     No reply is called while a command is being decided, so a reply may submit the next command.
     """
@@ -79,7 +79,7 @@ class GroupShard:
     ) -> None:
         self.settings: Final = settings
         self.deadlines: Final = Deadlines()
-        self.given_ids: Final = GivenIds(self.deadlines)
+        self.issued_ids: Final = IssuedMemberIds(self.deadlines)
         self.member_bytes: Final = member_bytes
         self.new_member_id: Final = new_member_id
         self._log: Final = log
@@ -87,14 +87,14 @@ class GroupShard:
         self._times_of: Final = times_of
         self._patterns: Final = SubscriptionPatterns()
         self._held: Final = HeldReplies()
-        # The exclusive end of the newest batch of ours.
+        # The exclusive end of our newest batch.
         self._appended_end = 0
         self._failure: ErrorCode | None = None
         self._table: Final = GroupTable(lambda group_id: ClassicGroup(group_id, self), self._new_consumer_group)
         self._offsets: Final = OffsetRequests(self._table, self)
         self._expiry: Final = OffsetExpiry(self._table, self)
-        self._gone_topics: Final = GoneTopics(self._table, self)
-        # The type of the command tells that of its reply, which no type of ours can say for all of them at once.
+        self._topic_tombstones: Final = DeletedTopicTombstones(self._table, self)
+        # The type of a command determines the type of its reply, which no single annotation can express.
         self._deciders: Final[dict[type, Callable[[Any, Callable[[Any], None], Moment], None]]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
@@ -110,7 +110,7 @@ class GroupShard:
         }
 
     def __len__(self) -> int:
-        """How many groups there are."""
+        """The count of groups."""
         return len(self._table)
 
     # -- start ---------------------------------------------------------------------------------------------------------
@@ -137,13 +137,13 @@ class GroupShard:
         if self._failure is not None:
             reply(refusal(command, self._failure))
         elif isinstance(command, Heartbeat):
-            # By far the most frequent, and the only one that tells nothing durable: it waits for no log.
+            # By far the most frequent, and the only one that reveals nothing durable: it does not wait for the log.
             reply(self._heartbeat(command, moment))
         else:
-            if self._gone_topics.due_ms is not None and isinstance(
+            if self._topic_tombstones.due_ms is not None and isinstance(
                 command, CommitOffsets | FetchOffsets | DeleteOffsets
             ):
-                self._gone_topics.settle(command.group_id, moment)
+                self._topic_tombstones.settle(command.group_id, moment)
             self._deciders[type(command)](command, reply, moment)
             self._held.release(self._log.stable_end)
 
@@ -154,8 +154,8 @@ class GroupShard:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def on_time(self, moment: Moment) -> None:
-        """Let deadlines that have passed have their effect.  When there are many, `next_due_ms` is still in the past
-        afterwards: call again, after other work."""
+        """Handle deadlines that have passed.  When there are many, `next_due_ms` is still in the past afterwards: call
+        again, after other work."""
         for _ in range(DEADLINES_PER_CALL):
             deadline = self.deadlines.take_due(moment.monotonic_ms)
             if deadline is None:
@@ -167,29 +167,31 @@ class GroupShard:
                 group.on_append_failed(deadline, moment)
             self._forget_if_vacant(group.group_id)
         self._expiry.run(moment)
-        self._gone_topics.run(moment)
+        self._topic_tombstones.run(moment)
         self._held.release(self._log.stable_end)
 
     def next_due_ms(self) -> int | None:
         """The monotonic time at which `on_time` should be called next; calling too early is harmless."""
-        all_due = (self.deadlines.next_due_ms(), self._expiry.due_ms, self._gone_topics.due_ms)
+        all_due = (self.deadlines.next_due_ms(), self._expiry.due_ms, self._topic_tombstones.due_ms)
         return min((due_ms for due_ms in all_due if due_ms is not None), default=None)
 
     def on_topics_changed(self, topics: TopicsImage, moment: Moment) -> None:
-        """Committed offsets of topics that are gone get tombstones by and by; consumer groups look at the new topics.
+        """Committed offsets of deleted topics get tombstones, in slices; consumer groups compare the new topics at
+        their next heartbeat.
 
-        A topic that was made anew under its old name is another one: what was committed for the old is gone, too.
+        A topic that was recreated under its old name is another one: offsets committed for the old one are deleted,
+        too.
         """
         before, self._topics = self._topics, topics
-        gone = topics_gone(before, topics)
+        gone = deleted_topics(before, topics)
         if gone and self._failure is None:
-            self._gone_topics.add(gone, moment)
+            self._topic_tombstones.add(gone, moment)
             for name in gone:
                 self._table.forget_topic_name(name)
 
     def finish_tombstones(self, moment: Moment) -> None:
-        """Write at once what would be written by and by: a restart does not remember it."""
-        self._gone_topics.finish(moment)
+        """Write all remaining tombstones at once: a restart does not know of them."""
+        self._topic_tombstones.finish(moment)
 
     def fail_all(self, error: ErrorCode) -> None:
         """The partition leaves this broker, or its disk failed: every waiting request gets `error`.
@@ -198,20 +200,20 @@ class GroupShard:
         """
         self._failure = error
         self._expiry.stop()
-        self._gone_topics.stop()
+        self._topic_tombstones.stop()
         self._held.fail(lambda reply: refused(reply, error))
         for group in list(self._table):
             group.fail_all(error)
         self.deadlines.clear()
-        self.given_ids.clear()
+        self.issued_ids.clear()
 
     def story(self, group_id: str) -> Told | None:
-        """The last transitions of a group, for the event of a failure."""
+        """The last transitions of a group, for the log event of a failure."""
         group = self._table.get(group_id)
         return None if group is None else group.story.tell()
 
     def assert_sound(self) -> None:
-        """What must hold between any two commands; for tests, since it walks over everything."""
+        """The invariants between any two commands; for tests, since it walks over everything."""
         self._table.assert_sound()
 
     # -- what groups ask of their shard (`Ledger`) ---------------------------------------------------------------------
@@ -231,7 +233,7 @@ class GroupShard:
         if self._failure is None:
             self._held.hold(self._appended_end, reply, value)
         else:
-            # The disk failed under this very decision: nothing will release what is held.
+            # The disk failed during this decision: nothing will release the held replies.
             reply(refused(value, self._failure))
 
     # -- the classic protocol ------------------------------------------------------------------------------------------
@@ -259,7 +261,7 @@ class GroupShard:
         if command.member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if group is not None:
-            error = told_to_member(self.write(list(group.tombstones()), moment))
+            error = code_for_member(self.write(list(group.tombstones()), moment))
             if error is not ErrorCode.NONE:
                 return error
         found = self._table.get(command.group_id)
@@ -281,17 +283,17 @@ class GroupShard:
     def _leave(self, command: LeaveGroup, reply: Callable[[LeaveReply], None], moment: Moment) -> None:
         group = self._table.get(command.group_id)
         if isinstance(group, ClassicGroup):
-            told = group.leave(command, moment)
+            answer = group.leave(command, moment)
             self._forget_if_vacant(command.group_id)
         elif not command.group_id:
-            told = LeaveReply(ErrorCode.INVALID_GROUP_ID)
+            answer = LeaveReply(ErrorCode.INVALID_GROUP_ID)
         else:
             unknown = [
                 LeftMember(member.member_id, member.instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
                 for member in command.members
             ]
-            told = LeaveReply(ErrorCode.NONE, unknown)
-        self.answer(reply, told)
+            answer = LeaveReply(ErrorCode.NONE, unknown)
+        self.answer(reply, answer)
 
     # -- offsets, and groups as a whole --------------------------------------------------------------------------------
 
@@ -326,7 +328,7 @@ class GroupShard:
             error = ErrorCode.NON_EMPTY_GROUP
         else:
             records = [*self._table.offset_tombstones(command.group_id), *group.tombstones()]
-            error = told_to_member(write_in_batches(self, records, moment))
+            error = code_for_member(write_in_batches(self, records, moment))
         self.answer(reply, error)
 
     # -- consumer groups (KIP-848) -------------------------------------------------------------------------------------
@@ -369,7 +371,7 @@ class GroupShard:
         if before is not group:
             group.stop()
             self._table.restore(command.group_id, before)
-        self.answer(reply, ConsumerGroupHeartbeatReply(told_to_member(error), "the group's log refused its records"))
+        self.answer(reply, ConsumerGroupHeartbeatReply(code_for_member(error), "the group's log refused its records"))
 
     def _describe_consumer(
         self, command: DescribeConsumerGroup, reply: Callable[[ConsumerGroupDescription], None], moment: Moment

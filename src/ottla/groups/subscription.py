@@ -1,7 +1,7 @@
-"""The topics in a consumer's subscription: the one place that looks into what members tell their leader.
+"""The topics in a consumer's subscription: the only code that parses the metadata of members.
 
 The consumer protocol's Subscription begins, in all its versions, with `int16 version | array of topic names`; strings
-have an int16 length, the array an int32 count.  What follows is not looked at.
+have an int16 length, the array an int32 count.  The rest is not read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """The topics that a consumer subscribes to; None for bytes that are no subscription."""
+    """The topics that a consumer subscribes to; None when the bytes are not a subscription."""
     data = memoryview(subscription)
     try:
         version, position = read_length16(data, 0)

@@ -1,8 +1,8 @@
 """Subscriptions by regular expression: which topics a client's pattern matches (KIP-848; RE2's syntax).
 
-A pattern is a stranger's program that runs on the broker's only thread.  RE2 never backtracks: its time grows with
-the pattern times the name.  But repetitions make a large pattern of a short one, so besides its length and memory, and
-how many answers are kept, the time is bounded that it takes.  Python's `re` would let one member stop the broker.
+A pattern is an untrusted program that runs on the event loop.  RE2 never backtracks: its time grows with the pattern
+times the name.  But repetitions expand a short pattern to a large one, so its length, memory and matching time are
+bounded, and so is the count of cached answers.  Python's `re` would let one member stop the broker.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 
 PATTERN_CHARS_MAX: Final = 4096
-# What RE2 may take for one pattern, compiled and while it matches.  With less, it falls back to a slower search.
+# RE2's memory limit for one pattern, compiled and while it matches.  With less, it falls back to a slower search.
 PATTERN_MEMORY_BYTES_MAX: Final = 8 << 20
-# The thread's own time for matching, however busy the machine is.  Plain patterns take 2-4 us a name; 380 characters
-# whose states did not fit the memory took 27 ms.
+# CPU time of the thread for matching, independent of the machine's load.  Plain patterns take 2-4 us a name; 380
+# characters whose states did not fit the memory took 27 ms.
 MATCH_S_MAX: Final = 0.1
 MATCH_NAME_S_MAX: Final = 0.00002
 # Answers only; compiled patterns are not kept.
@@ -34,7 +34,7 @@ class _Answer(NamedTuple):
 
 
 class SubscriptionPatterns:
-    """Answers that are still good: new topics are matched when they appear, the others never again."""
+    """Cached answers: new topics are matched when they appear, the others never again."""
 
     def __init__(self) -> None:
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
@@ -63,7 +63,7 @@ class _Compiled(Protocol):
 
 
 def _matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
-    # Imported by the first pattern: most brokers never see one.
+    # Imported with the first pattern: most brokers never get one.
     import re2
 
     try:
@@ -78,7 +78,7 @@ def _matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
                 raise _invalid(pattern, "it takes too long to match; use fewer and smaller repetitions")
         return frozenset(matching)
     finally:
-        # The module keeps what it compiled, each with up to PATTERN_MEMORY_BYTES_MAX.
+        # The module caches compiled patterns, each with up to PATTERN_MEMORY_BYTES_MAX.
         re2.purge()
 
 

@@ -1,4 +1,4 @@
-"""The topics as groups see them: names, ids, counts of partitions, all of one moment."""
+"""The topics as groups see them: names, ids, partition counts, all of one moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TopicImage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicsImage:
-    """Never changed: a change of topics makes another image.  Images are told apart by identity."""
+    """Immutable: a change of topics makes another image.  Images are compared by identity."""
 
     by_name: Mapping[str, TopicImage]
     by_id: Mapping[UUID, TopicImage]
@@ -33,10 +33,10 @@ class TopicsImage:
 
 
 @lru_cache(maxsize=1)
-def topics_gone(before: TopicsImage, after: TopicsImage) -> tuple[str, ...]:
-    """The names whose topic is not there any more, or is another one under the old name.
+def deleted_topics(before: TopicsImage, after: TopicsImage) -> tuple[str, ...]:
+    """The names whose topic was deleted, or recreated under the same name.
 
-    Remembered for one pair of images, since all shards of a broker ask the same question.
+    Cached for one pair of images, since all shards of a broker ask for the same one.
     """
     return tuple(
         name

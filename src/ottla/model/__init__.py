@@ -1,1 +1,1 @@
-"""The words that every layer shares: identifiers, error codes, settings, limits.  Imports nothing of ours."""
+"""The vocabulary of all layers: identifiers, error codes, settings, limits.  Imports nothing of ours."""

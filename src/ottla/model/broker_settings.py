@@ -1,7 +1,7 @@
 """The broker's settings: Kafka's names, types and defaults (Apache Kafka 4.1), and one of our own.
 
-Here stand only settings that change what this broker does.  Kafka's other keys are known by name (kafka_keys.py), so
-that a file written for Apache Kafka starts and says what it ignores.
+Only settings that change what this broker does are here.  Kafka's other keys are known by name (kafka_keys.py), so that
+the broker starts with a file written for Apache Kafka and reports the keys that it ignores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.model.setting_kinds import (
 )
 
 NODE_ID: Final = int32(
-    "node.id", 0, "The number of this broker; a data directory keeps its number.", minimum=0, aliases=("broker.id",)
+    "node.id", 0, "The id of this broker; a data directory keeps its id.", minimum=0, aliases=("broker.id",)
 )
 BROKER_RACK: Final = optional_text("broker.rack", "The rack that Metadata and DescribeCluster show for this broker.")
 LOG_DIRS: Final = optional_text(
@@ -37,7 +37,7 @@ LISTENERS: Final = word(
     "Addresses to listen on, `NAME://host:port` each.  Kafka's default is every interface; ours is loopback.",
 )
 ADVERTISED_LISTENERS: Final = optional_text(
-    "advertised.listeners", "The address that clients are told.  Unset: the one that the client reached."
+    "advertised.listeners", "The address that clients connect to.  Unset: the one that the client reached."
 )
 LISTENER_SECURITY_PROTOCOL_MAP: Final = word(
     "listener.security.protocol.map",
@@ -45,10 +45,10 @@ LISTENER_SECURITY_PROTOCOL_MAP: Final = word(
     "The protocol of each listener's name.  Only PLAINTEXT is offered.",
 )
 CONTROLLER_LISTENER_NAMES: Final = words(
-    "controller.listener.names", (), "Listeners of Apache Kafka's controller: they are left out here."
+    "controller.listener.names", (), "Listeners of Apache Kafka's controller; they are ignored."
 )
 SOCKET_REQUEST_MAX_BYTES: Final = int32(
-    "socket.request.max.bytes", 100 * MIB, "A request that claims more closes its connection.", minimum=1
+    "socket.request.max.bytes", 100 * MIB, "A larger request closes its connection.", minimum=1
 )
 SOCKET_SEND_BUFFER_BYTES: Final = int32(
     "socket.send.buffer.bytes", 100 * KIB, "SO_SNDBUF of accepted sockets; -1 leaves it to the system.", minimum=-1
@@ -59,75 +59,75 @@ SOCKET_RECEIVE_BUFFER_BYTES: Final = int32(
 CONNECTIONS_MAX_IDLE_MS: Final = int64(
     "connections.max.idle.ms",
     10 * MINUTE_MS,
-    "A connection without a request for so long is closed; -1 never.",
+    "Idle connections are closed after this time; -1 never.",
     minimum=-1,
 )
 MAX_CONNECTIONS: Final = int32(
     "max.connections",
     INT32_MAX,
-    "Connections beyond it are closed at once.  The limit of open files lowers it.",
+    "Connections above this count are closed at once.  The limit of open files lowers it.",
     minimum=0,
 )
 QUEUED_MAX_REQUEST_BYTES: Final = int64(
     "queued.max.request.bytes",
     -1,
-    "Memory for large requests that are being received, of all connections of a listener; -1 is 512 MiB.",
+    "Memory for large requests being received on all connections of a listener; -1 is 512 MiB.",
     minimum=-1,
 )
 MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS: Final = int32(
     "max.incremental.fetch.session.cache.slots",
     1_000,
-    "Fetch sessions that are kept; a client that gets none names all its partitions in each fetch.",
+    "The most fetch sessions; a client without one names all its partitions in each fetch.",
     minimum=0,
 )
 MAX_REQUEST_PARTITION_SIZE_LIMIT: Final = int32(
     "max.request.partition.size.limit",
     2_000,
-    "The most partitions in one answer of DescribeTopicPartitions.",
+    "The most partitions in one response to DescribeTopicPartitions.",
     minimum=1,
 )
-FETCH_MAX_BYTES: Final = int32("fetch.max.bytes", 55 * MIB, "The most that one fetch is answered with.", minimum=1024)
+FETCH_MAX_BYTES: Final = int32("fetch.max.bytes", 55 * MIB, "The most bytes in one fetch response.", minimum=1024)
 
-NUM_PARTITIONS: Final = int32("num.partitions", 1, "Partitions of a topic that does not say.", minimum=1)
+NUM_PARTITIONS: Final = int32("num.partitions", 1, "The partition count of a topic created without one.", minimum=1)
 DEFAULT_REPLICATION_FACTOR: Final = int32(
-    "default.replication.factor", 1, "Replicas of a topic that does not say.", minimum=1, maximum=32767
+    "default.replication.factor", 1, "The replication factor of a topic created without one.", minimum=1, maximum=32767
 )
 AUTO_CREATE_TOPICS_ENABLE: Final = flag(
-    "auto.create.topics.enable", True, "A client that asks for the metadata of an unknown topic creates it."
+    "auto.create.topics.enable", True, "A metadata request for an unknown topic creates the topic."
 )
-DELETE_TOPIC_ENABLE: Final = flag("delete.topic.enable", True, "Topics may be deleted.")
+DELETE_TOPIC_ENABLE: Final = flag("delete.topic.enable", True, "Topics can be deleted.")
 MIN_INSYNC_REPLICAS: Final = int32(
-    "min.insync.replicas", 1, "A produce with acks=all is refused with fewer replicas in sync.", minimum=1
+    "min.insync.replicas", 1, "A produce with acks=all is refused while fewer replicas are in sync.", minimum=1
 )
 MESSAGE_MAX_BYTES: Final = int32(
-    "message.max.bytes", 1_048_588, "The largest record batch that is taken, as it lies on the wire.", minimum=0
+    "message.max.bytes", 1_048_588, "The largest record batch that is accepted, compressed as it was sent.", minimum=0
 )
 COMPRESSION_TYPE: Final = word(
     "compression.type",
     "producer",
-    "How batches are stored: `producer`, as they came; else this codec: those that come with another are "
-    "opened and compressed anew.",
+    "How batches are stored: `producer`, as received; else with this codec: those that use another are "
+    "decompressed and compressed again.",
     choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
 )
 COMPRESSION_GZIP_LEVEL: Final = int32(
     "compression.gzip.level", -1, "For `compression.type=gzip`; -1 is the library's own.", minimum=-1, maximum=9
 )
 COMPRESSION_LZ4_LEVEL: Final = int32(
-    "compression.lz4.level", 9, "For `compression.type=lz4`; levels above 12 are as 12.", minimum=1, maximum=17
+    "compression.lz4.level", 9, "For `compression.type=lz4`; levels above 12 equal 12.", minimum=1, maximum=17
 )
 COMPRESSION_ZSTD_LEVEL: Final = int32(
-    "compression.zstd.level", 3, "For `compression.type=zstd`; levels below -7 are as -7.", minimum=-131072, maximum=22
+    "compression.zstd.level", 3, "For `compression.type=zstd`; levels below -7 equal -7.", minimum=-131072, maximum=22
 )
 
 LOG_SEGMENT_BYTES: Final = int32(
     "log.segment.bytes", GIB, "Roll to a new segment before the active one would pass this size.", minimum=14
 )
 LOG_ROLL_MS: Final = optional_int64(
-    "log.roll.ms", "Roll a segment that is this old; before `log.roll.hours`.", minimum=1
+    "log.roll.ms", "Roll a segment that is this old; wins over `log.roll.hours`.", minimum=1
 )
 LOG_ROLL_HOURS: Final = int32("log.roll.hours", 168, "Roll a segment that is this old.", minimum=1)
 LOG_ROLL_JITTER_MS: Final = optional_int64(
-    "log.roll.jitter.ms", "The most that is taken at random from the age at which a segment rolls.", minimum=0
+    "log.roll.jitter.ms", "A random time up to this is subtracted from the age at which a segment rolls.", minimum=0
 )
 LOG_ROLL_JITTER_HOURS: Final = int32("log.roll.jitter.hours", 0, "The same in hours.", minimum=0)
 LOG_INDEX_INTERVAL_BYTES: Final = int32(
@@ -139,39 +139,45 @@ LOG_INDEX_SIZE_MAX_BYTES: Final = int32(
 LOG_MESSAGE_TIMESTAMP_TYPE: Final = word(
     "log.message.timestamp.type",
     "CreateTime",
-    "Whose time a record bears: the producer's or the broker's.",
+    "The source of a record's timestamp: the producer (CreateTime) or the broker (LogAppendTime).",
     choices=("CreateTime", "LogAppendTime"),
 )
 LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = int64(
-    "log.message.timestamp.before.max.ms", INT64_MAX, "A record whose time is further back is refused.", minimum=0
+    "log.message.timestamp.before.max.ms", INT64_MAX, "A record with an older timestamp is refused.", minimum=0
 )
 LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = int64(
-    "log.message.timestamp.after.max.ms", 60 * MINUTE_MS, "A record whose time is further ahead is refused.", minimum=0
+    "log.message.timestamp.after.max.ms",
+    60 * MINUTE_MS,
+    "A record with a timestamp further in the future is refused.",
+    minimum=0,
 )
 PRODUCER_ID_EXPIRATION_MS: Final = int32(
-    "producer.id.expiration.ms", DAY_MS, "An idempotent producer that is silent for so long is forgotten.", minimum=1
+    "producer.id.expiration.ms",
+    DAY_MS,
+    "The state of an idempotent producer is dropped after this time without a batch.",
+    minimum=1,
 )
 
 LOG_FLUSH_POLICY: Final = word(
     "log.flush.policy",
     "ack",
-    "What makes a record stable, so that it is acknowledged and can be read: `ack` = flushed to the disk at once; "
+    "When a record is stable, so that it is acknowledged and can be read: `ack` = flushed to the disk at once; "
     "`interval` = flushed by count or time, as in the paper; `os` = written to the page cache, as in Apache Kafka.",
     choices=("ack", "interval", "os"),
 )
 LOG_FLUSH_INTERVAL_MESSAGES: Final = int64(
     "log.flush.interval.messages",
     INT64_MAX,
-    "Flush a partition at the latest after so many records.  Policy `interval` takes 10,000 unless this is set.",
+    "Flush a partition after at most so many records.  Policy `interval` takes 10,000 unless this is set.",
     minimum=1,
 )
 LOG_FLUSH_INTERVAL_MS: Final = optional_int64(
     "log.flush.interval.ms",
-    "Flush a partition at the latest after so long.  Policy `interval` takes 1,000 unless this is set.",
+    "Flush a partition after at most this time.  Policy `interval` takes 1,000 unless this is set.",
     minimum=0,
 )
 LOG_FLUSH_SCHEDULER_INTERVAL_MS: Final = int64(
-    "log.flush.scheduler.interval.ms", INT64_MAX, "Stands in for `log.flush.interval.ms` when that is unset.", minimum=0
+    "log.flush.scheduler.interval.ms", INT64_MAX, "Used for `log.flush.interval.ms` when that is unset.", minimum=0
 )
 
 LOG_CLEANUP_POLICY: Final = words(
@@ -181,46 +187,51 @@ LOG_CLEANUP_POLICY: Final = words(
     choices=("compact", "delete"),
 )
 LOG_RETENTION_MS: Final = optional_int64(
-    "log.retention.ms", "Delete segments that are this old; before minutes and hours; -1 never.", minimum=-1
+    "log.retention.ms", "Delete segments that are this old; wins over minutes and hours; -1 never.", minimum=-1
 )
-LOG_RETENTION_MINUTES: Final = optional_int32("log.retention.minutes", "The same in minutes; before hours.", minimum=-1)
+LOG_RETENTION_MINUTES: Final = optional_int32(
+    "log.retention.minutes", "The same in minutes; wins over hours.", minimum=-1
+)
 LOG_RETENTION_HOURS: Final = int32("log.retention.hours", 168, "The same in hours: seven days.", minimum=-1)
 LOG_RETENTION_BYTES: Final = int64(
     "log.retention.bytes", -1, "Delete the oldest segments of a partition that is larger; -1 never.", minimum=-1
 )
 LOG_RETENTION_CHECK_INTERVAL_MS: Final = int64(
-    "log.retention.check.interval.ms", 5 * MINUTE_MS, "How often retention looks.", minimum=1
+    "log.retention.check.interval.ms", 5 * MINUTE_MS, "The interval of retention checks.", minimum=1
 )
 LOG_SEGMENT_DELETE_DELAY_MS: Final = int64(
     "log.segment.delete.delay.ms",
     60 * SECOND_MS,
-    "How long the files of a deleted segment stay for its readers.",
+    "How long the files of a deleted segment are kept for running reads.",
     minimum=0,
 )
 
 GROUP_MIN_SESSION_TIMEOUT_MS: Final = int32(
-    "group.min.session.timeout.ms", 6 * SECOND_MS, "The shortest session that a member may ask for.", minimum=1
+    "group.min.session.timeout.ms", 6 * SECOND_MS, "The shortest session time-out that a member may request.", minimum=1
 )
 GROUP_MAX_SESSION_TIMEOUT_MS: Final = int32(
-    "group.max.session.timeout.ms", 30 * MINUTE_MS, "The longest session that a member may ask for.", minimum=1
+    "group.max.session.timeout.ms", 30 * MINUTE_MS, "The longest session time-out that a member may request.", minimum=1
 )
 GROUP_INITIAL_REBALANCE_DELAY_MS: Final = int32(
     "group.initial.rebalance.delay.ms",
     3 * SECOND_MS,
-    "An empty group waits so long for more members before its first generation.",
+    "How long an empty group waits for more members before its first generation.",
     minimum=0,
 )
-GROUP_MAX_SIZE: Final = int32("group.max.size", INT32_MAX, "The most members that a classic group has.", minimum=1)
+GROUP_MAX_SIZE: Final = int32("group.max.size", INT32_MAX, "The most members of a classic group.", minimum=1)
 GROUP_CONSUMER_SESSION_TIMEOUT_MS: Final = int32(
-    "group.consumer.session.timeout.ms", 45 * SECOND_MS, "The session of a consumer group's member.", minimum=1
+    "group.consumer.session.timeout.ms", 45 * SECOND_MS, "The session time-out of a consumer group's member.", minimum=1
 )
 GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS: Final = int32(
-    "group.consumer.heartbeat.interval.ms", 5 * SECOND_MS, "How often such a member shall send heartbeats.", minimum=1
+    "group.consumer.heartbeat.interval.ms",
+    5 * SECOND_MS,
+    "The heartbeat interval of a consumer group's member.",
+    minimum=1,
 )
 GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS: Final = int32(
     "group.consumer.min.session.timeout.ms",
     45 * SECOND_MS,
-    "The shortest session that a consumer group may get for its own (`consumer.session.timeout.ms`).",
+    "The shortest session time-out that can be set for a consumer group (`consumer.session.timeout.ms`).",
     minimum=1,
 )
 GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS: Final = int32(
@@ -229,42 +240,45 @@ GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS: Final = int32(
 GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS: Final = int32(
     "group.consumer.min.heartbeat.interval.ms",
     5 * SECOND_MS,
-    "The shortest interval that a consumer group may get for its own (`consumer.heartbeat.interval.ms`).",
+    "The shortest interval that can be set for a consumer group (`consumer.heartbeat.interval.ms`).",
     minimum=1,
 )
 GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS: Final = int32(
     "group.consumer.max.heartbeat.interval.ms", 15 * SECOND_MS, "The longest one.", minimum=1
 )
 GROUP_CONSUMER_MAX_SIZE: Final = int32(
-    "group.consumer.max.size", INT32_MAX, "The most members that a consumer group has.", minimum=1
+    "group.consumer.max.size", INT32_MAX, "The most members of a consumer group.", minimum=1
 )
 GROUP_CONSUMER_ASSIGNORS: Final = words(
     "group.consumer.assignors",
     ("uniform", "range"),
-    "The assignors that consumer groups may use; the first is taken when a member names none.",
+    "The assignors that consumer groups may use; the first is used when no member requests one.",
     choices=("uniform", "range"),
 )
 OFFSET_METADATA_MAX_BYTES: Final = int32(
-    "offset.metadata.max.bytes", 4 * KIB, "The longest text that may be committed beside an offset.", minimum=0
+    "offset.metadata.max.bytes", 4 * KIB, "The largest metadata that may be committed with an offset.", minimum=0
 )
 OFFSETS_RETENTION_MINUTES: Final = int32(
     "offsets.retention.minutes",
     7 * 24 * 60,
-    "Offsets of a group without members are forgotten after this time.",
+    "Offsets of a group without members are deleted after this time.",
     minimum=1,
 )
 OFFSETS_RETENTION_CHECK_INTERVAL_MS: Final = int64(
-    "offsets.retention.check.interval.ms", 10 * MINUTE_MS, "How often old offsets are looked for.", minimum=1
+    "offsets.retention.check.interval.ms", 10 * MINUTE_MS, "The interval of checks for expired offsets.", minimum=1
 )
 OFFSETS_TOPIC_NUM_PARTITIONS: Final = int32(
     "offsets.topic.num.partitions",
     50,
-    "Partitions of `__consumer_offsets` when it is made; a group belongs to one of them by its id.",
+    "Partitions of `__consumer_offsets` when it is created; a group's id maps it to one of them.",
     minimum=1,
     maximum=10_000,
 )
 OFFSETS_TOPIC_SEGMENT_BYTES: Final = int32(
-    "offsets.topic.segment.bytes", 100 * MIB, "`segment.bytes` of `__consumer_offsets` when it is made.", minimum=1024
+    "offsets.topic.segment.bytes",
+    100 * MIB,
+    "`segment.bytes` of `__consumer_offsets` when it is created.",
+    minimum=1024,
 )
 OFFSETS_LOAD_BUFFER_SIZE: Final = int32(
     "offsets.load.buffer.size", 5 * MIB, "Bytes of `__consumer_offsets` read at once while groups load.", minimum=1
@@ -272,26 +286,29 @@ OFFSETS_LOAD_BUFFER_SIZE: Final = int32(
 
 LOG_CLEANER_ENABLE: Final = flag("log.cleaner.enable", True, "Compacted topics are cleaned.")
 LOG_CLEANER_BACKOFF_MS: Final = int64(
-    "log.cleaner.backoff.ms", 15 * SECOND_MS, "How long the cleaner rests when there is nothing to clean.", minimum=0
+    "log.cleaner.backoff.ms", 15 * SECOND_MS, "How long the cleaner pauses when there is nothing to clean.", minimum=0
 )
 LOG_CLEANER_DEDUPE_BUFFER_SIZE: Final = int64(
     "log.cleaner.dedupe.buffer.size",
     128 * MIB,
-    "Memory for the newest offsets of keys, 32 bytes a key.  A clean that fills it ends there; the next one goes on.",
+    "Memory for the newest offsets of keys, 32 bytes a key.  A clean that fills it ends; the next one continues.",
     minimum=1024,
 )
 LOG_CLEANER_IO_MAX_BYTES_PER_SECOND: Final = number(
-    "log.cleaner.io.max.bytes.per.second", FLOAT64_MAX, "What a clean reads and writes in a second at most.", minimum=1
+    "log.cleaner.io.max.bytes.per.second",
+    FLOAT64_MAX,
+    "The most bytes per second that a clean reads and writes.",
+    minimum=1,
 )
 LOG_CLEANER_MIN_CLEANABLE_RATIO: Final = number(
     "log.cleaner.min.cleanable.ratio",
     0.5,
-    "A log is cleaned when more than this part of it was never cleaned.",
+    "A log is cleaned when more than this ratio of it was never cleaned.",
     minimum=0,
     maximum=1,
 )
 LOG_CLEANER_MIN_COMPACTION_LAG_MS: Final = int64(
-    "log.cleaner.min.compaction.lag.ms", 0, "Records that are younger are not compacted away.", minimum=0
+    "log.cleaner.min.compaction.lag.ms", 0, "Younger records are not removed by compaction.", minimum=0
 )
 LOG_CLEANER_MAX_COMPACTION_LAG_MS: Final = int64(
     "log.cleaner.max.compaction.lag.ms",
@@ -302,7 +319,7 @@ LOG_CLEANER_MAX_COMPACTION_LAG_MS: Final = int64(
 LOG_CLEANER_DELETE_RETENTION_MS: Final = int64(
     "log.cleaner.delete.retention.ms",
     DAY_MS,
-    "How long a tombstone (a record without a value) stays after the first clean that passed it.",
+    "How long a tombstone (a record without a value) stays after the first clean that kept it.",
     minimum=0,
 )
 

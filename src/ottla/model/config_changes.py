@@ -11,11 +11,11 @@ from ottla.model.setting import AnySetting, ValueType
 from ottla.model.settings import BrokerSettings, inherited, topic_setting
 
 Find = Callable[[str], AnySetting]
-"""A setting by its name; raises `ConfigError` for what is none."""
+"""The setting of this name; raises `ConfigError` for an unknown one."""
 
 
 class ConfigOperation(IntEnum):
-    """What to do with a setting; the numbers are the protocol's.  APPEND and SUBTRACT are for lists only."""
+    """The operation on a setting; the numbers are the protocol's.  APPEND and SUBTRACT are for lists only."""
 
     SET = 0
     DELETE = 1
@@ -35,7 +35,7 @@ def changed_overrides(
     broker: BrokerSettings,
     find: Find = topic_setting,
 ) -> dict[str, str]:
-    """A topic's (or with `find`, another's) own values after `changes`: all of them or, by `ConfigError`, none."""
+    """A topic's (or with `find`, another resource's) own values after `changes`, all or none.  Raises `ConfigError`."""
     result = dict(overrides)
     seen: set[str] = set()
     for change in changes:
@@ -47,7 +47,7 @@ def changed_overrides(
 
 
 def checked_overrides(overrides: Mapping[str, str | None], find: Find = topic_setting) -> dict[str, str]:
-    """All values of a topic (or with `find`, of another), in the form in which they are kept.  Raises `ConfigError`."""
+    """All values of a topic (or with `find`, of another resource), in the stored form.  Raises `ConfigError`."""
     return {name: _normal(find(name), text) for name, text in overrides.items()}
 
 
@@ -83,5 +83,5 @@ def _normal(setting: AnySetting, text: str | None) -> str:
 
 def _present(setting: AnySetting, text: str | None) -> str:
     if text is None:
-        raise ConfigError(f"{setting.name} has no value", hint="delete it to take the broker's value")
+        raise ConfigError(f"{setting.name} has no value", hint="delete it to use the broker's value")
     return text

@@ -13,7 +13,7 @@ from ottla.model.topic_settings import SYNONYMS, TOPIC_SETTINGS
 
 
 class ConfigSynonym(NamedTuple):
-    """One place that a value could come from; the first in the list is the one in force."""
+    """One possible source of a value; the first in the list is in force."""
 
     name: str
     value: str | None
@@ -34,7 +34,7 @@ class ConfigEntry(NamedTuple):
 
 
 def describe_topic(overrides: Mapping[str, str], broker: BrokerSettings) -> list[ConfigEntry]:
-    """All settings of a topic that has these values of its own, by name."""
+    """All settings of a topic with these own values, by name."""
     return [_topic_entry(TOPIC_SETTINGS[name], overrides, broker) for name in sorted(TOPIC_SETTINGS)]
 
 
@@ -44,9 +44,9 @@ def describe_broker(broker: BrokerSettings) -> list[ConfigEntry]:
 
 
 def describe_group(own: Mapping[str, str], broker: BrokerSettings) -> list[ConfigEntry]:
-    """All settings of a group that has these values of its own, by name.
+    """All settings of a group with these own values, by name.
 
-    As in Apache Kafka each is its own only synonym, and what comes from the broker's settings is a default.
+    As in Apache Kafka each has no synonym but itself, and a value from the broker's settings is a default.
     """
     entries: list[ConfigEntry] = []
     for name in sorted(GROUP_SETTINGS):

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """A protocol error: its number on the wire.  `is_retriable` tells whether a client may simply try again."""
+    """A protocol error: its number on the wire.  `is_retriable`: a client may simply try again."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -1,11 +1,11 @@
-"""Whose fault, and what to do: the errors of this project on one page.
+"""The error hierarchy of this project: the party at fault, and what to do.
 
 ErrorCode            part of the protocol: data, not an exception, because one request holds many partitions
 OttlaError           operations: something that an operator or a caller can act on; has a `hint`
   ConfigError        a setting that cannot be used
   StorageError       the log (see its tree in storage/errors.py)
-  WireError          bytes from a peer that are not what the protocol allows
-AssertionError       we are wrong: a bug of ours
+  WireError          bytes from a peer that break the protocol
+AssertionError       a bug of ours
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.model.error_code import ErrorCode
 class OttlaError(Exception):
     """An operation failed for a reason that its user can act on.
 
-    `hint` says what to do; `error_code` is how the protocol tells it to a client.
+    `hint` says what to do; `error_code` is its protocol error for clients.
     """
 
     error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -31,13 +31,13 @@ class OttlaError(Exception):
 
 
 class ConfigError(OttlaError):
-    """A setting, file or flag cannot be used as it was given."""
+    """A setting, file or flag is invalid."""
 
     error_code = ErrorCode.INVALID_CONFIG
 
 
 class WireError(OttlaError):
-    """Bytes from a peer break the protocol; the connection they came by is closed."""
+    """Bytes from a peer break the protocol; its connection is closed."""
 
     error_code = ErrorCode.INVALID_REQUEST
 

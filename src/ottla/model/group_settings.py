@@ -1,7 +1,7 @@
-"""The settings of single consumer groups (KIP-848), and what a change of them must keep.
+"""The settings of single consumer groups (KIP-848), and the rules for changing them.
 
-A group's own value wins over the broker's.  Apache Kafka 4.1 has settings of share and streams groups beside, which
-Ottla has not: they are unknown here.
+A group's own value wins over the broker's.  Apache Kafka 4.1 also has settings of share and streams groups; they are
+unknown here.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ottla.model.settings import BrokerSettings
 CONSUMER_SESSION_TIMEOUT_MS: Final = int32(
     "consumer.session.timeout.ms",
     45 * SECOND_MS,
-    "A member that sent no heartbeat for so long is none any more; longer than the interval of heartbeats.",
+    "A member without a heartbeat for this time is removed; longer than the heartbeat interval.",
     minimum=1,
 )
 CONSUMER_HEARTBEAT_INTERVAL_MS: Final = int32(
-    "consumer.heartbeat.interval.ms", 5 * SECOND_MS, "How often members shall send heartbeats.", minimum=1
+    "consumer.heartbeat.interval.ms", 5 * SECOND_MS, "The interval of members' heartbeats.", minimum=1
 )
 
 
 class Bounds(NamedTuple):
-    """The broker's settings about a group's: what holds where the group has no own, and its bounds."""
+    """The broker's settings for a group's setting: its default and its bounds."""
 
     inherited: Setting[int]
     lowest: Setting[int]
@@ -54,7 +54,7 @@ GROUP_SETTINGS: Final[Mapping[str, Setting[int]]] = {
 
 
 def group_setting(name: str) -> AnySetting:
-    """The setting of groups of this name.  Raises `ConfigError` that names the nearest."""
+    """The group setting of this name.  Raises `ConfigError` that names the nearest."""
     setting = GROUP_SETTINGS.get(name)
     if setting is None:
         nearest = nearest_name(name, GROUP_SETTINGS)
@@ -64,7 +64,7 @@ def group_setting(name: str) -> AnySetting:
 
 
 def in_force(setting: Setting[int], own: Mapping[str, str], settings: BrokerSettings) -> int:
-    """What holds for a group that has these values of its own."""
+    """The settings in force for a group with these own values."""
     text = own.get(setting.name)
     return settings[BOUNDS[setting.name].inherited] if text is None else setting.parse(text)
 
@@ -72,7 +72,7 @@ def in_force(setting: Setting[int], own: Mapping[str, str], settings: BrokerSett
 def check_group(own: Mapping[str, str], settings: BrokerSettings) -> None:
     """Raise `ConfigError` unless every value is within the broker's bounds, and a session is longer than the interval.
 
-    What the group inherits is the operator's own choice: no bound is asked of it.
+    Inherited values are the operator's choice and are not checked.
     """
     for name in own:
         value, bounds = in_force(GROUP_SETTINGS[name], own, settings), BOUNDS[name]
@@ -83,5 +83,5 @@ def check_group(own: Mapping[str, str], settings: BrokerSettings) -> None:
     session_ms = in_force(CONSUMER_SESSION_TIMEOUT_MS, own, settings)
     interval_ms = in_force(CONSUMER_HEARTBEAT_INTERVAL_MS, own, settings)
     if own and session_ms <= interval_ms:
-        problem = f"a session of {session_ms} ms does not outlast a heartbeat's interval of {interval_ms} ms"
+        problem = f"a session of {session_ms} ms is not longer than a heartbeat interval of {interval_ms} ms"
         raise ConfigError(problem, hint="make consumer.session.timeout.ms greater than consumer.heartbeat.interval.ms")

@@ -1,6 +1,6 @@
 """Names of things: brokers, topics, partitions, offsets.
 
-`NewType` costs nothing in annotations; values are wrapped where they enter, never in loops.
+`NewType` costs nothing in annotations; values are wrapped at the edge, never in loops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_LEADER_EPOCH: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_TIMESTAMP: Final = -1
 
-# Kafka's own bound: the name becomes a directory with "-partition" behind it (255 bytes on most file systems).
+# Kafka's own bound: the name becomes a directory with "-partition" after it (255 bytes on most file systems).
 TOPIC_NAME_LENGTH_MAX: Final = 249
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z", re.ASCII)
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -1,15 +1,15 @@
-"""Apache Kafka's broker keys that have no effect here, so that a file written for it starts and says what it ignores.
+"""Apache Kafka's broker keys without effect here: a file written for it is accepted, and ignored keys are reported.
 
-The names are those of version 4.1, and the older ones that files of the ZooKeeper time still hold.
+The names are those of version 4.1, and older ones that files of the ZooKeeper era still contain.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# What somebody sets to keep others out.
+# Keys that protect a broker.
 _GUARD_PREFIXES: Final = ("authorizer.", "listener.name.", "sasl.", "security.", "ssl.", "super.users")
-# Families whose members are made of other names: `listener.name.internal.ssl.keystore.location`.
+# Prefixes of keys that contain other names: `listener.name.internal.ssl.keystore.location`.
 _IGNORED_PREFIXES: Final = ("listener.name.", "zookeeper.", "rlmm.config.", "rsm.config.")
 
 _NAMES: Final = """
@@ -112,7 +112,7 @@ IGNORED_KAFKA_KEYS: Final = frozenset(_NAMES.split())
 
 
 def is_ignored_kafka_key(name: str) -> bool:
-    """Whether Apache Kafka knows this broker key and we do nothing with it."""
+    """Whether Apache Kafka knows this broker key and Ottla ignores it."""
     return name in IGNORED_KAFKA_KEYS or name.startswith(_IGNORED_PREFIXES)
 
 

@@ -1,4 +1,4 @@
-"""Addresses as Kafka writes them (`PLAINTEXT://host:port`) and as people do (`host:port`)."""
+"""Addresses in Kafka's form (`PLAINTEXT://host:port`) and the short one (`host:port`)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ottla.model.errors import ConfigError
 
 DEFAULT_LISTENER_NAME: Final = "PLAINTEXT"
 PORT_MAX: Final = 65_535
-_ADDRESS_HINT: Final = "write HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; port 0 takes a free one"
+_ADDRESS_HINT: Final = "write HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; port 0 selects a free one"
 
 
 class Listener(NamedTuple):
-    """An address to listen on, or to tell clients.  An empty host is every interface, port 0 a free one."""
+    """An address to listen on, or to advertise.  An empty host is every interface, port 0 a free one."""
 
     name: str
     host: str
@@ -26,7 +26,7 @@ class Listener(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it.  A name other than `localhost` is not taken on its word."""
+        """Whether only this machine can reach it.  A name other than `localhost` is not trusted."""
         if self.host == "localhost":
             return True
         try:
@@ -43,7 +43,7 @@ def parse_address(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ConfigError(f"{text!r} is not an address: an IPv6 host stands in brackets", hint=_ADDRESS_HINT)
+        raise ConfigError(f"{text!r} is not an address: write an IPv6 host in brackets", hint=_ADDRESS_HINT)
     if not port.isascii() or not port.isdigit() or int(port[:6]) > PORT_MAX or len(port) > 5:
         raise ConfigError(f"{text!r} is not an address: {port!r} is not a port", hint=_ADDRESS_HINT)
     if any(character.isspace() or character in "/,[]@" for character in host):
@@ -52,7 +52,7 @@ def parse_address(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
 
 
 def parse_flag(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
-    """What follows --listen: `HOST:PORT`, or `PLAINTEXT://HOST:PORT` as Kafka writes it.  Raises `ConfigError`."""
+    """The value of --listen: `HOST:PORT`, or `PLAINTEXT://HOST:PORT` as Kafka writes it.  Raises `ConfigError`."""
     protocol, separator, address = text.strip().partition("://")
     if not separator:
         return parse_address(text, name=name)

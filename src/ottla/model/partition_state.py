@@ -1,4 +1,4 @@
-"""What the tree says of one partition: who leads, in which epoch, and whose copies count.
+"""The state of one partition in the tree: leader, leader epoch, in-sync replicas.
 
 Shared by elections, replication and the broker, so it lives below them all.
 """

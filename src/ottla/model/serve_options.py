@@ -1,4 +1,4 @@
-"""What a broker is started with, worked out and checked before anything is opened."""
+"""The options of a broker's start, resolved and checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ DEFAULT_DATA_DIR: Final = "ottla-data"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Everything that `serve` needs.  Of `listeners` there is at least one; port 0 takes a free port.
+    """Everything that `serve` needs.  There is at least one listener; port 0 selects a free port.
 
-    `advertised` holds the addresses that clients are told, by listener name; a listener without one tells each client
-    the address that this client reached.
+    `advertised` holds the addresses for clients, by listener name; for a listener without one, each client gets the
+    address that it reached.
     """
 
     settings: BrokerSettings
@@ -67,7 +67,7 @@ def _configured_listeners(settings: BrokerSettings) -> tuple[Listener, ...]:
         if protocol != DEFAULT_LISTENER_NAME:
             raise ConfigError(
                 f"listeners: {listener.name} asks for {protocol}, and only PLAINTEXT is offered",
-                hint="TLS and SASL are not there yet: listen on loopback, or behind a proxy that guards it",
+                hint="TLS and SASL are not offered yet: listen on loopback, or behind a proxy that protects it",
             )
     return tuple(found)
 
@@ -75,7 +75,7 @@ def _configured_listeners(settings: BrokerSettings) -> tuple[Listener, ...]:
 def _refuse_open_listener(listener: Listener) -> ConfigError:
     where = listener.host or "every interface"
     return ConfigError(
-        f"refused to listen on {where}: whoever reaches port {listener.port} could read and write everything, "
+        f"refused to listen on {where}: anyone who reaches port {listener.port} could read and write everything, "
         "without password or encryption",
         hint="listen on 127.0.0.1, or accept it with --insecure-listen",
     )
@@ -109,6 +109,6 @@ def _data_dir(settings: BrokerSettings) -> str:
     if len(directories) != 1:
         raise ConfigError(
             f"log.dirs names {len(directories)} directories, and a broker has one",
-            hint="run a broker for each disk, or join the disks below one file system",
+            hint="run a broker for each disk, or join the disks in one file system",
         )
     return directories[0]

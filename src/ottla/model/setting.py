@@ -1,7 +1,7 @@
-"""A setting is an object: its name is Kafka's, and it knows its type, default, bounds and meaning.
+"""A setting as an object: Kafka's name, type, default, bounds and meaning.
 
-Values are typed: `settings[LOG_SEGMENT_BYTES]` is an `int` for mypy too.  Text comes in by `parse`, and goes out by
-`format`, which DescribeConfigs and the generated documentation use.
+Values are typed: `settings[LOG_SEGMENT_BYTES]` is an `int` for mypy too.  `parse` reads text, `format` writes it for
+DescribeConfigs and the generated documentation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}\Z", re.ASCII)
 
 
 class ValueType(IntEnum):
-    """What a value is; the numbers are DescribeConfigs' own `config_type` (v3+)."""
+    """The type of a value; the numbers are DescribeConfigs' own `config_type` (v3+)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -43,7 +43,7 @@ _WHOLE_RANGE: Final = {
 
 
 class Source(IntEnum):
-    """Where a value in force comes from; the numbers are DescribeConfigs' own `config_source` (v1+)."""
+    """The source of a value in force; the numbers are DescribeConfigs' own `config_source` (v1+)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -57,7 +57,7 @@ class Source(IntEnum):
 class Setting(Generic[T_co]):
     """One setting.  `minimum` and `maximum` are inclusive; `choices` are the only words (or list elements) allowed.
 
-    `honoured` tells whether it changes what the broker does: the others are kept and shown to admin tools only.
+    `honoured`: it changes what the broker does; the others are only stored and shown to admin tools.
     `aliases` are older names of the same thing, used when the name itself is not given.
     """
 
@@ -72,7 +72,7 @@ class Setting(Generic[T_co]):
     aliases: tuple[str, ...] = ()
 
     def parse(self, text: str) -> T_co:
-        """The value that `text` stands for.  Raises `ConfigError`, whose hint says what would be accepted."""
+        """The value of `text`.  Raises `ConfigError`, whose hint says what is accepted."""
         value = self._read(text.strip())
         problem = self._problem(value)
         if problem is not None:
@@ -80,7 +80,7 @@ class Setting(Generic[T_co]):
         return cast("T_co", value)
 
     def format(self, value: SettingValue) -> str | None:
-        """The text by which Kafka's tools show a value; None is an unset value."""
+        """A value as Kafka's tools show it; None is an unset value."""
         if value is None:
             return None
         if isinstance(value, bool):

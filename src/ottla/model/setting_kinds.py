@@ -1,4 +1,4 @@
-"""Short constructors for the tables of settings, one for each kind of value, so that the tables read as tables."""
+"""Short constructors for the tables of settings, one for each type of value."""
 
 from __future__ import annotations
 

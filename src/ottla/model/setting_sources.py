@@ -1,4 +1,4 @@
-"""Which of several given values holds: command line, then environment, then file, then default."""
+"""The precedence of settings: command line, then environment, then file, then default."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ottla.model.settings import BrokerSettings, Given
 from ottla.model.topic_settings import SYNONYMS
 
 ENVIRONMENT_PREFIX: Final = "OTTLA_"
-_UNGUARDED: Final = "TLS, SASL and authorizers are not there yet: whoever connects may do everything"
+_UNGUARDED: Final = "TLS, SASL and authorizers are not offered yet: any client that connects may do everything"
 
 
 class RawSetting(NamedTuple):
-    """A name and a text as somebody wrote them; `origin` says where: `server.properties line 3`."""
+    """A name and a text as given; `origin` says where: `server.properties line 3`."""
 
     name: str
     text: str
@@ -33,7 +33,7 @@ class Notice(NamedTuple):
 
     @property
     def is_warning(self) -> bool:
-        """A key of Kafka's that has no effect is no cause for alarm, unless it was to keep others out."""
+        """A key of Kafka's without effect is harmless, unless it was meant to protect the broker."""
         return self.event != "setting.ignored" or self.facts["reason"] == _UNGUARDED
 
 
@@ -52,7 +52,7 @@ def resolve(layers: Sequence[Iterable[RawSetting]]) -> tuple[BrokerSettings, lis
     """Settings from layers, the strongest first.
 
     Unknown names and Kafka's names that we ignore become notices; a value that cannot be used raises
-    `ConfigError`, even where a stronger layer hides it, because the next start would fall over it.
+    `ConfigError`, even where a stronger layer hides it, because a later start would fail on it.
     """
     given: dict[str, Given] = {}
     notices: list[Notice] = []
@@ -64,7 +64,7 @@ def resolve(layers: Sequence[Iterable[RawSetting]]) -> tuple[BrokerSettings, lis
 
 
 def _hidden(given: Mapping[str, Given]) -> Iterator[Notice]:
-    """Of several units of one thing (ms, minutes, hours) only the first counts, wherever it was given."""
+    """Of several units of one setting (ms, minutes, hours) only the first counts, whichever layer sets it."""
     for synonyms in SYNONYMS.values():
         names = [synonym.setting.name for synonym in synonyms if synonym.setting.name in given]
         for name in names[1:]:
@@ -74,7 +74,7 @@ def _hidden(given: Mapping[str, Given]) -> Iterator[Notice]:
 def from_environment(environment: Mapping[str, str]) -> tuple[list[RawSetting], list[Notice]]:
     """Settings as `OTTLA_LOG_SEGMENT_BYTES`.
 
-    Other variables share the prefix, so one that is no setting is noticed only when it looks like a slip.
+    Other variables share the prefix, so an unknown one is reported only when it resembles a setting.
     """
     known = {_variable(name): name for name in (*_NAMES, *IGNORED_KAFKA_KEYS)}
     found: list[RawSetting] = []
@@ -138,7 +138,7 @@ def _notice_of_unused(raw: RawSetting) -> Notice:
 
 
 def _meant(name: str) -> str | None:
-    """What was probably meant: the broker's name for a topic's setting, or the nearest spelling."""
+    """The probable intention: the broker's name for a topic's setting, or the nearest spelling."""
     synonyms = SYNONYMS.get(name)
     return synonyms[0].setting.name if synonyms else nearest_name(name, _NAMES)
 

@@ -15,7 +15,7 @@ T = TypeVar("T", bound=SettingValue)
 
 
 class Given(NamedTuple):
-    """A value that somebody gave, and where: `origin` is for people, `source` for DescribeConfigs."""
+    """A given value and its source: `origin` is for people, `source` for DescribeConfigs."""
 
     value: SettingValue
     source: Source
@@ -33,7 +33,7 @@ class BrokerSettings:
 
     @classmethod
     def of(cls, texts: Mapping[str, str], *, origin: str = "given") -> BrokerSettings:
-        """Settings from names and texts, as a program has them.  Raises `ConfigError`, for unknown names too."""
+        """Settings from names and texts.  Raises `ConfigError`, for unknown names too."""
         return cls().overlaid(texts, source=Source.STATIC_BROKER, origin=origin)
 
     def overlaid(self, texts: Mapping[str, str], *, source: Source, origin: str) -> BrokerSettings:
@@ -49,17 +49,17 @@ class BrokerSettings:
         return setting.default if given is None else cast("T", given.value)
 
     def given(self, setting: AnySetting) -> Given | None:
-        """What was given for a setting; None where its default holds."""
+        """The given value of a setting; None where its default applies."""
         return self._given.get(setting.name)
 
     def all_given(self) -> Iterator[tuple[AnySetting, Given]]:
-        """Whatever is not at its default, by name."""
+        """All settings that are not at their default, by name."""
         for name in sorted(self._given):
             yield BROKER_SETTINGS[name], self._given[name]
 
 
 class TopicSettings:
-    """What holds for one topic: its own values over the broker's synonyms over the defaults."""
+    """The settings of one topic: its own values over the broker's synonyms over the defaults."""
 
     __slots__ = ("_given",)
 
@@ -74,12 +74,12 @@ class TopicSettings:
         return cast("T", self._given[setting.name].value)
 
     def is_set(self, setting: AnySetting) -> bool:
-        """Whether somebody set it, for the topic or for the broker, so that it is no default."""
+        """Whether it is set for the topic or the broker, and so not a default."""
         return self._given[setting.name].source is not Source.DEFAULT
 
 
 def inherited(setting: AnySetting, broker: BrokerSettings) -> Given:
-    """What a topic has without a value of its own."""
+    """A topic's value when it has none of its own."""
     for synonym in SYNONYMS.get(setting.name, ()):
         given = broker.given(synonym.setting)
         if given is not None and given.value is not None:

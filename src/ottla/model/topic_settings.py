@@ -1,7 +1,7 @@
 """The settings of a topic: Apache Kafka 4.1's keys, and `flush.policy`.
 
 A topic's own value wins; else the broker's setting of the same meaning, in the order of its synonyms; else the default.
-Settings that are not honoured are kept and shown, because Kafka's tools and clients set them as a matter of course.
+Settings that are not honoured are kept and shown, because Kafka's tools and clients set them routinely.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.model.setting_kinds import flag, int32, int64, number, word, words
 
 
 class Synonym(NamedTuple):
-    """A broker setting that stands in for a topic's: its value times `factor`."""
+    """A broker setting that is the default of a topic's: its value times `factor`."""
 
     setting: AnySetting
     factor: int = 1
@@ -31,12 +31,12 @@ CLEANUP_POLICY: Final = words(
 MIN_CLEANABLE_DIRTY_RATIO: Final = number(
     "min.cleanable.dirty.ratio",
     0.5,
-    "A log is compacted when more than this part of it was never cleaned.",
+    "A log is cleaned when more than this ratio of it was never cleaned.",
     minimum=0,
     maximum=1,
 )
 MIN_COMPACTION_LAG_MS: Final = int64(
-    "min.compaction.lag.ms", 0, "Records that are younger are not compacted away.", minimum=0
+    "min.compaction.lag.ms", 0, "Younger records are not removed by compaction.", minimum=0
 )
 MAX_COMPACTION_LAG_MS: Final = int64(
     "max.compaction.lag.ms",
@@ -47,7 +47,7 @@ MAX_COMPACTION_LAG_MS: Final = int64(
 DELETE_RETENTION_MS: Final = int64(
     "delete.retention.ms",
     DAY_MS,
-    "How long a tombstone (a record without a value) stays after the first clean that passed it.",
+    "How long a tombstone (a record without a value) stays after the first clean that kept it.",
     minimum=0,
 )
 RETENTION_MS: Final = int64("retention.ms", 7 * DAY_MS, "Delete segments that are this old; -1 never.", minimum=-1)
@@ -55,14 +55,14 @@ RETENTION_BYTES: Final = int64(
     "retention.bytes", -1, "Delete the oldest segments of a partition that is larger; -1 never.", minimum=-1
 )
 FILE_DELETE_DELAY_MS: Final = int64(
-    "file.delete.delay.ms", MINUTE_MS, "How long the files of a deleted segment stay for its readers.", minimum=0
+    "file.delete.delay.ms", MINUTE_MS, "How long the files of a deleted segment are kept for running reads.", minimum=0
 )
 SEGMENT_BYTES: Final = int32(
     "segment.bytes", GIB, "Roll to a new segment before the active one would pass this size.", minimum=14
 )
 SEGMENT_MS: Final = int64("segment.ms", 7 * DAY_MS, "Roll a segment that is this old.", minimum=1)
 SEGMENT_JITTER_MS: Final = int64(
-    "segment.jitter.ms", 0, "The most that is taken at random from the age at which a segment rolls.", minimum=0
+    "segment.jitter.ms", 0, "A random time up to this is subtracted from the age at which a segment rolls.", minimum=0
 )
 SEGMENT_INDEX_BYTES: Final = int32(
     "segment.index.bytes", 10 * MIB, "Roll a segment whose offset index reaches this size.", minimum=4
@@ -73,45 +73,45 @@ INDEX_INTERVAL_BYTES: Final = int32(
 FLUSH_POLICY: Final = word(
     "flush.policy",
     "ack",
-    "What makes a record stable, so that it is acknowledged and can be read: `ack`, `interval` or `os` "
+    "When a record is stable, so that it is acknowledged and can be read: `ack`, `interval` or `os` "
     "(see `log.flush.policy`).",
     choices=("ack", "interval", "os"),
 )
-FLUSH_MESSAGES: Final = int64("flush.messages", INT64_MAX, "Flush at the latest after so many records.", minimum=1)
-FLUSH_MS: Final = int64("flush.ms", INT64_MAX, "Flush at the latest after so long.", minimum=0)
+FLUSH_MESSAGES: Final = int64("flush.messages", INT64_MAX, "Flush after at most so many records.", minimum=1)
+FLUSH_MS: Final = int64("flush.ms", INT64_MAX, "Flush after at most this time.", minimum=0)
 MAX_MESSAGE_BYTES: Final = int32(
-    "max.message.bytes", 1_048_588, "The largest record batch that is taken, as it lies on the wire.", minimum=0
+    "max.message.bytes", 1_048_588, "The largest record batch that is accepted, compressed as it was sent.", minimum=0
 )
 MESSAGE_TIMESTAMP_TYPE: Final = word(
     "message.timestamp.type",
     "CreateTime",
-    "Whose time a record bears: the producer's or the broker's.",
+    "The source of a record's timestamp: the producer (CreateTime) or the broker (LogAppendTime).",
     choices=("CreateTime", "LogAppendTime"),
 )
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = int64(
-    "message.timestamp.before.max.ms", INT64_MAX, "A record whose time is further back is refused.", minimum=0
+    "message.timestamp.before.max.ms", INT64_MAX, "A record with an older timestamp is refused.", minimum=0
 )
 MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = int64(
-    "message.timestamp.after.max.ms", HOUR_MS, "A record whose time is further ahead is refused.", minimum=0
+    "message.timestamp.after.max.ms", HOUR_MS, "A record with a timestamp further in the future is refused.", minimum=0
 )
 MIN_INSYNC_REPLICAS: Final = int32(
-    "min.insync.replicas", 1, "A produce with acks=all is refused with fewer replicas in sync.", minimum=1
+    "min.insync.replicas", 1, "A produce with acks=all is refused while fewer replicas are in sync.", minimum=1
 )
 COMPRESSION_TYPE: Final = word(
     "compression.type",
     "producer",
-    "How batches are stored: `producer`, as they came; else this codec: those that come with another are "
-    "opened and compressed anew.",
+    "How batches are stored: `producer`, as received; else with this codec: those that use another are "
+    "decompressed and compressed again.",
     choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
 )
 COMPRESSION_GZIP_LEVEL: Final = int32(
     "compression.gzip.level", -1, "For `compression.type=gzip`; -1 is the library's own.", minimum=-1, maximum=9
 )
 COMPRESSION_LZ4_LEVEL: Final = int32(
-    "compression.lz4.level", 9, "For `compression.type=lz4`; levels above 12 are as 12.", minimum=1, maximum=17
+    "compression.lz4.level", 9, "For `compression.type=lz4`; levels above 12 equal 12.", minimum=1, maximum=17
 )
 COMPRESSION_ZSTD_LEVEL: Final = int32(
-    "compression.zstd.level", 3, "For `compression.type=zstd`; levels below -7 are as -7.", minimum=-131072, maximum=22
+    "compression.zstd.level", 3, "For `compression.type=zstd`; levels below -7 equal -7.", minimum=-131072, maximum=22
 )
 
 _STORED: Final[tuple[AnySetting, ...]] = (
@@ -156,7 +156,7 @@ _HONOURED: Final[tuple[AnySetting, ...]] = (
 
 TOPIC_SETTINGS: Final[Mapping[str, AnySetting]] = {setting.name: setting for setting in (*_HONOURED, *_STORED)}
 
-# The first that is given stands in; the last one's default equals the topic setting's.
+# The first that is set applies; the last one's default equals the topic setting's.
 SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     CLEANUP_POLICY.name: (Synonym(broker.LOG_CLEANUP_POLICY),),
     MIN_CLEANABLE_DIRTY_RATIO.name: (Synonym(broker.LOG_CLEANER_MIN_CLEANABLE_RATIO),),

@@ -9,7 +9,7 @@ from uuid import UUID
 
 UUID_TEXT_LENGTH: Final = 22
 
-# Kafka keeps the smallest ids for itself: zero means "no id", one names the metadata topic of KRaft (KIP-516, KIP-500).
+# Kafka reserves the smallest ids: zero means "no id", one names the metadata topic of KRaft (KIP-516, KIP-500).
 RESERVED_UUIDS: Final = frozenset(UUID(int=value) for value in range(100))
 
 
@@ -19,7 +19,7 @@ def uuid_to_text(value: UUID) -> str:
 
 
 def uuid_from_text(text: str) -> UUID:
-    """The id that `uuid_to_text` wrote; raises `ValueError` for anything else."""
+    """The id of a text by `uuid_to_text`; raises `ValueError` for anything else."""
     if len(text) != UUID_TEXT_LENGTH:
         raise ValueError(f"{text!r} has {len(text)} characters, an id has {UUID_TEXT_LENGTH}")
     try:

@@ -1,1 +1,1 @@
-"""What operators see: log events, and the story of a partition when something went wrong."""
+"""What operators see: log events, and the recent transitions of a partition in the event of a failure."""

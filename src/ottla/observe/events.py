@@ -1,4 +1,4 @@
-"""Log events: a line each, the name of what happened and its facts.
+"""Log events: a line each, with the event's name and its facts.
 
     log = logging.getLogger(__name__)
     log.info("segment.rolled", extra=fields(partition=partition, base_offset=base, size_bytes=size))
@@ -7,8 +7,8 @@ becomes
 
     2026-03-01T11:05:37.123Z INFO segment.rolled partition=orders-3 base_offset=71 size_bytes=1048
 
-Names are `noun.verb-past`.  INFO is a change of role or durability, DEBUG one request; a record is never logged.
-Facts may come from peers: they are escaped and cut (text.py), so nobody forges a line or moves a terminal's cursor.
+Names are `noun.verb-past`.  INFO is a change of role or durability, DEBUG one request; a record is never logged.  Facts
+may come from peers: they are escaped and truncated (text.py), so no peer can forge a line or move a terminal's cursor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EVENT_NAME: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_-]+)+\Z", re.ASCII)
 
 
 class Told(NamedTuple):
-    """A fact of several lines: it stands below its event, each line marked so that none passes for an event."""
+    """A fact of several lines: written below its event, each line marked so that none looks like an event."""
 
     lines: tuple[str, ...]
 
@@ -47,7 +47,7 @@ def line_of(name: str, facts: Mapping[str, object]) -> str:
 
 
 class EventFormatter(logging.Formatter):
-    """Writes our events, and what libraries log, as lines of one form."""
+    """Formats our events, and those of libraries, as lines of one form."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC)
@@ -69,7 +69,7 @@ def start_logging(level: str = DEFAULT_LEVEL, stream: TextIO | None = None) -> N
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Their INFO is about themselves; a warning is about us.
+    # Their INFO concerns themselves; a warning concerns us.
     for library in ("asyncio", "kazoo", "py4j"):
         logging.getLogger(library).setLevel(logging.WARNING)
 
@@ -78,7 +78,7 @@ def _event_text(record: logging.LogRecord, facts: Mapping[str, object]) -> str:
     message = record.getMessage()
     if _EVENT_NAME.match(message) is not None:
         return line_of(message, facts)
-    # A sentence from a library: its logger is the noun.
+    # A library's message: its logger is the noun.
     return line_of(f"{record.name.split('.', 1)[0]}.said", {"text": message})
 
 

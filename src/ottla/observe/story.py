@@ -1,4 +1,4 @@
-"""The last transitions of a partition or group, told when something went wrong."""
+"""The last transitions of a partition or group, logged with a failure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Transition(NamedTuple):
 
 
 class Story:
-    """A bounded ring of transitions.  Adding is cheap (no text is made); telling is for the moment of failure."""
+    """A bounded ring of transitions.  Adding is cheap: text is formatted only for a failure."""
 
     __slots__ = ("_added_count", "_ring", "_subject")
 
@@ -29,13 +29,13 @@ class Story:
         self._added_count = 0
 
     def add(self, now_ms: int, name: str, **facts: object) -> None:
-        """Note that `name` happened.  Facts are kept as they are and turned into text only when told."""
+        """Record that `name` happened.  Facts are kept as they are and formatted only for a failure."""
         self._ring.append(Transition(now_ms, name, facts))
         self._added_count += 1
 
     def tell(self) -> Told:
         """Lines such as `orders-3: 1042 ms opened log_end_offset=7`, oldest first: a fact of an event."""
         forgotten = self._added_count - len(self._ring)
-        lines = [f"{self._subject}: {forgotten} earlier transitions are forgotten"] if forgotten else []
+        lines = [f"{self._subject}: {forgotten} earlier transitions were dropped"] if forgotten else []
         lines += [f"{self._subject}: {item.at_ms} ms {line_of(item.name, item.facts)}" for item in self._ring]
         return Told(tuple(lines) or (f"{self._subject}: nothing happened yet",))

@@ -1,6 +1,6 @@
-"""Text from outside, made harmless for a log or a terminal: escaped and cut.
+"""Untrusted text, made safe for a log or a terminal: escaped and truncated.
 
-Client ids, topic names and error texts are a peer's words.  Line breaks, escape sequences and direction marks become
+Client ids, topic names and error texts may come from a peer.  Line breaks, escape sequences and direction marks become
 visible escapes, so a value stays inside its own field of its own line.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Enough for every legal topic name (249); what is longer is an attack or an accident.
+# Enough for every legal topic name (249); longer values are attacks or accidents.
 VALUE_LENGTH_MAX: Final = 256
 # A line of a traceback may hold a source line and a long path.
 LINE_LENGTH_MAX: Final = 1_000
@@ -19,7 +19,7 @@ _SHORT_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '"
 
 
 def safe_value(value: object) -> str:
-    """A fact as it stands in a log line: bare when plain, else in double quotes with escapes."""
+    """A fact in a log line: bare when plain, else in double quotes with escapes."""
     if value is None:
         return "none"
     if value is True or value is False:
@@ -32,7 +32,7 @@ def safe_value(value: object) -> str:
 
 
 def safe_line(text: str) -> str:
-    """A line of free text, for a person to read: escaped where it must be, cut, no quotes around it."""
+    """A line of free text, for a person to read: escaped where necessary, truncated, without quotes."""
     kept = text[:LINE_LENGTH_MAX]
     return "".join(character if character.isprintable() else _escape(character) for character in kept)
 

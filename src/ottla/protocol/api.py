@@ -1,4 +1,4 @@
-"""Which APIs exist, which versions of them are offered, and how their frames differ."""
+"""The APIs, their offered versions, and how their frames differ."""
 
 from __future__ import annotations
 
@@ -95,8 +95,9 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
     }
 )
 
-# What ApiVersions tells.  Produce begins at 0 although no client sends below 3: librdkafka before 2.11.1 (kcat) tests
-# the range 0..0 before it compresses, and silently sends plain batches when it is not offered.  Kafka 4 tells 0 too.
+# The versions in ApiVersions.  Produce begins at 0 although no client sends below 3: librdkafka before 2.11.1 (kcat)
+# tests the range 0..0 before it compresses, and silently sends plain batches when it is not offered.  Kafka 4 offers 0
+# too.
 ADVERTISED_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
     {**API_VERSIONS, ApiKey.PRODUCE: VersionRange(0, API_VERSIONS[ApiKey.PRODUCE].highest)}
 )
@@ -154,6 +155,6 @@ def request_header_version(api: ApiKey, version: int) -> int:
 def response_header_version(api: ApiKey, version: int) -> int:
     """1 (with tagged fields) for flexible versions, else 0.
 
-    ApiVersions answers with 0 always: its reader does not know yet which versions the broker speaks (KIP-511).
+    ApiVersions always answers with 0: its reader does not know the broker's versions yet (KIP-511).
     """
     return 1 if is_flexible(api, version) and api is not ApiKey.API_VERSIONS else 0

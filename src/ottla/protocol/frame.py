@@ -24,7 +24,7 @@ _FRAME_HEAD: Final = struct.Struct(">ii")
 
 
 class RequestHeader(NamedTuple):
-    """`api_key` is a plain int: it may be one that we do not know."""
+    """`api_key` is a plain int: it may be unknown."""
 
     api_key: int
     api_version: int
@@ -36,7 +36,7 @@ class RequestHeader(NamedTuple):
 def read_request_header(buffer: Buffer, position: int, end: int) -> RequestHeader:
     """The header of the request whose frame, without its length prefix, is `buffer[position:end]`.
 
-    For an api key that we do not know the tagged fields, if there are any, are left in the body.
+    For an unknown api key tagged fields, if any, are left in the body.
     """
     data = memoryview(buffer)[:end]
     if end - position < REQUEST_HEAD.size:

@@ -1,7 +1,7 @@
-"""Requests and responses of every offered version, each through one class that knows the fields of all of them.
+"""Requests and responses of every offered version, each through one class with the fields of all versions.
 
-A version that lacks a field gives the field's default when it is read and drops it when it is written.  So a handler
-has one body for all versions.  Classes live in `schemas`, a module for each API, imported when the API is first used.
+A field that a version lacks gets its default when read and is dropped when written.  So a handler has one body for all
+versions.  Classes live in `schemas`, a module for each API, imported when the API is first used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.protocol.api import API_VERSIONS, ApiKey, is_flexible
 from ottla.protocol.reader import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, read_message
 from ottla.protocol.writer import write_message
 
-# The module below `schemas`, and the stem of its classes `...Request` and `...Response`.
+# The module in `schemas`, and the prefix of its classes `...Request` and `...Response`.
 _SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
     {
         ApiKey.PRODUCE: ("produce", "Produce"),
@@ -59,8 +59,8 @@ _SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
 )
 
 
-# librdkafka (2.16) asks for all topics with three zero bytes too many in flexible versions.  Apache Kafka never looks
-# behind a request's end; we do, but for this one.
+# librdkafka (2.16) requests all topics with three extra zero bytes in flexible versions.  Apache Kafka never checks for
+# bytes after a request's end; we do, except for this one.
 _CLIENTS_ADD_BYTES: Final = frozenset({ApiKey.METADATA})
 
 
@@ -75,7 +75,7 @@ def response_class(api: ApiKey) -> type:
 
 
 def decode_request(api: ApiKey, version: int, body: Buffer) -> object:
-    """The request in `body`, an instance of `request_class(api)`; `WireError` for anything that is not one, whole."""
+    """The request in `body`, an instance of `request_class(api)`; `WireError` for anything but one whole request."""
     _require_known(api, version)
     data = memoryview(body).cast("B")
     return read_message(
@@ -84,7 +84,7 @@ def decode_request(api: ApiKey, version: int, body: Buffer) -> object:
         is_flexible(api, version),
         data,
         REQUEST_ELEMENTS_MAX,
-        allow_bytes_behind=api in _CLIENTS_ADD_BYTES,
+        allow_bytes_after=api in _CLIENTS_ADD_BYTES,
     )
 
 
@@ -96,7 +96,7 @@ def decode_response(api: ApiKey, version: int, body: Buffer) -> object:
 
 
 def encode_request(api: ApiKey, version: int, message: object) -> bytes:
-    """The request's body; `RequestError` when a field was set that this version lacks and the broker must not miss."""
+    """The request's body; `RequestError` when a field is set that this version lacks and that is not ignorable."""
     assert isinstance(message, request_class(api)), type(message)
     assert version in API_VERSIONS[api]
     return write_message(message, version, is_flexible(api, version), strict=True)
@@ -112,7 +112,7 @@ def encode_response(api: ApiKey, version: int, message: object) -> bytes:
 def _require_known(api: ApiKey, version: int) -> None:
     if version not in API_VERSIONS[api]:
         lowest, highest = API_VERSIONS[api]
-        raise WireError(f"{api.name} v{version} is not known here, only v{lowest} to v{highest}")
+        raise WireError(f"{api.name} v{version} is unknown here; known are v{lowest} to v{highest}")
 
 
 def _message_class(api: ApiKey, suffix: str) -> type:

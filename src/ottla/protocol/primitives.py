@@ -1,7 +1,8 @@
-"""The protocol's primitive values over a memoryview: lengths are checked against what is left before they are used.
+"""The protocol's primitive values over a memoryview: lengths are checked against the bytes that are left before they
+are used.
 
-A reader gets the bytes and a position and gives the value and the position behind it; the view's end is the message's
-end.  Whatever does not fit is a `WireError`.
+A reader takes the bytes and a position and returns the value and the position after it; the view's end is the message's
+end.  A value that does not fit raises `WireError`.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def take_text(data: memoryview, position: int, length: int) -> str:
 
 
 def skip_tagged_fields(data: memoryview, position: int) -> int:
-    """Step over a section of tagged fields, none of which is known."""
+    """Skip a section of tagged fields, none of which is known."""
     count, position = read_uvarint(data, position)
     if count * 2 > len(data) - position:
         raise WireError(f"{count} tagged fields cannot fit in {len(data) - position} bytes")

@@ -1,7 +1,7 @@
-"""Produce v3-v9 (API key 0) on the hot path: requests are read where they lie, answers are whole frames.
+"""Produce v3-v9 (API key 0) on the hot path: requests are read in place, responses are whole frames.
 
-Topic names stay bytes and records stay where they are: the request says at which positions of the buffer they lie.
-A request for one partition, which is what most producers send under load, takes a path of its own.
+Topic names stay bytes and records stay in place: the request holds their positions in the buffer.  A request for one
+partition, which most producers send under load, has its own path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FLEXIBLE_FROM_VERSION: Final = 9
 PARTITIONS_MAX: Final = 200_000
 
 ProducePartition = tuple[int, int, int]
-"""Partition index; where its records begin, -1 when they are null; where they end."""
+"""Partition index; start of its records, -1 when they are null; their end."""
 
 
 class RecordErrors(NamedTuple):

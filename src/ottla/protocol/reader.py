@@ -1,8 +1,8 @@
 """Readers of message classes, compiled once for each class and version from its fields.
 
 Hostile bytes end in `WireError`: a count is compared with the bytes that are left (divided by the smallest element)
-before anything is taken for it.  An element may have two bytes on the wire and costs some hundred in memory, so the
-elements of all arrays of a message together have a limit too.  Nesting is as deep as the classes, whatever a peer says.
+before anything is allocated for it.  An element may have two bytes on the wire and some hundred in memory, so the
+elements of all arrays of a message together are limited too.  Nesting is as deep as the classes, whatever a peer sends.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from ottla.protocol.primitives import (
 )
 from ottla.protocol.schema import METADATA_KEY, Kind, WireField
 
-# Of one request, where anybody may connect: some 30 MB at the most.
+# Of one request from any client: at most some 30 MB.
 REQUEST_ELEMENTS_MAX: Final = 200_000
 # Of one response: Metadata of 300,000 partitions with their replicas.
 RESPONSE_ELEMENTS_MAX: Final = 3_000_000
-# Memory for each element, with what it holds besides text: an object of up to eight fields and its place in a list.
+# Memory for each element, without its text: an object of up to eight fields and its place in a list.
 ELEMENT_BYTES: Final = 250
 
 FIXED_SIZE_BYTES: Final = {Kind.INT8: 1, Kind.INT16: 2, Kind.INT32: 4, Kind.INT64: 8, Kind.BOOLEAN: 1}
 
 
 class Budget:
-    """The elements that one message may still have."""
+    """The count of elements that the message may still have."""
 
     __slots__ = ("_elements_max", "_left")
 
@@ -51,7 +51,7 @@ class Budget:
             raise WireError(f"the message has more than {self._elements_max} elements")
 
 
-# The byte before a structure that may be null; -1 as a signed one.
+# The byte before a nullable structure; -1 as a signed one.
 _IS_PRESENT: Final = 1
 _IS_NULL: Final = 0xFF
 
@@ -66,17 +66,17 @@ def read_message(
     data: memoryview,
     elements_max: int,
     *,
-    allow_bytes_behind: bool = False,
+    allow_bytes_after: bool = False,
 ) -> object:
     """The message that fills `data` (a view of single bytes) from its first byte to its last.
 
-    `allow_bytes_behind`: more may follow, and is not looked at.
+    `allow_bytes_after`: more bytes may follow, and are ignored.
     """
     try:
         message, position = struct_reader(message_class, version, flexible)(data, 0, Budget(elements_max))
     except struct.error:
         raise WireError(f"{message_class.__name__} v{version} ends early, after {len(data)} bytes") from None
-    if position != len(data) and not allow_bytes_behind:
+    if position != len(data) and not allow_bytes_after:
         raise WireError(f"{message_class.__name__} v{version} has {len(data) - position} bytes after its end")
     return message
 
@@ -125,7 +125,7 @@ def struct_reader(struct_class: type, version: int, flexible: bool) -> Reader:
 
 @cache
 def smallest_size_bytes(struct_class: type, version: int, flexible: bool) -> int:
-    """What one structure takes at least, its section of tagged fields included."""
+    """The smallest size of one structure, its section of tagged fields included."""
     total = 1 if flexible else 0
     for declared in fields(struct_class):
         wire = wire_field(declared)
@@ -154,7 +154,7 @@ def _smallest_value_bytes(wire: WireField, version: int, flexible: bool) -> int:
 
 
 def _steps(plain: list[Field[object]], version: int, flexible: bool) -> list[_Step]:
-    """One step for each field, but one for a whole run of numbers."""
+    """One step for each field, and one for a whole run of numbers."""
     steps: list[_Step] = []
     run = ""
     for declared in plain:
@@ -204,7 +204,7 @@ def _value_step(read: Reader) -> _Step:
 
 
 def _tagged_step(tagged: list[Field[object]], version: int, flexible: bool) -> _Step:
-    """The section of tagged fields at a structure's end; those that we do not know are stepped over."""
+    """The section of tagged fields at a structure's end; unknown ones are skipped."""
     factories = [default_factory(declared) for declared in tagged]
     known: dict[int, tuple[int, Reader]] = {}
     for index, declared in enumerate(tagged):
@@ -229,7 +229,7 @@ def _tagged_step(tagged: list[Field[object]], version: int, flexible: bool) -> _
                     index, read = known[tag]
                     found[index], reached = read(data[:value_end], position, budget)
                     if reached != value_end:
-                        raise WireError(f"the tagged field {tag} says {length} bytes and has {reached - position}")
+                        raise WireError(f"the tagged field {tag} claims {length} bytes and has {reached - position}")
                 position = value_end
         values += found
         return position

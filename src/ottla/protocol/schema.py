@@ -1,4 +1,4 @@
-"""How a message class is written down: a dataclass whose fields, in wire order, say their type and their versions.
+"""The notation of message classes: a dataclass whose fields, in wire order, declare their types and versions.
 
     @dataclass(slots=True)
     class ListOffsetsPartition:
@@ -6,7 +6,7 @@
         current_leader_epoch: int = int32("4+", default=-1, ignorable=True)
         timestamp: int = int64()
 
-The class is that of all versions at once, as in Apache Kafka's own message definitions: reading a version that lacks
+One class covers all versions, as in Apache Kafka's own message definitions: reading a version that lacks
 a field gives the field's default; writing one leaves the field out, and refuses in a request when the field was set
 and is not `ignorable`.  Tagged fields (KIP-482) come last in the class, whatever their tag.  `reader` and `writer`
 compile the codec.
@@ -63,7 +63,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class WireField:
-    """What the codec needs to know of one field."""
+    """The declaration of one field for the codec."""
 
     kind: Kind
     versions: Versions
@@ -130,12 +130,12 @@ def nullable_string(
 
 
 def opaque(versions: str = "0+") -> bytes:
-    """Bytes that mean something to clients only: reading gives a copy, which may outlive the message."""
+    """Bytes that only clients interpret: reading copies them, so they may outlive the message."""
     return _declare(b"", Kind.OPAQUE, versions)
 
 
 def records(versions: str = "0+") -> memoryview | bytes | bytearray | None:
-    """Record batches as they lie: reading gives a view of the message's own buffer."""
+    """Record batches in place: reading returns a view of the message's buffer."""
     return _declare(None, Kind.RECORDS, versions, nullable="0+")
 
 
@@ -182,5 +182,5 @@ def struct(struct_class: type[T], versions: str = "0+", *, tag: int | None = Non
 
 
 def nullable_struct(struct_class: type[T], versions: str = "0+") -> T | None:
-    """A structure behind a byte that says whether it is there: 1, or -1 for None."""
+    """A structure after a presence byte: 1, or -1 for None."""
     return _declare(None, Kind.STRUCT, versions, nullable="0+", struct_class=struct_class)

@@ -21,7 +21,7 @@ Writer = Callable[[bytearray, object], None]
 def write_message(message: object, version: int, flexible: bool, *, strict: bool) -> bytes:
     """The message's body in this version.
 
-    `strict`: raise `RequestError` when a field was set that this version lacks and that its reader must not miss.
+    `strict`: raise `RequestError` when a field is set that this version lacks and that is not ignorable.
     """
     out = bytearray()
     message_class: type = type(message)

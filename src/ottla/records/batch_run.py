@@ -1,4 +1,4 @@
-"""Batches one after the other, as a fetch brings them: where the last whole one ends, and where to read on."""
+"""Consecutive batches, as in a fetch response: the end of the last whole one, and the offset to continue at."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER, LENGTH_AT, LOG_OV
 
 
 class BatchRun(NamedTuple):
-    """`end`: the bytes that whole batches take.  `next_offset`: behind the last whole batch, -1 when there is none.
+    """`end`: the bytes of whole batches.  `next_offset`: after the last whole batch, -1 when there is none.
 
-    `cut_batch_bytes`: the size of the batch that is cut off at the end, 0 when none is or its length is cut too.
+    `cut_batch_bytes`: the size of the batch that is cut off at the end; 0 without one, or when its length is cut off,
+    too.
     """
 
     end: int
@@ -22,7 +23,7 @@ class BatchRun(NamedTuple):
 
 
 def survey(data: memoryview, *, check_crc: bool = False) -> BatchRun:
-    """Walk the heads.  Raises CorruptBatch for lengths, formats and offsets that cannot follow each other."""
+    """Walk the headers.  Raises CorruptBatch for invalid lengths, formats and offset sequences."""
     size_bytes = len(data)
     position = batches_count = 0
     next_offset = -1

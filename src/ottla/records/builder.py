@@ -1,4 +1,4 @@
-"""Record batches put together: for the client, the command line and tests.  The broker never builds one."""
+"""Builds record batches: for the client, the command line and tests.  The broker never builds one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class BatchBuilder:
         is_control: bool = False,
         log_append_time_ms: int | None = None,
     ) -> bytearray:
-        """The batch as it goes over the wire; the builder may go on collecting afterwards."""
+        """The batch in wire format; the builder can collect more afterwards."""
         assert self.records_count, "a batch holds at least one record"
         body = self._body if codec is Codec.NONE else compress(codec, self._body, level)
         attributes = int(codec)
@@ -141,7 +141,7 @@ def build_batch(
 
 
 def record_size_bytes_max(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """At most so many bytes does a record add to a batch: what a producer asks before it starts the next batch."""
+    """The most bytes that a record adds to a batch: a producer checks it before it starts the next batch."""
     # Record length, attributes, timestamp delta, offset delta, two field lengths and the headers count at their widest.
     size = 5 + 1 + 10 + 5 + 5 + 5 + 5
     size += (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
@@ -183,6 +183,6 @@ def _append_bytes(out: bytearray, content: bytes | None) -> None:
 
 
 def stamp_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Write an idempotent producer's marks into a built batch, and the checksum that covers them."""
+    """Write an idempotent producer's id, epoch and sequence into a built batch, and the checksum that covers them."""
     PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))

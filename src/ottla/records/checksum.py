@@ -12,5 +12,5 @@ crc32c: Final = _crc32c
 
 
 def has_valid_crc(batch: memoryview) -> bool:
-    """Whether the checksum in the batch's head is that of its bytes from `attributes` to the end."""
+    """Whether the checksum in the batch's header matches its bytes from `attributes` to the end."""
     return bool(_crc32c(batch[ATTRIBUTES_AT:]) == CRC.unpack_from(batch, CRC_AT)[0])

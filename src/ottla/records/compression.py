@@ -1,6 +1,6 @@
 """The codecs of a record batch.  Nothing else imports a codec library.
 
-Decompression takes memory for what really comes out, never for what the data claims, and stops at the caller's limit:
+Decompression allocates memory for the actual output, never for the claimed size, and stops at the caller's limit:
 a megabyte of zstd can hold 32 GB.  All formats are those that Kafka's own clients write and read:
 
 gzip    one or more members (RFC 1952)
@@ -56,7 +56,7 @@ class Codec(IntEnum):
             ) from None
 
 
-# What each codec's library accepts; snappy has no levels.
+# The levels that each codec's library accepts; snappy has none.
 _LEVELS: Final = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 12), Codec.ZSTD: (-7, 22)}
 
 
@@ -82,8 +82,8 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 def decompress(codec: Codec, data: Buffer, size_bytes_max: int) -> bytes:
     """The records of a batch.
 
-    Raises CorruptCompression when the data is not the codec's, DecompressedTooLarge when more than `size_bytes_max`
-    bytes would come out.
+    Raises CorruptCompression when the data is not the codec's, DecompressedTooLarge when the output would exceed
+    `size_bytes_max`.
     """
     if codec is Codec.NONE:
         plain = bytes(data)
@@ -162,7 +162,7 @@ def _decompress_snappy(data: memoryview, size_bytes_max: int) -> bytes:
 
 def _decompress_snappy_block(block: bytes, room: int, size_bytes_max: int) -> bytes:
     try:
-        # A block begins with its own size: refused before any memory is taken for it.
+        # A block begins with its own size: refused before any memory is allocated for it.
         if cramjam.snappy.decompress_raw_len(block) > room:
             raise DecompressedTooLarge("snappy", size_bytes_max)
         return bytes(cramjam.snappy.decompress_raw(block))

@@ -1,7 +1,7 @@
-"""What can be wrong with the bytes of a record batch.
+"""Errors in the bytes of a record batch.
 
 WireError
-  CorruptBatch           the batch is not what format v2 allows: cut, counts or lengths that cannot be, wrong checksum
+  CorruptBatch           the batch breaks format v2: cut off, impossible counts or lengths, wrong checksum
     CorruptCompression   its records cannot be decompressed
   DecompressedTooLarge   its records would take more memory than the reader allows
 """
@@ -13,14 +13,14 @@ from ottla.model.errors import WireError
 
 
 class CorruptBatch(WireError):
-    """The bytes are not a record batch of format v2, or they were damaged on the way."""
+    """The bytes are not a record batch of format v2, or were damaged in transit."""
 
     error_code = ErrorCode.CORRUPT_MESSAGE
     hint = "the sender wrote a damaged or hostile batch; skip it by reading from the next offset"
 
 
 class CorruptCompression(CorruptBatch):
-    """The batch names a codec that its bytes do not follow."""
+    """The bytes are not valid for the batch's codec."""
 
 
 class DecompressedTooLarge(WireError):

@@ -1,4 +1,4 @@
-"""The 61-byte head of a record batch, format v2 (KIP-98), and what may be checked without opening the batch.
+"""The 61-byte header of a record batch, format v2 (KIP-98), and the checks that need no decompression.
 
  0  base offset            int64     outside the CRC: the broker assigns it
  8  batch length           int32     bytes that follow this field
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 BATCH_OVERHEAD_BYTES: Final = 61
-# base offset and batch length: what precedes the bytes that `batch_length` counts.
+# base offset and batch length: the fields before the bytes that `batch_length` counts.
 LOG_OVERHEAD_BYTES: Final = 12
 MAGIC: Final = 2
 
@@ -56,7 +56,7 @@ assert HEADER.size == BATCH_OVERHEAD_BYTES
 
 
 class BatchHeader(NamedTuple):
-    """The head's fields in wire order.  `HEADER.unpack_from` gives the same tuple without the names (hot path)."""
+    """The header's fields in wire order.  `HEADER.unpack_from` gives the same tuple without the names (hot path)."""
 
     base_offset: int
     batch_length: int
@@ -74,7 +74,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, head included."""
+        """The whole batch, header included."""
         return LOG_OVERHEAD_BYTES + self.batch_length
 
     @property
@@ -103,5 +103,5 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the head at `position`; the buffer must hold at least `BATCH_OVERHEAD_BYTES` there."""
+    """Read the header at `position`; the buffer must hold at least `BATCH_OVERHEAD_BYTES` there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))

@@ -1,7 +1,6 @@
-"""Keys and values alone, one after another: how the broker reads records that it wrote itself.
+"""Keys and values alone, lazily: how the broker reads records that it wrote itself.
 
-A third of the time that `record.decode_batch` takes, since nothing else of a record is made, and no list of them, so
-that a reader may stop after some and go on later.
+Three times as fast as `record.decode_batch`, since nothing else is decoded; a generator, so that a reader may pause.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ottla.records.varint import read_varint, read_varlong
 def key_values(batch: memoryview) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Key and value of each record of one whole batch, nothing of a control batch.
 
-    Raises `CorruptBatch` where the bytes are no batch, which may be after some records.
+    Raises `CorruptBatch` where the bytes are invalid, which may be after some records.
     """
     header = check_batch(batch)
     if header.is_control:

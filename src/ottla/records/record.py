@@ -1,4 +1,4 @@
-"""Single records: a batch taken apart.  The broker never does this; clients and tests do.
+"""Single records: decodes a batch.  The broker never does this; clients and tests do.
 
 A record (KIP-98): length varint, attributes int8, timestamp delta varlong, offset delta varint, key and value (length
 varint, -1 is null), headers (count varint, then key and value each).
@@ -44,9 +44,10 @@ class Record(NamedTuple):
 
 
 def split_batches(data: memoryview) -> Iterator[memoryview]:
-    """The whole batches at the head of `data`; a cut last one is dropped, as brokers cut at a size.
+    """The whole batches at the beginning of `data`; a truncated last one is dropped, as brokers cut responses at a
+    size.
 
-    Raises CorruptBatch for a length that no batch can have.  Checksums are not looked at.
+    Raises CorruptBatch for an impossible length.  Checksums are not verified.
     """
     position = 0
     while len(data) - position >= LOG_OVERHEAD_BYTES:
@@ -58,7 +59,7 @@ def split_batches(data: memoryview) -> Iterator[memoryview]:
 
 
 def first_batch_size_bytes(data: memoryview) -> int:
-    """The size of the batch that `data` begins with, whole or cut; at least 12 bytes of it must be there."""
+    """The size of the first batch in `data`, whole or cut off; at least 12 bytes of it must be present."""
     length = int.from_bytes(data[LENGTH_AT:LOG_OVERHEAD_BYTES], "big", signed=True)
     if length < BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES:
         raise CorruptBatch(f"a batch length of {length} bytes is less than a batch's head")
@@ -68,14 +69,14 @@ def first_batch_size_bytes(data: memoryview) -> int:
 
 
 def check_batch(batch: memoryview, *, check_crc: bool = True) -> BatchHeader:
-    """The head of one whole batch, after everything that can be checked without decompressing."""
+    """The header of one whole batch, after every check that needs no decompression."""
     if len(batch) < BATCH_OVERHEAD_BYTES:
         raise CorruptBatch(f"a batch of {len(batch)} bytes is cut off")
     header = read_header(batch)
     if header.magic != MAGIC:
         raise CorruptBatch(f"a batch of format {header.magic}; only format {MAGIC} is read")
     if header.size_bytes != len(batch):
-        raise CorruptBatch(f"a batch says it has {header.size_bytes} bytes, it has {len(batch)}")
+        raise CorruptBatch(f"a batch claims {header.size_bytes} bytes and has {len(batch)}")
     if header.base_offset < 0 or header.base_offset + header.last_offset_delta >= _INT64_LIMIT:
         raise CorruptBatch(f"the batch's offsets {header.base_offset} + {header.last_offset_delta} cannot be")
     # Compaction removes records and keeps the deltas, so there may be fewer records than deltas, never more.
@@ -91,9 +92,9 @@ def check_batch(batch: memoryview, *, check_crc: bool = True) -> BatchHeader:
 def decode_batch(
     batch: memoryview, *, check_crc: bool = True, size_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> list[Record]:
-    """The records of one whole batch, control records too (`BatchHeader.is_control` tells).
+    """The records of one whole batch, control records too (see `BatchHeader.is_control`).
 
-    Any bytes at all end in a list or a WireError; memory is bounded by `size_bytes_max` and what the records hold.
+    Any input results in a list or a WireError; memory is bounded by `size_bytes_max` and the records' own size.
     """
     header = check_batch(batch, check_crc=check_crc)
     data = decompress(Codec(header.codec), batch[BATCH_OVERHEAD_BYTES:], size_bytes_max)
@@ -149,6 +150,6 @@ def _read_headers(data: bytes, position: int, end: int, count: int) -> tuple[Hea
         if key is None:
             raise CorruptBatch("a header has no key")
         value, position = _read_bytes(data, position, end)
-        # Java clients write UTF-8, C clients write what they are given: a reader must get past either.
+        # Java clients write UTF-8, C clients write any bytes: a reader must accept both.
         headers.append((key.decode("utf-8", "replace"), value))
     return tuple(headers), position

@@ -1,6 +1,6 @@
-"""A batch's records walked without being taken apart: are they whole, have they keys, are their times within bounds?
+"""Walks a batch's records without decoding them: are they whole, have they keys, are their timestamps within bounds?
 
-This is for the rules that force a broker to look at records; a walk reads four varints of each and skips the rest.
+For the rules that make a broker inspect records; a walk reads four varints of each and skips the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NO_TIMESTAMP: Final = -1
 
 
 class FaultKind(IntEnum):
-    """What rule a record breaks."""
+    """The rule that a record breaks."""
 
     NO_KEY = 1
     TIMESTAMP = 2
@@ -32,7 +32,7 @@ class RecordFault(NamedTuple):
 
 
 class WalkRules(NamedTuple):
-    """Bounds are inclusive; records without a time pass them."""
+    """Bounds are inclusive; records without a timestamp pass."""
 
     requires_keys: bool = False
     timestamp_ms_min: int = -(2**63)
@@ -40,7 +40,7 @@ class WalkRules(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """`max_timestamp_ms` is that of all records, -1 without any time."""
+    """`max_timestamp_ms` is the maximum of all records, -1 without timestamps."""
 
     faults: list[RecordFault]
     max_timestamp_ms: int
@@ -69,7 +69,7 @@ def walk_records(data: bytes, records_count: int, base_timestamp_ms: int, rules:
             raise CorruptBatch(f"record {number} has the offset delta {offset_delta} and a key of {key_length} bytes")
         timestamp_ms = base_timestamp_ms + timestamp_delta
         latest_ms = max(latest_ms, timestamp_ms)
-        # As in Apache Kafka one fault of a record is told: the missing key first.
+        # As in Apache Kafka only one fault of a record is reported: the missing key first.
         if requires_keys and key_length < 0:
             faults.append(RecordFault(number, FaultKind.NO_KEY, timestamp_ms))
         elif not lowest_ms <= timestamp_ms <= highest_ms and timestamp_ms != _NO_TIMESTAMP:

@@ -14,7 +14,7 @@ _INT64_LIMIT: Final = 1 << 64
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The int32 at `position` and the position behind it."""
+    """The int32 at `position` and the position after it."""
     try:
         byte = data[position]
         if byte < 0x80:
@@ -25,7 +25,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: bytes, position: int) -> tuple[int, int]:
-    """The int64 at `position` and the position behind it."""
+    """The int64 at `position` and the position after it."""
     try:
         byte = data[position]
         if byte < 0x80:
@@ -58,6 +58,6 @@ def append_varint(out: bytearray, value: int) -> None:
 
 
 def varint_size_bytes(value: int) -> int:
-    """How many bytes `append_varint` would write."""
+    """The count of bytes that `append_varint` would write."""
     raw = value << 1 if value >= 0 else ~(value << 1)
     return max(1, (raw.bit_length() + 6) // 7)

@@ -1,1 +1,2 @@
-"""The door to the world: clocks, disks, sockets and the event loop, as Protocols with their real form."""
+"""The interface to the system: clocks, disks, sockets and the event loop, as Protocols with their real
+implementation."""

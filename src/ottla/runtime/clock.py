@@ -1,4 +1,4 @@
-"""Time, as something that is passed in: tests turn it by hand."""
+"""Time as a dependency that is passed in: tests advance it by hand."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class File(Protocol):
     def truncate(self, length_bytes: int) -> None: ...
 
     def allocate(self, length_bytes: int) -> None:
-        """Make the file this long with room on the disk behind it, zeros where nothing was written."""
+        """Extend the file to this size with its disk space reserved; unwritten bytes are zeros."""
         ...
 
     def sync_data(self) -> None:
@@ -51,7 +51,7 @@ class File(Protocol):
 
 
 class FileRun(NamedTuple):
-    """A stretch of an open file, the unit that reads hand to a socket without copying it."""
+    """A range of an open file, the unit that reads send to a socket without copying it."""
 
     file: File
     position: int
@@ -68,7 +68,7 @@ class Disk(Protocol):
     on_sync_failed: Callable[[OSError], None] | None
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file for reading and writing; `create` makes it when it is missing (never cuts it)."""
+        """Open a file for reading and writing; `create` makes it when it is missing (never truncates it)."""
         ...
 
     def exists(self, path: str) -> bool: ...

@@ -8,14 +8,14 @@ from typing import TypeVar
 
 try:
     import uvloop
-except ImportError:  # not on this platform: asyncio's own loop serves
+except ImportError:  # not on this platform: asyncio's own loop is used
     uvloop = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 
 
 def run(main: Coroutine[object, object, T]) -> T:
-    """Run `main` to its end on the fastest loop that is installed."""
+    """Run `main` to completion on the fastest installed loop."""
     factory = uvloop.new_event_loop if uvloop is not None else None
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main)

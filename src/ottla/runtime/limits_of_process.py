@@ -6,7 +6,7 @@ import contextlib
 import sys
 from typing import NamedTuple
 
-if sys.platform != "win32":  # which has neither the module nor the limit
+if sys.platform != "win32":  # it has neither the module nor the limit
     import resource
 
 
@@ -26,7 +26,7 @@ def raise_open_files_limit() -> OpenFilesLimit | None:
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # macOS refuses what its kernel does not have although the hard limit says so: then the soft one stays.
+        # macOS refuses a limit above its kernel's, although the hard limit allows it: then the soft one stays.
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return OpenFilesLimit(before=soft, now=resource.getrlimit(resource.RLIMIT_NOFILE)[0])

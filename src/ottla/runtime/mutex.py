@@ -1,4 +1,4 @@
-"""A lock between coroutines, for code that awaits but must not know which event loop carries it."""
+"""A lock between coroutines, for code that awaits but must not depend on an event loop."""
 
 from __future__ import annotations
 

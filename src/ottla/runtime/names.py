@@ -1,4 +1,4 @@
-"""Host names, asked of the system."""
+"""Host names, resolved by the system."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def addresses_of(host: str) -> list[str]:
-    """The IP addresses that a host name stands for here; none when it stands for nothing."""
+    """The IP addresses of a host name on this machine; none when it cannot be resolved."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -86,7 +86,7 @@ class PosixDisk:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         if create:
             flags |= os.O_CREAT
-        # O_NOFOLLOW: a link planted in the data directory must not lead a write out of it.
+        # O_NOFOLLOW: a link planted in the data directory must not redirect a write out of it.
         flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         return PosixFile(os.open(path, flags, FILE_MODE), path, self)
 
@@ -173,7 +173,7 @@ def _syncfs(fd: int) -> None:
         os.sync()
         return
     assert callable(_SYNCFS)
-    # ctypes releases the GIL for the call, so the event loop goes on during a long flush.
+    # ctypes releases the GIL for the call, so the event loop is not blocked by a long flush.
     if _SYNCFS(fd) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -1,4 +1,4 @@
-"""The file system that a directory is in: how large it is, and what is left of it."""
+"""The file system of a directory: its size and its free space."""
 
 from __future__ import annotations
 

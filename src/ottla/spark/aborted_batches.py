@@ -1,6 +1,6 @@
-"""Which batches a committed-only reader leaves out (KIP-98): those of transactions that were aborted later.
+"""The batches that a read_committed reader skips (KIP-98): those of aborted transactions.
 
-A fetch answer names the aborted transactions that touch it, each by producer and first offset; one ends at its
+A fetch response lists the aborted transactions in its range, each by producer and first offset; one ends at its
 producer's abort marker, a control batch.
 """
 
@@ -20,15 +20,15 @@ _ABORT: Final = 0
 
 
 class AbortedBatches:
-    """Asked about every batch of one fetch, in offset order."""
+    """Checks every batch of one fetch, in offset order."""
 
     def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
-        # The next to begin is the last.
+        # The next one to begin is last in the list.
         self._coming = sorted(transactions, key=lambda transaction: -transaction.first_offset)
         self._producers: set[int] = set()
 
     def is_aborted(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether its records must not be read.  Raises `CorruptBatch` for a control batch that is none."""
+        """Whether its records must not be read.  Raises `CorruptBatch` for an invalid control batch."""
         while self._coming and self._coming[-1].first_offset <= header.last_offset:
             self._producers.add(self._coming.pop().producer_id)
         if header.is_control:

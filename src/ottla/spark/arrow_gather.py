@@ -12,7 +12,7 @@ from ottla.spark.varint_columns import Octets
 def gather(data: Octets, spans: ByteSpans) -> pa.Array:
     """A `binary` column of the spans, which ascend and do not overlap; the buffer is below 2 GiB.
 
-    A binary array with two slots a value (what lies before it, the value) is laid over the buffer without a copy;
+    A binary array with two slots a value (the gap before it, the value) is laid over the buffer without a copy;
     `take` of every second slot then copies all values in C++.
     """
     count = len(spans.positions)

@@ -1,4 +1,4 @@
-"""`spark.read.format("ottla")`: the offsets are settled once, by the driver; the tasks read them."""
+"""`spark.read.format("ottla")`: the driver resolves the offsets once; the tasks read them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BatchReader(DataSourceReader):
         return offsets
 
     def _check_order(self, first: Offsets, end: Offsets) -> None:
-        """An end before its start is the user's mistake when both were named, else what retention did meanwhile."""
+        """An end before its start is the user's mistake when both were given, else retention moved the start."""
         wrong = sorted(place for place in end if end[place] < first[place])
         if not wrong:
             return
@@ -81,7 +81,7 @@ def task_partitions(
 
 
 def read_partition(partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-    """Where `partitions` gives none, Spark still runs one task, with None inside a plain partition."""
+    """Without partitions Spark still runs one task, with None inside a plain partition."""
     if partition is None or (type(partition) is InputPartition and partition.value is None):
         return iter(())
     assert isinstance(partition, TaskPartition)

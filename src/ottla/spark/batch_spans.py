@@ -1,4 +1,4 @@
-"""Batches inside fetched bytes: their heads checked, their records uncompressed and laid into one buffer."""
+"""Batches inside fetched bytes: checks their headers, decompresses their records into one buffer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ottla.spark.errors import CorruptRecords
 from ottla.spark.record_chain import RecordArea
 from ottla.spark.record_fields import RECORD_BYTES_MIN
 
-# Decoding works best on what fits the processor's cache (measured: 4-8 MiB).
+# Decoding is fastest on data that fits the processor's cache (measured: 4-8 MiB).
 SLICE_BYTES: Final = 8 * 1024 * 1024
 OFFSET_LIMIT: Final = 2**63 - 1
 # Microseconds must fit 64 bits.
@@ -49,7 +49,7 @@ class Slice(NamedTuple):
 
 
 class BatchScanner:
-    """Reads the batches of one partition; knows its name for the errors."""
+    """Reads the batches of one partition, which its errors name."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self._topic = topic
@@ -61,7 +61,7 @@ class BatchScanner:
         """Every data batch with an offset in `[first_offset, offset_limit)`; control and empty batches are skipped.
 
         `aborted` leaves out batches of aborted transactions.
-        Raises `CorruptRecords` for bytes that are not whole, sound batches in offset order.
+        Raises `CorruptRecords` unless the bytes are whole, sound batches in offset order.
         """
         spans = []
         position = next_offset = 0
@@ -77,9 +77,9 @@ class BatchScanner:
             if next_offset <= first_offset or header.is_control:
                 continue
             if header.records_count == 0:
-                # What compaction leaves of a batch is its head alone.
+                # Compaction may leave only the header of a batch.
                 if header.size_bytes != BATCH_OVERHEAD_BYTES:
-                    raise self._corrupt(header.base_offset, "bytes follow the head of a batch without records")
+                    raise self._corrupt(header.base_offset, "bytes follow the header of a batch without records")
                 continue
             if crc32c(data[span.position + ATTRIBUTES_AT : position]) != header.crc:
                 raise self._corrupt(header.base_offset, "the batch's checksum is wrong")
@@ -87,12 +87,12 @@ class BatchScanner:
         return spans
 
     def _head(self, data: memoryview, position: int, next_offset: int) -> BatchHeader:
-        """The head at `position`, with everything checked that can be without the records and their checksum."""
+        """The header at `position`, after every check that needs neither the records nor their checksum."""
         left = len(data) - position
         if left < BATCH_OVERHEAD_BYTES:
             raise self._corrupt(next_offset, f"{left} bytes follow the last whole batch")
         header = BatchHeader._make(HEADER.unpack_from(data, position))
-        # The same rules as `check_batch`, at a third of its price: batches may hold a few records only.
+        # The same rules as `check_batch`, at a third of its cost: batches may hold only a few records.
         is_sound = (
             header.magic == MAGIC
             and BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES <= header.batch_length <= left - LOG_OVERHEAD_BYTES
@@ -105,7 +105,7 @@ class BatchScanner:
         return header
 
     def _unsound(self, data: memoryview, position: int, next_offset: int) -> CorruptRecords:
-        """What exactly is wrong with a head."""
+        """The exact fault of a header."""
         left = len(data) - position
         try:
             size = first_batch_size_bytes(data[position:])
@@ -117,7 +117,7 @@ class BatchScanner:
         return self._corrupt(header.base_offset, f"a batch's offsets do not follow {next_offset - 1}")
 
     def slices(self, data: memoryview, spans: list[BatchSpan]) -> Iterator[Slice]:
-        """The batches in groups of about `SLICE_BYTES`; what is not compressed is not copied."""
+        """The batches in groups of about `SLICE_BYTES`; uncompressed records are not copied."""
         group: list[BatchSpan] = []
         parts: list[bytes | memoryview] = []
         size_bytes = 0

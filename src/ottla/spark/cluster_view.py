@@ -1,4 +1,4 @@
-"""What the driver asks a cluster: which partitions a subscription means, and which offsets a user's words mean."""
+"""The driver's queries to a cluster: the partitions of a subscription, and the offsets of a user's specification."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def open_cluster(connection: Connection) -> Cluster:
 
 
 class ClusterView:
-    """One subscription on one cluster.  Not to be pickled: each process makes its own."""
+    """One subscription on one cluster.  Not to be pickled: each process opens its own."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -43,13 +43,13 @@ class ClusterView:
 
     @property
     def cluster_id(self) -> str:
-        """Empty before the first question was asked, and from a broker that has none."""
+        """Empty before the first request, and from a broker that has none."""
         return self._cluster.info.cluster_id or ""
 
     def partitions(self, *, missing_ok: bool = False) -> list[TopicPartition]:
-        """All partitions of the subscription, as the cluster has them now.
+        """All current partitions of the subscription.
 
-        Raises `UnknownTopic` for one that the user named and that does not exist; with `missing_ok` it is left out.
+        Raises `UnknownTopic` for a named one that does not exist; with `missing_ok` it is left out.
         """
         subscription = self._options.subscription
         if isinstance(subscription, Assigned):
@@ -68,7 +68,7 @@ class ClusterView:
             missing = set(subscription.partitions).difference(found)
             if missing and not missing_ok:
                 raise UnknownTopic(
-                    f"the option 'assign' names {', '.join(map(str, sorted(missing)))}: there is no such"
+                    f"the option 'assign' names {', '.join(map(str, sorted(missing)))}: which do not exist"
                 )
             found = [partition for partition in found if partition in subscription.partitions]
         return sorted(found)
@@ -97,7 +97,8 @@ class ClusterView:
             raise
 
     def offsets(self, spec: OffsetSpec, partitions: Iterable[TopicPartition], *, is_start: bool) -> Offsets:
-        """The spec in numbers.  Raises `SparkOptionError` when it names other partitions, or starts after the last."""
+        """The specification as offsets.  Raises `SparkOptionError` when it names other partitions, or starts after the
+        last record."""
         wanted = list(partitions)
         if isinstance(spec, AtOffset):
             return self._asked(dict.fromkeys(wanted, spec.offset))
@@ -129,7 +130,7 @@ class ClusterView:
         return {place: answer.offset for place, answer in answers.items()}
 
     def _isolation(self, questions: Mapping[TopicPartition, int]) -> IsolationLevel:
-        # Only "latest" differs by isolation level; older brokers know the plain question only.
+        # Only "latest" depends on the isolation level; older brokers do not know the field.
         return self._options.isolation if LATEST in questions.values() else IsolationLevel.READ_UNCOMMITTED
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
@@ -139,7 +140,7 @@ class ClusterView:
         return self._asked(dict.fromkeys(partitions, LATEST))
 
     def checked(self, option: str, offsets: Offsets) -> Offsets:
-        """Offsets given by hand, held against what the logs have now.
+        """Offsets given by the user, checked against the logs.
 
         Raises `DataLoss` for one outside of its log, or moves it to the nearest end under `failOnDataLoss=false`.
         """

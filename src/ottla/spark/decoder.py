@@ -1,7 +1,7 @@
 """Record batches to Arrow columns, a buffer at a time: no Python object per record.
 
-The steps: heads, checksums and decompression (`batch_spans`), where records begin (`record_chain`), their fields column
-by column (`record_fields`), keys, values and headers copied by Arrow (`arrow_gather`, `header_columns`).
+The steps: headers, checksums and decompression (`batch_spans`), the records' positions (`record_chain`), their fields
+column by column (`record_fields`), keys, values and headers copied by Arrow (`arrow_gather`, `header_columns`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ottla.spark.varint_columns import Ints, Octets
 
 
 class Decoder:
-    """Decodes what is fetched from one partition into the wanted columns, in the wanted order."""
+    """Decodes fetched bytes of one partition into the wanted columns, in the wanted order."""
 
     def __init__(self, topic: str, partition: int, columns: Sequence[str] = PLAIN_COLUMNS) -> None:
         self._topic = topic
@@ -44,8 +44,8 @@ class Decoder:
     ) -> Iterator[pa.RecordBatch]:
         """Arrow batches of the records in `[first_offset, offset_limit)`; `data` holds whole record batches.
 
-        `aborted` (of the same fetch) leaves out what aborted transactions wrote.  A record batch is checked wholly
-        before a row of it is given.  Nothing given refers to `data` afterwards.  Raises `CorruptRecords`.
+        `aborted` (of the same fetch) leaves out aborted transactions.  A record batch is checked wholly before a row of
+        it is yielded.  The results do not refer to `data`.  Raises `CorruptRecords`.
         """
         view = memoryview(data)
         for part in self._scanner.slices(view, self._scanner.spans(view, first_offset, offset_limit, aborted)):
@@ -110,7 +110,7 @@ def _of_batches(part: Slice, numbers: list[int]) -> Ints:
 
 
 def _record_ends(part: Slice, starts: Ints) -> Ints:
-    """Where each record must end for the chain to be true: at its neighbour, or at the end of its batch."""
+    """Where each record must end for a valid chain: at the next record, or at the end of its batch."""
     ends = np.empty_like(starts)
     ends[:-1] = starts[1:]
     ends[np.cumsum(_counts(part)) - 1] = [area.end for area in part.areas]

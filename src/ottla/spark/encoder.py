@@ -1,8 +1,8 @@
-"""Arrow columns to record batches, a column at a time: the way back of `decoder`.
+"""Arrow columns to record batches, a column at a time: the reverse of `decoder`.
 
-A record is the concatenation of five binary columns: a head (its length, attributes, two deltas, the key's length), the
-key, the value's length, the value, and a tail (headers).  Numpy writes the three small ones, Arrow joins all five in
-C++; the joined column's data is the record area of a batch.
+A record is the concatenation of five binary columns: a header (its length, attributes, two deltas, the key's length),
+the key, the value's length, the value, and a tail (headers).  Numpy writes the three small ones, Arrow joins all five
+in C++; the joined column's data is the record area of a batch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RecordColumns:
 
 
 def as_binary(column: pa.Array, name: str) -> pa.Array:
-    """A key or value column as `binary`.  Raises `UnencodableColumn` for a type that has no bytes of its own."""
+    """A key or value column as `binary`.  Raises `UnencodableColumn` for a type without a byte form."""
     kind = column.type
     if pa.types.is_binary(kind):
         return column
@@ -81,7 +81,7 @@ def as_binary(column: pa.Array, name: str) -> pa.Array:
 
 
 def row_sizes_max(columns: RecordColumns) -> Ints:
-    """How many bytes each record may take in a batch, never less than it does take."""
+    """An upper bound of each record's bytes in a batch."""
     sizes = _lengths(columns.keys) + _lengths(columns.values) + RECORD_OVERHEAD_BYTES_MAX
     if columns.headers is not None:
         bytes_of, first = _headers_joined(columns.headers)
@@ -155,7 +155,7 @@ def _tail(headers: pa.Array | None, count: int) -> pa.Array:
 
 
 def _headers_joined(headers: pa.Array) -> tuple[pa.Array, Ints]:
-    """Every header as bytes, and where those of each record begin among them (one more at the end)."""
+    """Every header as bytes, and the index of each record's first one (one more at the end)."""
     counts = np.asarray(pc.list_value_length(headers).fill_null(0)).astype(np.int64)
     flat = headers.flatten()
     names, values = flat.flatten()
@@ -191,7 +191,7 @@ def _lengths(column: pa.Array) -> Ints:
 
 
 def _raw_lengths(column: pa.Array, sizes: Ints) -> Ints:
-    """The zigzag lengths as they are written: a null is -1, which is 1 in zigzag."""
+    """The zigzag lengths: a null is -1, which is 1 in zigzag."""
     raw = sizes << 1
     if column.null_count:
         raw[np.asarray(column.is_null())] = 1
@@ -199,7 +199,7 @@ def _raw_lengths(column: pa.Array, sizes: Ints) -> Ints:
 
 
 def _varints_joined(raw_columns: list[Ints]) -> pa.Array:
-    """A binary column: row i is the varints of row i of all columns, one behind another."""
+    """A binary column: row i is the concatenated varints of row i of all columns."""
     sizes = [varint_sizes(raw) for raw in raw_columns]
     count = len(raw_columns[0])
     offsets = np.zeros(count + 1, np.int32)

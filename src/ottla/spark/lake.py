@@ -1,9 +1,9 @@
 """Topics into a Delta table, partitioned by topic and event hour: data and offsets in one commit.
 
-Tasks write Parquet files with unique names; the driver then commits, at once, the files and how far each partition was
-read (`lake_progress`).  A load that dies before its commit leaves files that no reader sees, and the next one reads the
-same records again; so every record is in the table once.  Of two loads at the same time, the second to commit is
-refused.
+Tasks write Parquet files with unique names; the driver then commits, at once, the files and the next offset of each
+partition (`lake_progress`).  A load that fails before its commit leaves files that no reader sees, and the next one
+reads the same records again; so every record is in the table once.  Of two loads at the same time, the second to commit
+is refused.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = ["LakeError", "LakeLoad", "load_topic_to_lake"]
 
 @dataclass(frozen=True, slots=True)
 class LakeLoad:
-    """What one load added: `next_offsets` is where the next one begins; `table_version` None without a commit.
+    """The result of one load: `next_offsets` is where the next one begins; `table_version` None without a commit.
 
-    `recreated_topics` were deleted and made anew since the load before: the table has the records of both topics.
+    `recreated_topics` were deleted and recreated since the load before: the table has the records of both topics.
     """
 
     rows_count: int
@@ -62,9 +62,9 @@ def load_topic_to_lake(
     event_time: str = "timestamp",
     options: Mapping[str, str] | None = None,
 ) -> LakeLoad:
-    """Append what the topics have and the table has not; the table is made when there is none.
+    """Append the records that the table does not have yet; the table is created when there is none.
 
-    A topic that was deleted and made anew since the last load is loaded from its beginning.
+    A topic that was deleted and recreated since the last load is loaded from its beginning.
     `event_time` is a Spark SQL expression over the record's columns that gives a timestamp; where it is null, the
     record's own timestamp counts.  `options` are further options of the source.
     Columns: key, value, partition, offset, timestamp, event_time, and the table's partitions topic and event_hour (UTC,
@@ -114,13 +114,13 @@ def _plan(table: DeltaTable, source: Mapping[str, str]) -> _Plan:
     options = parse_read_options(source, is_stream=False)
     with ClusterView(options) as view:
         places = view.partitions()
-        # Ids before offsets, and again after the last record: in between no topic was made anew.
+        # Ids before offsets, and again after the last record: in between no topic was recreated.
         keys = TopicKeys(view.cluster_id, view.topic_ids({place.topic for place in places}))
         progress = progress_of(places, keys, table.transaction_version)
         end = view.latest(places)
         loaded = dict(progress.next_offsets)
         if not options.fails_on_data_loss:
-            # A log that is shorter than the load before, and known by its name only, is taken for another topic's.
+            # A log that is shorter than its progress by name is taken for another topic's.
             loaded = {
                 place: offset
                 for place, offset in loaded.items()
@@ -133,16 +133,16 @@ def _plan(table: DeltaTable, source: Mapping[str, str]) -> _Plan:
 
 
 def _check_same_topics(source: Mapping[str, str], plan: _Plan) -> None:
-    """The tasks read by topic name: refuse their rows when a topic of the plan was made anew meanwhile.
+    """The tasks read by topic name: refuse their rows when a topic of the plan was recreated meanwhile.
 
-    A topic that was only deleted is no reason: its rows were read before.
+    A topic that was only deleted is accepted: its rows were read before.
     """
     with ClusterView(parse_read_options(source, is_stream=False)) as view:
         ids = view.topic_ids(plan.keys.topic_ids, missing_ok=True)
     changed = sorted(name for name, topic_id in ids.items() if topic_id != plan.keys.topic_ids[name])
     if changed:
         raise LakeError(
-            f"{', '.join(changed)}: deleted and made anew during the load, nothing was committed",
+            f"{', '.join(changed)}: deleted and recreated during the load, nothing was committed",
             hint="run the load again",
         )
 
@@ -170,7 +170,7 @@ def _write_files_of(root: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 
 def _commit(table: DeltaTable, plan: _Plan, files: list[Row]) -> LakeLoad:
-    """Everything in one commit, which fails when another load of these partitions came first."""
+    """Everything in one commit, which fails when another load of these partitions was faster."""
     now_ms = SystemClock().now_ms()
     actions: list[AddAction | RemoveAction] = [
         AddAction(

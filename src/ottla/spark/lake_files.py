@@ -1,4 +1,4 @@
-"""What a task of a lake load does: rows into Parquet files, one directory for each topic and event hour."""
+"""The task of a lake load: writes rows to Parquet files, one directory for each topic and event hour."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 from ottla.spark.columns import ARROW_TYPES
 
 HOUR_US: Final = 3_600_000_000
-# Rows wait in memory until a row group is worth writing; beyond the sum the fullest is written first.
+# Rows are buffered until a row group is large enough; above the sum the fullest buffer is written first.
 ROW_GROUP_BYTES: Final = 16 << 20
 WAITING_BYTES_MAX: Final = 128 << 20
-# A task that meets more topics and hours than this closes the file that was written to least recently.
+# A task with more topics and hours than this closes the least recently used file.
 OPEN_FILES_MAX: Final = 64
 
 OUT_OF_RANGE: Final = "out-of-range"
 
-# What is in the files; topic and hour are in the directories' names.
+# The columns of the files; topic and hour are in the directories' names.
 FILE_SCHEMA: Final = pa.schema(
     [
         pa.field("key", pa.binary()),
@@ -38,7 +38,7 @@ FILE_SCHEMA: Final = pa.schema(
 TABLE_SCHEMA: Final = FILE_SCHEMA.append(pa.field("topic", pa.string())).append(pa.field("event_hour", pa.string()))
 PARTITION_COLUMNS: Final = ("topic", "event_hour")
 
-# What a task tells the driver of each file.
+# A task's report to the driver for each file.
 REPORT_SCHEMA: Final = pa.schema(
     [
         pa.field("path", pa.string()),
@@ -78,8 +78,8 @@ class _OpenFile:
 
 
 class LakeFiles:
-    """The files of one task.  Their names are unique, so a task that runs again disturbs nothing: only files that the
-    driver commits belong to the table."""
+    """The files of one task.  Their names are unique, so a retried task is harmless: only files that the driver commits
+    belong to the table."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -100,7 +100,7 @@ class LakeFiles:
             max(self._open.values(), key=lambda file: file.waiting_bytes).write_waiting()
 
     def close(self) -> pa.RecordBatch:
-        """Finish every file; gives a row of `REPORT_SCHEMA` for each."""
+        """Finish every file; returns a row of `REPORT_SCHEMA` for each."""
         for bucket in list(self._open):
             self._finish(bucket)
         return pa.RecordBatch.from_pylist(self._reports, schema=REPORT_SCHEMA)
@@ -152,7 +152,7 @@ def split_by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[Bucket, pa.Table]]:
 
 
 def hour_name(hours_since_1970: int) -> str:
-    """A timestamp is what a producer says, so it may be any number: one such record must not stop the load for ever."""
+    """A producer may send any timestamp: one such record must not stop the load for ever."""
     try:
         return datetime.fromtimestamp(hours_since_1970 * 3600, UTC).strftime("%Y-%m-%d-%H")
     except (ValueError, OverflowError, OSError):

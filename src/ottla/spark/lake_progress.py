@@ -1,7 +1,7 @@
-"""How far a lake table has loaded each partition, as application transactions of the table: pure rules on their names.
+"""The progress of a lake table in each partition, kept as application transactions of the table.  Pure.
 
 A Delta table keeps one number for each application id.  Ours is the next offset to load, under an id that contains the
-topic's id: a topic that was deleted and made anew is another topic, and is loaded from its beginning.  Earlier
+topic's id: a topic that was deleted and recreated is another topic, and is loaded from its beginning.  Earlier
 versions kept it under the topic's name.  The first load that knows the topic's id continues from there and sets the
 number under the name to `KEPT_BY_TOPIC_ID`, so that no later topic of that name continues from it.
 """
@@ -42,11 +42,11 @@ class TopicKeys:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the table says of the partitions that a load reads.
+    """The table's progress in the partitions that a load reads.
 
     `next_offsets`: where to continue; a partition that is not in it is loaded from its beginning.  `found_by_name`:
-    those of them that the table knows by their topic's name only.  `recreated_topics`: the table has records of an
-    earlier topic of this name, and none of this topic.
+    those of them whose progress is under the topic's name.  `recreated_topics`: the table has records of an earlier
+    topic of this name, and none of the current one.
     """
 
     next_offsets: Offsets

@@ -31,7 +31,7 @@ LOCAL_SETTINGS: Final = {
 def start_session(app_name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
     """A session with the source `ottla`; `settings` are Spark's own and win over those above.
 
-    Brings a Java from PyPI where none is installed.  A running session is reused, as Spark does.
+    Uses a Java from PyPI where none is installed.  A running session is reused, as in Spark.
     Raises `ottla.spark.java.NoJava`.
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
@@ -52,5 +52,5 @@ def _log_settings() -> dict[str, str]:
 
 
 def _directories() -> dict[str, str]:
-    """Spark would make its warehouse in the working directory."""
+    """Spark would create its warehouse in the working directory."""
     return {"spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), f"ottla-warehouse-{os.getpid()}")}

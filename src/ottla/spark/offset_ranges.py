@@ -1,7 +1,7 @@
-"""Which task reads what: pure arithmetic on offset ranges.
+"""The division of offset ranges among tasks: pure arithmetic.
 
-Offsets stand for records here.  Compaction and transactions leave gaps, so they bound counts from above, never equal
-them; nothing below reports a count.
+Offsets estimate records here.  Compaction and transactions leave gaps, so they are upper bounds of counts; nothing
+below reports a count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OffsetRange:
 
 
 def ranges_between(first: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """A range for every partition of `end` that holds anything; both know the same partitions."""
+    """A range for every partition of `end` with offsets; both have the same partitions."""
     return [
         OffsetRange(topic, partition, first[TopicPartition(topic, partition)], limit)
         for (topic, partition), limit in sorted(end.items())
@@ -43,9 +43,9 @@ def ranges_between(first: Mapping[TopicPartition, int], end: Mapping[TopicPartit
 def limit_offsets(
     first: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], rows_max: int
 ) -> dict[TopicPartition, int]:
-    """Ends that take at most `rows_max` offsets in all, each partition its share of what waits there.
+    """Ends with at most `rows_max` offsets in all, in proportion to the backlog of each partition.
 
-    Progress is certain: while anything waits, at least one partition moves.
+    Progress is certain: while there is a backlog, at least one partition advances.
     """
     waiting = {place: max(0, latest[place] - first[place]) for place in latest}
     total = sum(waiting.values())
@@ -53,7 +53,7 @@ def limit_offsets(
         return {place: max(latest[place], first[place]) for place in latest}
     shares = {place: rows_max * count // total for place, count in waiting.items()}
     spare = rows_max - sum(shares.values())
-    # What rounding left over goes to the largest remainders; at most one offset each, so no share passes its waiting.
+    # The rest of the rounding goes to the largest remainders; at most one offset each, so no share exceeds its backlog.
     by_remainder = sorted(waiting, key=lambda place: (-(rows_max * waiting[place] % total), place))
     for place in by_remainder[:spare]:
         shares[place] += 1
@@ -61,7 +61,7 @@ def limit_offsets(
 
 
 def plan_tasks(ranges: Sequence[OffsetRange], tasks_min: int | None) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task: large ones split when `tasks_min` asks for more tasks, else small ones put together."""
+    """The ranges of each task: large ones split when `tasks_min` demands more tasks, else small ones combined."""
     if tasks_min is not None:
         return [(part,) for part in _split(ranges, tasks_min)]
     tasks: list[tuple[OffsetRange, ...]] = []

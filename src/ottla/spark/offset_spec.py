@@ -1,4 +1,4 @@
-"""Where reading begins or ends, as a user says it, and topics' offsets as JSON."""
+"""A user's specification of start or end, and topics' offsets as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 
 Offsets: TypeAlias = dict[TopicPartition, int]
-# What a stream's checkpoint holds: {"topic": {"0": 17}}.
+# The content of a stream's checkpoint: {"topic": {"0": 17}}.
 OffsetDict: TypeAlias = dict[str, dict[str, int]]
 
 
@@ -104,7 +104,7 @@ def _check_topic(option: str, topic: str) -> None:
 
 
 def to_dict(offsets: Mapping[TopicPartition, int]) -> OffsetDict:
-    """For a stream's checkpoint, in a steady order."""
+    """For a stream's checkpoint, in a fixed order."""
     nested: OffsetDict = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset

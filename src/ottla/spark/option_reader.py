@@ -1,4 +1,4 @@
-"""The options of one data source call, taken one by one, so that what nobody took is known to be unknown."""
+"""The options of one data source call, read one by one, so that unread ones are known to be unknown."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ottla.client.errors import BadAddress
 from ottla.spark.errors import SparkOptionError
 
 BOOTSTRAP_NAMES: Final = ("kafka.bootstrap.servers", "bootstrap.servers", "bootstrapServers")
-# Spark hands these to every source or sink; they are its own.
+# Spark's own options, which it passes to every source or sink.
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "triggerinterval"})
 
-# Options of the official connector that mean something which is not done here: silence would change what is read.
+# Options of the official connector that are not supported here: ignoring them would change what is read.
 NOT_OFFERED: Final[Mapping[str, str]] = {
     "kafka.group.id": "no consumer group is used: offsets are kept in the query's checkpoint",
     "groupidprefix": "no consumer group is used: offsets are kept in the query's checkpoint",
     "minoffsetspertrigger": "use maxOffsetsPerTrigger and the trigger's interval",
-    "maxtriggerdelay": "it belongs to minOffsetsPerTrigger",
+    "maxtriggerdelay": "it works only with minOffsetsPerTrigger",
     "maxrecordsperpartition": "use minPartitions",
     "startingoffsetsbytimestampstrategy": "a timestamp later than every record is an error",
-    "kafka.security.protocol": "only PLAINTEXT connections are made so far",
+    "kafka.security.protocol": "only PLAINTEXT connections are supported so far",
     "path": "topics are named by subscribe, subscribePattern or assign, or by the option topic when writing",
 }
 NUMBER_MAX: Final = 2**63 - 1
 
 
 class OptionReader:
-    """Names are compared without case, as everywhere in Spark; errors show them as they are documented."""
+    """Names are case-insensitive, as everywhere in Spark; errors show the documented spelling."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
@@ -43,7 +43,7 @@ class OptionReader:
         return None if value is None else value.strip()
 
     def one_of(self, names: Iterable[str]) -> tuple[str, str] | None:
-        """The one option of these that is given, and its value; they contradict each other."""
+        """The given one of these options, which exclude each other, and its value."""
         given = [(name, value) for name in names if (value := self.text(name)) is not None]
         if len(given) > 1:
             both = " and ".join(repr(name) for name, _ in given)
@@ -87,7 +87,7 @@ class OptionReader:
         return value
 
     def refuse_rest(self) -> None:
-        """Raises `SparkOptionError` for an option that no call above asked for."""
+        """Raises `SparkOptionError` for an option that no call above has read."""
         for name in sorted(self._options):
             if name in self._taken or name in SPARKS_OWN:
                 continue

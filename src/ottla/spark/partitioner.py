@@ -12,7 +12,7 @@ from ottla.spark.varint_columns import Ints, Octets
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = np.uint32(0x5BD1E995)
 _SHIFT: Final = np.uint32(24)
-# Keys longer than this are hashed one by one: the column advances word by word, as far as its longest key.
+# Keys longer than this are hashed one by one: the column advances word by word, up to its longest key.
 LONG_KEY_BYTES: Final = 512
 
 
@@ -30,8 +30,8 @@ def hash_column(keys: pa.Array) -> Ints:
 def partitions_of(keys: pa.Array, row_sizes: Ints, partitions_count: int, first_run: int, run_bytes: int) -> Ints:
     """The partition of every row.
 
-    A keyed row goes where Kafka's producers put it: `(murmur2 & 0x7fffffff) % partitions`.  Rows without a key go
-    together in runs of about `run_bytes` (KIP-480's reason: full batches), the runs to one partition after another.
+    A row with a key goes to the partition of Kafka's producers: `(murmur2 & 0x7fffffff) % partitions`.  Rows without a
+    key form runs of about `run_bytes` (for full batches, as in KIP-480), which go to the partitions in turn.
     """
     partitions = (hash_column(keys) & 0x7FFFFFFF) % partitions_count
     if keys.null_count:
@@ -42,7 +42,7 @@ def partitions_of(keys: pa.Array, row_sizes: Ints, partitions_count: int, first_
 
 
 def _parts(keys: pa.Array) -> tuple[Octets, Ints, Ints]:
-    """The bytes of all keys, where each begins, and its length (0 for a null)."""
+    """The bytes of all keys, the start of each, and its length (0 for a null)."""
     _, offsets_buffer, data_buffer = keys.buffers()
     count = len(keys)
     if count == 0 or offsets_buffer is None:
@@ -65,7 +65,7 @@ def _word(data: Octets, at: Ints, bytes_count: int = 4) -> np.ndarray[tuple[int]
 
 
 def _murmur2_together(data: Octets, first: Ints, lengths: Ints) -> Ints:
-    """All keys advance a word at a time; multiplication wraps at 32 bits, as it must."""
+    """All keys advance a word at a time; multiplication must wrap at 32 bits."""
     hashes = (np.uint32(_SEED) ^ lengths.astype(np.uint32)).astype(np.uint32)
     words = lengths >> 2
     for step in range(int(words.max(initial=0))):

@@ -1,4 +1,4 @@
-"""What a task does: fetch the batches of its offset ranges and decode them, with no state left behind."""
+"""A task's work: fetch the batches of its offset ranges and decode them, without lasting state."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ottla.spark.offset_ranges import OffsetRange
 from ottla.spark.read_options import Connection
 
 FETCH_WAIT_MS: Final = 500
-# A small range is not worth a large fetch: most of it would lie behind the range's end.
+# A small range is not worth a large fetch: most of it would be after the range's end.
 FETCH_BYTES_MIN: Final = 1 << 16
 BYTES_PER_OFFSET_GUESS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Everything that an executor needs; small, and pickled to it.  No partition is in two of its ranges."""
+    """Everything that an executor needs; small, since it is pickled.  No partition is in two of its ranges."""
 
     connection: Connection
     ranges: tuple[OffsetRange, ...]
@@ -88,7 +88,7 @@ class _TaskReader:
         return decoder.decode(part.records, part.fetch_offset, self._ends[part.partition], aborted)
 
     def _skip_what_is_lost(self, fetcher: Fetcher, error: OffsetOutOfRange) -> None:
-        """The offset is outside of its log: go on at the log's start, or leave the range, if that is allowed."""
+        """The offset is outside of its log: continue at the log's start, or end the range, if that is allowed."""
         place = error.partition
         log = log_ranges(self._cluster, [place])[place]
         next_offset = log.start if log.start > error.offset else self._ends[place]
@@ -96,11 +96,11 @@ class _TaskReader:
         fetcher.seek(place, next_offset)
 
     def _check_patience(self, fetcher: Fetcher, waited_ms: int) -> None:
-        """Nothing comes although the plan saw these offsets: soon it will, or the log was cut."""
+        """No records arrive although the plan saw these offsets: they are late, or the log was truncated."""
         if waited_ms <= self._task.connection.request_timeout_ms:
             return
         for place, offset in list(fetcher.positions.items()):
-            self._lose(place, offset, self._ends[place], f"nothing came in {waited_ms} ms")
+            self._lose(place, offset, self._ends[place], f"no records arrived in {waited_ms} ms")
             fetcher.drop(place)
 
     def _lose(self, place: TopicPartition, offset: int, next_offset: int, reason: str) -> None:

@@ -30,7 +30,7 @@ REQUEST_TIMEOUT_MS_DEFAULT: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How a cluster is reached, from the driver and from executors alike."""
+    """The connection to a cluster, of the driver and of executors alike."""
 
     bootstrap: str
     request_timeout_ms: int = REQUEST_TIMEOUT_MS_DEFAULT
@@ -148,7 +148,7 @@ def _subscription(reader: OptionReader) -> Subscription:
 
 
 def _spec(reader: OptionReader, side: str, default: OffsetSpec) -> OffsetSpec:
-    """`startingOffsets` and its kin, or `endingOffsets` and its kin."""
+    """`startingOffsets` and its variants, or `endingOffsets` and its variants."""
     by_offset, by_time, by_times = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     given = reader.one_of((by_offset, by_time, by_times))
     if given is None:
@@ -173,14 +173,14 @@ def _refuse_in_streams(options: Mapping[str, str]) -> None:
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         if name.lower() in {given.lower() for given in options}:
             raise SparkOptionError(
-                f"the option {name!r} has no place in a stream", hint="use spark.read, or Trigger.AvailableNow"
+                f"the option {name!r} does not apply to a stream", hint="use spark.read, or Trigger.AvailableNow"
             )
 
 
 def _refuse_in_batches(options: ReadOptions) -> None:
     if options.starting == AtOffset(LATEST):
         raise SparkOptionError(
-            "the option 'startingOffsets' cannot be latest in a batch read: nothing is there yet", hint="use earliest"
+            "the option 'startingOffsets' cannot be latest in a batch read: nothing to read", hint="use earliest"
         )
     if options.ending == AtOffset(EARLIEST):
         raise SparkOptionError("the option 'endingOffsets' cannot be earliest", hint="use latest")
@@ -189,4 +189,4 @@ def _refuse_in_batches(options: ReadOptions) -> None:
     if isinstance(options.ending, AtOffsets) and EARLIEST in options.ending.offsets.values():
         raise SparkOptionError("the option 'endingOffsets' cannot have -2 (earliest)")
     if options.rows_per_trigger_max is not None:
-        raise SparkOptionError("the option 'maxOffsetsPerTrigger' has no place in a batch read")
+        raise SparkOptionError("the option 'maxOffsetsPerTrigger' does not apply to a batch read")

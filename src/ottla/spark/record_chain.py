@@ -1,14 +1,14 @@
-"""Where each record of a batch begins: the only sequential part of decoding, and most of its cost.
+"""The start of each record of a batch: the only sequential part of decoding, and most of its cost.
 
-A record begins with its length, so its neighbour's place is known only after reading it.  Three walkers find them:
+A record begins with its length, so the next one's position is known only after reading it.  Three walkers find them:
 
 * `walk`           plain Python, one step a record (about 0.1 us)
 * `walk_strides`   guesses that the next records are as long as this one, proves a whole run with two strided
                    comparisons, and gives up where runs are short
-* `walk_together`  numpy, all batches advance in step: good for many small batches
+* `walk_together`  numpy, all batches advance in step: fast for many small batches
 
-They only have to be safe: whatever the bytes, they end, and read nothing outside the buffer.  Whether the places form a
-true chain is checked afterwards, for all walkers alike, by `record_fields`.
+They only have to be safe: they end for any input, and read nothing outside the buffer.  `record_fields` checks
+afterwards, for all walkers alike, whether the positions form a valid chain.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from ottla.spark.varint_columns import Ints, Octets, read_varints
 
 # A step of all batches together costs as much as walking so many records (measured: 20 us against 0.15 us).
 STEP_COST_RECORDS: Final = 128
-# Below this a guess, which costs as much as walking 50 records, has no run to find.
+# Below this a guess, which costs as much as walking 50 records, cannot find a long enough run.
 GUESSING_RECORDS_MIN: Final = 512
 # A run shorter than this many records costs more to guess than to walk.
 RUN_RECORDS_WORTHWHILE: Final = 24
 GUESSES_PER_REVIEW: Final = 16
 FIRST_LOOK_RECORDS: Final = 64
 LOOK_RECORDS_MAX: Final = 65_536
-# After guessing did not pay, this many batches are walked before it is tried again.
+# After guessing was slower, this many batches are walked before it is tried again.
 BATCHES_BETWEEN_TRIALS: Final = 31
 
 
 class RecordArea(NamedTuple):
-    """The uncompressed records of one batch inside a buffer: `[position, end)`, and how many the head announces."""
+    """The uncompressed records of one batch inside a buffer: `[position, end)`, and their count in the header."""
 
     position: int
     end: int
@@ -43,7 +43,7 @@ class RecordArea(NamedTuple):
 
 
 class ChainWalker:
-    """Chooses the walker; remembers across buffers whether guessing paid."""
+    """Chooses the walker; remembers across buffers whether guessing was faster."""
 
     def __init__(self) -> None:
         self._walks_before_trial = 0
@@ -96,7 +96,7 @@ def walk(buffer: bytes | memoryview, position: int, records_count: int) -> list[
 
 
 def _behind_long(buffer: bytes | memoryview, position: int) -> int:
-    """Behind a record whose length has three to five bytes (a sixth is left to the check to refuse)."""
+    """The end of a record whose length has three to five bytes (the check refuses a sixth)."""
     raw = 0
     for shift in (0, 7, 14, 21, 28):
         byte = buffer[position]
@@ -108,7 +108,7 @@ def _behind_long(buffer: bytes | memoryview, position: int) -> int:
 
 
 def walk_strides(buffer: bytes | memoryview, data: Octets, area: RecordArea, out: Ints) -> tuple[int, int]:
-    """Fill `out` by guessed runs while they pay; gives how many are done and where the next record begins."""
+    """Fill `out` by guessed runs while that is faster; returns the count of records and the start of the next."""
     position, done, look = area.position, 0, FIRST_LOOK_RECORDS
     guesses = hits = 0
     while done < area.records_count:
@@ -138,10 +138,11 @@ def walk_strides(buffer: bytes | memoryview, data: Octets, area: RecordArea, out
 
 
 def walk_together(data: Octets, positions: Ints, counts: Ints, first: Ints, out: Ints) -> None:
-    """Step k finds record k of every batch that has so many; `first[i]` is where batch i's places go in `out`."""
+    """Step k finds record k of every batch that has so many; `first[i]` is the index of batch i's first position in
+    `out`."""
     order = np.argsort(-counts, kind="stable")
     at, target = positions[order], first[order]
-    # How many batches have more than k records, for every k: they are sorted by count, so those are a prefix.
+    # The count of batches with more than k records, for every k: they are sorted by count, so those are a prefix.
     alive = np.searchsorted(-counts[order], -np.arange(int(counts.max())), side="left")
     for step, alive_count in enumerate(alive.tolist()):
         at = at[:alive_count]

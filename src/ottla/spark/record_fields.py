@@ -22,7 +22,7 @@ HEADER_BYTES_MIN: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ByteSpans:
-    """Variable-length values inside a buffer: where each begins and how long it is; length -1 is null."""
+    """Variable-length values inside a buffer: start and length of each; length -1 is null."""
 
     positions: Ints
     lengths: Ints
@@ -88,7 +88,7 @@ def read_fields(data: Octets, starts: Ints, ends: Ints) -> RecordFields:
 
 
 def read_spans(data: Octets, at: Ints, ends: Ints, what: str) -> tuple[ByteSpans, Ints]:
-    """A length (-1 is null) and so many bytes, inside each record; and the positions behind them."""
+    """A length (-1 is null) and so many bytes, inside each record; and the positions after them."""
     raw, at = read_varints(data, at)
     lengths = from_zigzag(raw)
     behind = at + np.maximum(lengths, 0)

@@ -1,4 +1,4 @@
-"""Making the data source known to a session."""
+"""Registers the data source with a session."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RowsWritten(WriterCommitMessage):
-    """What one task wrote, all of it acknowledged."""
+    """The rows of one task, all acknowledged."""
 
     rows_count: int
     batches_count: int
@@ -73,11 +73,11 @@ class BatchSink(DataSourceArrowWriter):
         return write_rows(self._options, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing is left to do: what was written is there."""
+        """Nothing to do: the rows are written already."""
         _log.debug("sink.batch_written", extra={"rows": rows_written(messages)})
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing can be taken back from a log."""
+        """Appended records cannot be undone."""
         _log.warning("sink.batch_aborted", extra={"rows": rows_written(messages)})
 
 
@@ -92,7 +92,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         _log.debug("sink.micro_batch_written", extra={"batch_id": batchId, "rows": rows_written(messages)})
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing can be taken back from a log; the batch runs again when the query is started again."""
+        """Appended records cannot be undone; the batch runs again when the query is restarted."""
         _log.warning("sink.micro_batch_aborted", extra={"batch_id": batchId, "rows": rows_written(messages)})
 
 

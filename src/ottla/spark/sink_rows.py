@@ -1,4 +1,4 @@
-"""Arrow batches from Spark, put into the record batches of each partition."""
+"""Encodes Arrow batches from Spark as record batches of each partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.spark.partitioner import partitions_of
 from ottla.spark.varint_columns import Ints
 from ottla.spark.write_options import WriteOptions
 
-# Spark hands over 10,000 rows at a time; more of them together make fuller batches when there are many partitions.
+# Spark passes 10,000 rows at a time; combining them makes fuller batches when there are many partitions.
 GATHERED_BYTES: Final = 8 << 20
 
 
@@ -31,7 +31,7 @@ class EncodedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class _Runs:
-    """Which partition of each topic the next run of rows without a key goes to."""
+    """The partition of each topic for the next run of rows without a key."""
 
     first: int
     made: dict[str, int]
@@ -44,7 +44,7 @@ class _Runs:
 
 
 class RowEncoder:
-    """`partitions_count` tells how many partitions a topic has; `first_run` spreads the tasks' first rows."""
+    """`partitions_count` returns a topic's partition count; `first_run` spreads the tasks' first rows."""
 
     def __init__(
         self, options: WriteOptions, partitions_count: Callable[[str], int], first_run: int, clock: Clock
@@ -128,7 +128,7 @@ class RowEncoder:
 
 
 def gathered(rows: Iterable[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Table]:
-    """Batches put together until they hold `size_bytes`; never an empty table."""
+    """Batches combined until they reach `size_bytes`; never an empty table."""
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
     for batch in rows:
@@ -147,7 +147,7 @@ def _column(table: pa.Table, name: str) -> pa.Array | None:
     if name not in table.column_names:
         return None
     column = table.column(name).combine_chunks()
-    # A chunked array of no chunk combines to a chunked array in some versions of Arrow.
+    # A chunked array without chunks combines to a chunked array in some versions of Arrow.
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     if name == "headers" and pa.types.is_null(column.type):

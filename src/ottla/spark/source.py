@@ -1,6 +1,6 @@
 """The data source `ottla`: Kafka topics in Spark without a jar (Python Data Source API).
 
-Never named `kafka`: where both exist, Spark takes the JVM's source of that name.
+Never named `kafka`: where both exist, Spark uses the JVM's source of that name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A user's own schema: some of the columns, in any order, with the types that they have."""
+"""A user's own schema: some of the columns, in any order, with their types."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`spark.readStream.format("ottla")`: micro-batches of offset ranges.
 
-Offsets, plans and commits happen in one long-lived Python process beside the driver; `read` runs in executors, on a
+Offsets, plans and commits run in one long-lived Python process beside the driver; `read` runs in executors, on a
 pickled copy without the connection.  Spark's checkpoint holds `{"topic": {"0": next offset}}`.
 """
 
@@ -51,7 +51,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._ask_latest()
 
     def reportLatestOffset(self) -> OffsetDict | None:
-        """What the last plan saw at the logs' ends: the progress report shows the lag by it."""
+        """The logs' ends in the last plan: the progress report computes the lag from them."""
         return None if self._latest is None else to_dict(self._latest)
 
     def latestOffset(self, start: OffsetDict, limit: ReadLimit) -> OffsetDict:
@@ -60,7 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = latest
         gone = sorted(set(known).difference(latest))
         if gone and self._options.fails_on_data_loss:
-            raise DataLoss(f"{', '.join(map(str, gone))}: the query reads it, and it is gone")
+            raise DataLoss(f"{', '.join(map(str, gone))}: read by the query, and deleted meanwhile")
         first = {place: known[place] for place in latest if place in known}
         new = set(latest).difference(known)
         first |= self._cluster().earliest(new)
@@ -70,7 +70,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_dict(latest)
 
     def partitions(self, start: OffsetDict, end: OffsetDict) -> Sequence[InputPartition]:
-        """Called again with the same offsets after a restart: only what is new since `start` asks the cluster."""
+        """Called again with the same offsets after a restart: only partitions that are not in `start` need the
+        cluster."""
         known, ends = from_dict(start), from_dict(end)
         first = {place: known[place] for place in ends if place in known}
         self._check_shrunk(first, ends)
@@ -99,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return view.latest(view.partitions(missing_ok=True))
 
     def _check_shrunk(self, first: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
-        """A log that ends before what was read of it was cut, or its topic made anew."""
+        """A log that ends before the offset read so far was truncated, or its topic recreated."""
         shrunk = sorted(place for place in first if end[place] < first[place])
         if shrunk and self._options.fails_on_data_loss:
             place = shrunk[0]
@@ -107,5 +108,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _restarted(first: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Offsets:
-    """Where a shrunken log is read from: its beginning."""
+    """A shrunken log is read from its beginning."""
     return {place: offset if offset <= latest[place] else 0 for place, offset in first.items()}

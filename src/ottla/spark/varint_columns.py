@@ -1,8 +1,8 @@
 """Varints of many records at once: each function works on a whole column of positions or values.
 
 Kafka's varints are protobuf's: seven bits a byte, the lowest first, zigzag for signed numbers.  Reads never leave the
-buffer: positions beyond it are clipped to its last byte, and the caller's comparison of where a record's fields end
-with where the record ends (`record_fields`) finds out.
+buffer: positions beyond it are clipped to its last byte, and the caller detects them by comparing the end of a record's
+fields with the end of the record (`record_fields`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VARLONG_BYTES_MAX: Final = 10
 
 
 def read_varints(data: Octets, at: Ints, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
-    """The raw (still zigzag) varint at each position, and the position behind each.
+    """The raw (still zigzag) varint at each position, and the position after each.
 
     Raises `UnreadableElement` for a varint longer than `bytes_max`.
     """
@@ -52,7 +52,7 @@ def read_varints(data: Octets, at: Ints, bytes_max: int = VARINT_BYTES_MAX) -> t
 
 
 def from_zigzag(raw: Ints) -> Ints:
-    """Signed numbers from raw varints; the shift is logical, so 64-bit values come out right."""
+    """Signed numbers from raw varints; the shift is logical, so 64-bit values are correct."""
     return (raw.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(raw & 1)
 
 
@@ -61,7 +61,7 @@ def to_zigzag(numbers: Ints) -> Ints:
 
 
 def varint_sizes(raw: Ints) -> Ints:
-    """How many bytes each raw varint takes."""
+    """The size of each raw varint in bytes."""
     unsigned = raw.view(np.uint64)
     sizes = np.ones(len(raw), np.int64)
     bound = 1 << 7

@@ -12,12 +12,12 @@ from ottla.spark.errors import SparkOptionError
 from ottla.spark.option_reader import OptionReader
 from ottla.spark.read_options import Connection, parse_connection
 
-# Below the 1 MiB that brokers take by default (max.message.bytes), whatever the codec makes of it.
+# Below the 1 MiB that brokers accept by default (max.message.bytes), even when the codec expands it.
 BATCH_BYTES_DEFAULT: Final = 512 * 1024
 BATCH_BYTES_MIN: Final = 1024
 BATCH_BYTES_MAX: Final = 64 << 20
 
-# What each column may be; a column of another name is not written, as with the official connector.
+# The allowed types of each column; a column of another name is not written, as with the official connector.
 COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "key": frozenset({"binary", "string", "void"}),
     "value": frozenset({"binary", "string", "void"}),
@@ -56,7 +56,7 @@ def parse_write_options(
         BATCH_BYTES_DEFAULT if batch_bytes is None else batch_bytes,
         reader.flag("includeTimestamp", False),
     )
-    # The sink's promise is built on these; another wish would be broken silently.
+    # The sink's guarantee depends on these; another value would be broken silently.
     reader.choice("kafka.acks", {"all": "all", "-1": "all"}, "all")
     reader.choice("kafka.enable.idempotence", {"true": "true"}, "true")
     reader.refuse_rest()
@@ -72,7 +72,7 @@ def _check_columns(options: WriteOptions, column_types: Mapping[str, str]) -> No
     if "value" not in column_types:
         raise SparkOptionError(
             "there is no column 'value'",
-            hint='make one: df.selectExpr("CAST(id AS STRING) AS key", "payload AS value")',
+            hint='add one: df.selectExpr("CAST(id AS STRING) AS key", "payload AS value")',
         )
     if options.topic is None and "topic" not in column_types:
         raise SparkOptionError("neither the option 'topic' nor a column 'topic' is given", hint="name the topic")

@@ -1,1 +1,1 @@
-"""For users' tests and ours: fake clock, in-memory disk, embedded broker."""
+"""For users' tests and ours: fake clock, in-memory disk, real broker."""

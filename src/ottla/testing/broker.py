@@ -3,7 +3,7 @@
     with RunningBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-It is what `ottla serve` starts, so what holds here holds there.  `kill` and `start` again show what a crash leaves.
+It runs `ottla serve`, so tests see the real broker.  `kill` and `start` show recovery after a crash.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ LOG_LINES_KEPT: Final = 1_000
 
 
 class BrokerDidNotStart(OttlaError):
-    """The broker ended, or said nothing, before it was ready; the message has its last log lines."""
+    """The broker ended, or was silent for too long, before it was ready; the message has its last log lines."""
 
     hint = "its own message is above; the data directory and the port are the usual reasons"
 
 
 class RunningBroker:
-    """A broker process.  Without `data_dir` it gets a temporary one, which goes with it.
+    """A broker process.  Without `data_dir` it gets a temporary one, which is removed with it.
 
-    `command` is what precedes `serve`: tests of the tests start a broker with a planted fault by it.  With `own_group`
-    a terminal's Ctrl-C does not reach it, so whoever started it can end its clients first.
+    `command` precedes `serve`: tests of the tests use it to start a broker with a planted fault.  With `own_group` a
+    terminal's Ctrl-C does not reach it, so its caller can stop the clients first.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class RunningBroker:
 
     @property
     def log_lines(self) -> list[str]:
-        """What the broker has logged, over all its lives: the last lines."""
+        """The last lines of the broker's log, over all its starts."""
         return list(self._lines)
 
     def start(self) -> RunningBroker:
-        """Start the process and wait until it serves.  After a stop or kill: again, on the same port.
+        """Start the process and wait until it is ready; after a stop or kill on the same port again.
 
         Raises `BrokerDidNotStart`.
         """

@@ -1,7 +1,7 @@
-"""What a device may hold after a power loss, given what was synced and what was not.
+"""The possible contents of a device after a power loss, given the synced and unsynced changes.
 
 The rules are those of POSIX, weaker than any one file system's: a synced file is whole; of everything written since,
-each write may be there, missing, there in part, and later ones without earlier ones; a file may be longer than
+each write may be present, missing, partial, and later ones present without earlier ones; a file may be longer than
 its data (zeros).  A name is durable only after a sync of its directory; one rename is never half done.
 One promise is the device's: a sector that it held already is overwritten whole or not at all.
 """
@@ -28,13 +28,13 @@ SECTOR_BYTES: Final = 512
 
 
 class Survival(Enum):
-    """Which of the unsynced changes a power loss keeps."""
+    """The unsynced changes that a power loss keeps."""
 
     NOTHING = "nothing"
     EVERYTHING = "everything"
     PREFIX = "prefix"  # the first of them in order, the next one torn
-    SUBSET = "subset"  # each one kept, lost or torn, whatever became of the others
-    SECTORS = "sectors"  # each sector, and the size, as it was at some moment since the sync
+    SUBSET = "subset"  # each one kept, lost or torn, independent of the others
+    SECTORS = "sectors"  # each sector, and the size, as of some moment since the sync
 
 
 def surviving_content(node: FileNode, rng: random.Random, survival: Survival | None) -> bytes:
@@ -80,7 +80,7 @@ def _with_changes(durable: bytearray, changes: list[Change]) -> bytearray:
 
 
 def _torn(change: Change, durable_bytes: int, rng: random.Random) -> Change:
-    """A part of a write: cut at a sector or at any byte, its beginning or its end, or only the room that it takes.
+    """A part of a write: cut at a sector or at any byte, its beginning or its end, or only its size.
 
     Where the file had bytes already it is cut at a sector, and what is not overwritten stays.
     """
@@ -147,7 +147,7 @@ _SURVIVORS: Final[dict[Survival, Callable[[bytearray, list[Change], random.Rando
 def surviving_tree(
     root: DirectoryNode, changes: list[DirectoryChange], rng: random.Random, survival: Survival | None
 ) -> DirectoryNode:
-    """The directories and files after a power loss, as new nodes without anything unsynced."""
+    """The directories and files after a power loss, as new nodes without unsynced changes."""
     entries_of: dict[int, dict[str, Node]] = {}
     for change in _surviving_changes(changes, rng, survival):
         for entry in change:
@@ -181,5 +181,5 @@ def _surviving_changes(
     elif chosen is Survival.PREFIX:
         yield from changes[: rng.randrange(len(changes) + 1)]
     elif chosen is not Survival.NOTHING:
-        # No tearing here: an entry is there or it is not.
+        # No tearing here: an entry is present or not.
         yield from (change for change in changes if rng.random() < 0.5)

@@ -1,4 +1,4 @@
-"""Faults of a `MemoryDisk`, planned ahead: the n-th write, sync or rename fails, or a write takes fewer bytes."""
+"""Faults of a `MemoryDisk`, planned ahead: the n-th write, sync or rename fails, or a write accepts fewer bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Fault:
     taken_bytes: int | None
 
     def takes(self, operation: Operation) -> bool:
-        """Whether this fault strikes now; counts the operation."""
+        """Whether this fault occurs now; counts the operation."""
         if operation.kind != self.kind or self.path_contains not in operation.path or self.times == 0:
             return False
         if self.skip_count > 0:
@@ -58,7 +58,7 @@ class Fault:
 
 
 class DiskFaults:
-    """The faults that are still to come."""
+    """The pending faults."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
@@ -76,15 +76,15 @@ class DiskFaults:
         self._faults.append(Fault(kind, path_contains, nth - 1, times, error, None))
 
     def shorten_write(self, taken_bytes: int, *, nth: int = 1, times: int | None = 1, path_contains: str = "") -> None:
-        """The `nth` write from now on takes at most `taken_bytes`."""
+        """The `nth` write from now on accepts at most `taken_bytes`."""
         self._faults.append(Fault("write", path_contains, nth - 1, times, 0, taken_bytes))
 
     def clear(self) -> None:
-        """From now on everything works."""
+        """Remove all faults."""
         self._faults.clear()
 
     def strike(self, operation: Operation) -> int | None:
-        """Raise what is planned for this operation, or give the bytes that a write takes at most."""
+        """Raise the planned error of this operation, or return the most bytes that a write accepts."""
         taken_bytes: int | None = None
         for fault in self._faults:
             if not fault.takes(operation):

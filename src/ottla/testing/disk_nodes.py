@@ -1,4 +1,4 @@
-"""What a `MemoryDisk` consists of: files and directories, each as programs see it and as the device surely holds it."""
+"""The nodes of a `MemoryDisk`: files and directories, each as programs see it and as it is durable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Write(NamedTuple):
 
 
 class Resize(NamedTuple):
-    """A file cut or made longer with zeros, since its last sync."""
+    """A file truncated or extended with zeros, since its last sync."""
 
     length_bytes: int
 
@@ -22,7 +22,7 @@ Change = Write | Resize
 
 
 def apply_change(content: bytearray, change: Change) -> None:
-    """Do to `content` what the change did to its file."""
+    """Apply the change to `content`."""
     if isinstance(change, Write):
         end = change.position + len(change.data)
         if len(content) < change.position:
@@ -68,8 +68,8 @@ class WriteBackErrors:
 class FileNode:
     """A file without its names.
 
-    `content` is what reads give (the page cache); `durable` is what the device holds for sure; `changes` are what
-    lies between, oldest first: a power loss keeps any part of them.
+    `content` is what reads return (the page cache); `durable` is what the device certainly has; `changes` are the
+    difference, oldest first: a power loss keeps any part of them.
     """
 
     __slots__ = ("changes", "content", "durable", "errors")
@@ -90,7 +90,7 @@ class FileNode:
         self.changes.clear()
 
     def forget_changes(self) -> None:
-        """What the kernel does when a sync fails: the pages count as clean, and no later sync writes them."""
+        """As the kernel does when a sync fails: the pages count as clean, and no later sync writes them."""
         self.changes.clear()
 
 
@@ -126,9 +126,9 @@ DirectoryChange = tuple[EntryChange, ...]
 
 
 def sync_directory_changes(changes: list[DirectoryChange], directory: DirectoryNode) -> list[DirectoryChange]:
-    """Make the entries of one directory durable; the changes that remain undecided are returned.
+    """Make the entries of one directory durable; returns the changes that remain unsynced.
 
-    A rename out of the directory is durable in the other directory too, and then so is what happened there before.
+    A rename out of the directory is durable in the other directory too, and so are the changes there before it.
     """
     reached: set[int] = {id(directory)}
     remaining: list[DirectoryChange] = []

@@ -1,4 +1,4 @@
-"""A clock that tests turn by hand."""
+"""A clock that tests advance by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _START_MS: Final = 1_767_225_600_000
 
 
 class FakeClock:
-    """Both clocks of `Clock`; they stand still until `advance`."""
+    """Both clocks of `Clock`; they stop until `advance`."""
 
     def __init__(self, now_ms: int = _START_MS, monotonic_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -22,11 +22,11 @@ class FakeClock:
         return self._monotonic_ms
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass on both clocks."""
+        """Advance both clocks."""
         assert duration_ms >= 0, "time passes forwards; `set_wall_clock` jumps"
         self._now_ms += duration_ms
         self._monotonic_ms += duration_ms
 
     def set_wall_clock(self, now_ms: int) -> None:
-        """Let the wall clock jump, as an operator or NTP does; the monotonic one takes no notice."""
+        """Let the wall clock jump, as an operator or NTP does; the monotonic one does not change."""
         self._now_ms = now_ms

@@ -1,7 +1,7 @@
-"""A disk in memory that knows what was synced: for tests of what is left after a crash, and of failing disks.
+"""An in-memory disk that tracks what was synced: for tests of crashes and failing disks.
 
     disk = MemoryDisk()
-    ...                                    # use it as the real one
+    ...                                    # use it like the real one
     after = disk.crash(random.Random(7))   # a power loss: a state that POSIX allows, chosen by the seed
     after = disk.kill()                    # only the process died: the page cache is whole
     disk.faults.fail("sync", error=errno.EIO, nth=3)
@@ -9,7 +9,7 @@
     disk.descriptors_max = 20              # a process that may open few files: EMFILE
     disk.lose_write_back()                 # dirty pages are lost, which each descriptor is told once
 
-`crash` and `kill` give a new disk and leave this one as it is, so a test can look at every moment of one run:
+`crash` and `kill` return a new disk and leave this one unchanged, so a test can check every moment of one run:
 `on_operation` is called before each operation that changes or syncs something.
 """
 
@@ -44,7 +44,7 @@ __all__ = ["SYNC_KINDS", "MemoryDisk", "MemoryFile", "Operation", "Survival"]
 
 SYNC_KINDS: Final[frozenset[OperationKind]] = frozenset({"sync", "sync_directory", "sync_file_system"})
 
-# What `free_bytes` says of a disk without a limit.
+# The `free_bytes` of a disk without a limit.
 _ENDLESS_BYTES: Final = 2**50
 _SEND_BYTES_MAX: Final = 256 * 1024
 
@@ -143,15 +143,15 @@ class MemoryDisk:
     def __init__(self) -> None:
         self.on_sync_failed: Callable[[OSError], None] | None = None
         self.faults = DiskFaults()
-        # What changed or synced something, in order; reads are not kept.
+        # The operations that changed or synced something, in order; reads are not kept.
         self.operations: list[Operation] = []
         self.on_operation: Callable[[Operation], None] | None = None
-        # The most bytes that all files together may have; None: no limit.
+        # The most bytes of all files together; None: no limit.
         self.room_bytes: int | None = None
         # The most files and directories that may be open at a time, short-lived ones included; None: no limit.
         self.descriptors_max: int | None = None
         self.open_files_count = 0
-        # A disk that lies: these kinds of syncs return, and nothing was synced.
+        # A disk that lies: these kinds of syncs return without syncing.
         self.ignored_syncs: frozenset[OperationKind] = frozenset()
         self.lock: Final = threading.RLock()
         self._root = DirectoryNode()
@@ -160,10 +160,10 @@ class MemoryDisk:
         # What the descriptor of each held directory has seen of the file system's errors.
         self._held: dict[str, int] = {}
 
-    # --- what is left ---------------------------------------------------------------------------------------
+    # --- crashes ---------------------------------------------------------------------------------------
 
     def crash(self, rng: random.Random, survival: Survival | None = None) -> MemoryDisk:
-        """The disk after a power loss: everything synced, and of the rest what `survival` says.
+        """The disk after a power loss: everything synced, and of the rest what `survival` keeps.
 
         Without `survival` each file, and the directories, get one drawn from `rng`.
         """
@@ -173,7 +173,8 @@ class MemoryDisk:
             return after
 
     def kill(self) -> MemoryDisk:
-        """The disk as the next process finds it after this one died: nothing is lost, what was unsynced still is."""
+        """The disk as the next process finds it after this one was killed: nothing is lost, unsynced changes stay
+        unsynced."""
         with self.lock:
             after = MemoryDisk()
             kept = copy.deepcopy((self._root, self._directory_changes, self._errors))
@@ -197,7 +198,7 @@ class MemoryDisk:
     # --- for open files -------------------------------------------------------------------------------------
 
     def begin(self, kind: OperationKind, path: str, position: int = 0, length_bytes: int = 0) -> int | None:
-        """Every operation passes here first; raises what is planned, gives the bytes that a write may take."""
+        """Called before every operation; raises a planned error, returns the most bytes that a write may accept."""
         operation = Operation(kind, path, position, length_bytes)
         if kind not in {"read", "open"}:
             if self.on_operation is not None:
@@ -208,7 +209,7 @@ class MemoryDisk:
         return self.faults.strike(operation)
 
     def writable_bytes(self, node: FileNode, path: str, position: int, length_bytes: int) -> int:
-        """How much of a write there is room for; raises ENOSPC when there is none."""
+        """The bytes of a write that fit; raises ENOSPC when none do."""
         growth = position + length_bytes - len(node.content)
         lacking = growth - self.free_bytes(path)
         if lacking <= 0 or growth <= 0:
@@ -218,7 +219,7 @@ class MemoryDisk:
         return length_bytes - lacking
 
     def sync_nodes(self, kind: OperationKind, path: str, nodes: Sequence[FileNode], written_back_error: int) -> None:
-        """Make files durable; when the sync fails, what they had unsynced is never written by a later one.
+        """Make files durable; when the sync fails, no later sync writes their unsynced changes.
 
         `written_back_error` is what the descriptor is told now of an earlier loss, 0 for none: the rest is synced.
         """
@@ -421,7 +422,7 @@ class MemoryDisk:
 
 def _names_of(path: str) -> list[str]:
     names = [name for name in path.split("/") if name not in {"", "."}]
-    assert ".." not in names, "a memory disk has no way up"
+    assert ".." not in names, "a memory disk has no parent paths"
     return names
 
 
@@ -434,7 +435,7 @@ def _nodes_below(directory: DirectoryNode, path: str) -> Iterator[tuple[str, Fil
 
 
 def _file_nodes(directory: DirectoryNode) -> Iterator[FileNode]:
-    """Each file once for each of its names."""
+    """Each file, once for each of its names."""
     for node in directory.entries.values():
         if isinstance(node, FileNode):
             yield node

@@ -207,7 +207,7 @@ def test_a_topic_made_anew_during_a_load_has_nothing_committed(
 
     with monkeypatch.context() as patch:
         patch.setattr(lake, "_write", write_from_a_new_topic)
-        with pytest.raises(LakeError, match="made anew during the load"):
+        with pytest.raises(LakeError, match="recreated during the load"):
             load_topic_to_lake(spark, peer.bootstrap, topic, target)
     assert rows(target) == []
     assert load_topic_to_lake(spark, peer.bootstrap, topic, target).rows_count == 7

@@ -26,7 +26,7 @@ class Taker:
     def leave(self) -> None:
         held_bytes, self.held_bytes = self.held_bytes, 0
         self.budget.forget(self.on_room)
-        self.budget.give_back(held_bytes)
+        self.budget.release(held_bytes)
 
 
 def test_budget_serves_the_first_to_ask_even_above_the_limit() -> None:

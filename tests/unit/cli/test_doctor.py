@@ -35,13 +35,13 @@ def findings_of(out: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("settings", "level", "told"),
     [
-        ({"log_segment_byte": "1000000"}, Level.PROBLEM, "nobody knows this name"),
+        ({"log_segment_byte": "1000000"}, Level.PROBLEM, "unknown name"),
         ({"zookeeper_connect": "x:1"}, Level.WARNING, "has no effect here"),
-        ({"ssl_keystore_location": "x"}, Level.WARNING, "guards nothing here"),
+        ({"ssl_keystore_location": "x"}, Level.WARNING, "protects nothing here"),
         (
             {"log_retention_ms": "90000000", "log_retention_hours": "1"},
             Level.WARNING,
-            "does not count beside log.retention.ms",
+            "is overridden by log.retention.ms",
         ),
         ({"num_partitions": "many"}, Level.PROBLEM, "num.partitions"),
         ({"message_max_bytes": "2000000", "socket_request_max_bytes": "1000000"}, Level.PROBLEM, "never arrives"),
@@ -50,7 +50,7 @@ def findings_of(out: str) -> list[dict[str, str]]:
         ({"log_retention_ms": "60000"}, Level.WARNING, "keeps its records until its segment rolls"),
         ({"default_replication_factor": "3"}, Level.PROBLEM, "there is one broker"),
         ({"min_insync_replicas": "2"}, Level.PROBLEM, "there is one broker"),
-        ({"log_flush_policy": "os"}, Level.WARNING, "can be lost with the power"),
+        ({"log_flush_policy": "os"}, Level.WARNING, "a power loss can lose"),
     ],
 )
 def test_settings_that_do_not_fit_are_found_with_advice(settings: dict[str, str], level: Level, told: str) -> None:
@@ -97,9 +97,11 @@ def test_disk_probe_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_directory_that_others_may_read_and_a_file_in_its_place_are_found(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    assert [text for _, text in worst(disk_findings(str(tmp_path))) if "is open to other users (mode 755)" in text]
+    assert [
+        text for _, text in worst(disk_findings(str(tmp_path))) if "is accessible to other users (mode 755)" in text
+    ]
     (tmp_path / "file").write_text("")
-    assert worst(disk_findings(str(tmp_path / "file"))) == [(Level.PROBLEM, f"{tmp_path / 'file'} is no directory")]
+    assert worst(disk_findings(str(tmp_path / "file"))) == [(Level.PROBLEM, f"{tmp_path / 'file'} is not a directory")]
 
 
 def test_file_system_is_that_of_the_longest_mount_point() -> None:
@@ -139,8 +141,8 @@ def test_doctor_of_a_new_directory_finds_no_problem_and_makes_nothing(
 ) -> None:
     assert run(["doctor", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]) == 0
     out, err = capsys.readouterr()
-    assert "no broker runs on" in out
-    assert "is not there yet" in out
+    assert "no broker is running on" in out
+    assert "does not exist yet" in out
     assert err.startswith("0 problems, ")
     assert not (tmp_path / "data").exists()
 
@@ -170,7 +172,7 @@ def test_doctor_names_what_looks_for_damage_in_a_directory_that_was_stopped_clea
 ) -> None:
     make_data_directory(str(tmp_path / "data"), 0)
     assert run(["doctor", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]) == 0
-    assert f"`ottla log verify --deep {tmp_path / 'data'}` looks" in capsys.readouterr().out
+    assert f"`ottla log verify --deep {tmp_path / 'data'}` checks" in capsys.readouterr().out
 
 
 def test_doctor_of_apache_kafkas_directory_names_the_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,8 +184,8 @@ def test_doctor_of_apache_kafkas_directory_names_the_import(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("advertised", "told"),
     [
-        ("PLAINTEXT://no-such-host.invalid:9092", "no name that this machine knows"),
-        ("PLAINTEXT://127.0.0.1:9092", "where other machines find themselves"),
+        ("PLAINTEXT://no-such-host.invalid:9092", "a name that this machine cannot resolve"),
+        ("PLAINTEXT://127.0.0.1:9092", "which on other machines is themselves"),
     ],
 )
 def test_doctor_judges_the_advertised_address(
@@ -192,7 +194,7 @@ def test_doctor_judges_the_advertised_address(
     run(["doctor", "--data-dir", str(tmp_path / "d"), "--listen", ":0", "--set", f"advertised.listeners={advertised}"])
     out = capsys.readouterr().out
     assert told in out
-    assert "whoever reaches it may do everything" in out
+    assert "anyone who reaches it may do everything" in out
 
 
 def test_doctor_tells_every_bad_setting_and_looks_at_the_rest(

@@ -76,13 +76,13 @@ def test_offsets_of_several_groups_are_read_for_one(tmp_path: Path) -> None:
     ("content", "told"),
     [
         ("orders,0\n", "line 1: 2 columns"),
-        ("orders,0,5\norders,0,6\n", "line 2: orders-0 stands there twice"),
-        ("orders,x,5\n", "'x' is no number"),
-        ("orders,0,-1\n", "'-1' is no number"),
-        (f"orders,0,{2**63}\n", "is no number"),
-        (f"orders,{2**31},1\n", "is no number"),
+        ("orders,0,5\norders,0,6\n", "line 2: orders-0 is listed twice"),
+        ("orders,x,5\n", "'x' is not a number"),
+        ("orders,0,-1\n", "'-1' is not a number"),
+        (f"orders,0,{2**63}\n", "is not a number"),
+        (f"orders,{2**31},1\n", "is not a number"),
         ("or ders,0,1\n", "has characters other than"),
-        ('"orders,0,1\n', "is no CSV"),
+        ('"orders,0,1\n', "is not CSV"),
         ("\xff", "has no offsets"),
         ("", "has no offsets"),
     ],
@@ -92,7 +92,7 @@ def test_offsets_that_cannot_be_read_name_the_line(tmp_path: Path, content: str,
     path.write_text(content)
     if content == "\xff":
         path.write_bytes(b"\xff\xfe")
-        told = "is no CSV"
+        told = "is not CSV"
     with pytest.raises(OttlaError, match=told) as error:
         read_offsets(path, "billing")
     assert error.value.hint
@@ -102,7 +102,7 @@ def test_target_is_one_of_the_ways() -> None:
     Target(to_offset=0).check()
     Target(shift_by=0).check()
     for wrong in (Target(), Target(to_earliest=True, to_latest=True), Target(to_offset=0, from_file=Path("x"))):
-        with pytest.raises(click.UsageError, match="Say where to"):
+        with pytest.raises(click.UsageError, match="Give a target"):
             wrong.check()
 
 

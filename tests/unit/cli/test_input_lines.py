@@ -47,5 +47,5 @@ def test_input_lines_joins_a_line_that_comes_in_many_pieces(pipe: tuple[BinaryIO
 
 def test_input_lines_refuses_a_line_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINE_BYTES_MAX", 100)
-    with pytest.raises(OttlaError, match="more than 100 bytes"):
+    with pytest.raises(OttlaError, match="longer than 100 bytes"):
         list(input_lines(io.BytesIO(b"x" * 101), 1))

@@ -158,7 +158,7 @@ def test_import_into_a_file_is_refused(
 ) -> None:
     (tmp_path / "file").write_text("")
     assert run(["log", "import", str(source), "--data-dir", str(tmp_path / "file"), *how]) == FAILED
-    assert "is no directory\nhint: give a new --data-dir" in capsys.readouterr().err
+    assert "is not a directory\nhint: give a new --data-dir" in capsys.readouterr().err
 
 
 def test_import_into_the_source_is_refused(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +224,7 @@ def test_import_refuses_damage_in_the_middle_and_cuts_a_torn_tail(
     active = segments(source / "orders-0")[-1]
     active.write_bytes(active.read_bytes() + b"torn")
     assert run([*arguments, "--dry-run"]) == 0
-    assert "orders-0: 4 bytes behind offset 30 are a write that the crash cut short" in capsys.readouterr().err
+    assert "orders-0: 4 bytes after offset 30 are a write that the crash interrupted" in capsys.readouterr().err
     flip(segments(source / "orders-0")[1], 70)
     assert run(arguments) == FAILED
     assert "the batch's checksum is wrong" in capsys.readouterr().err
@@ -385,7 +385,7 @@ def test_import_of_some_partitions_of_a_topic_is_refused(
         ("orders/retention.ms=soon\n", "topic orders: "),
         ("retention.ms=5\n", "is not TOPIC/KEY"),
         ('{"orders": 5}', "has no object of settings"),
-        ('{"orders": {"retention.ms": []}}', "is no text and no number"),
+        ('{"orders": {"retention.ms": []}}', "is neither text nor a number"),
         ('{"orders"', "Expecting ':'"),
         ("other/retention.ms=5\n", "not among the topics"),
     ],

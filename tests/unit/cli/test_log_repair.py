@@ -141,8 +141,8 @@ def test_repair_is_refused_while_the_broker_runs(data_dir: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
-        (["DIR/missing"], FAILED, "is no directory"),
-        (["DIR/orders-0"], FAILED, "is no data directory of Ottla"),
+        (["DIR/missing"], FAILED, "is not a directory"),
+        (["DIR/orders-0"], FAILED, "is not a data directory of Ottla"),
         (["DIR", "order-0"], FAILED, "did you mean orders-0?"),
         (["DIR", "--execute", "--dry-run"], CALLED_WRONGLY, "exclude each other"),
         ([], CALLED_WRONGLY, "Missing argument 'DIR'"),
@@ -161,7 +161,7 @@ def test_repair_of_a_directory_without_topic_id_and_topic_is_refused(
     (data_dir / "orders-0" / "partition.metadata").unlink()
     (data_dir / "orders-0").rename(data_dir / "strangers-0")
     assert run(["log", "repair", str(data_dir), "--execute"]) == FAILED
-    assert "the broker knows no topic strangers" in capsys.readouterr().err
+    assert "the broker has no topic strangers" in capsys.readouterr().err
 
 
 # --- the record of the flushed end is gone --------------------------------------------------------------------

@@ -192,7 +192,7 @@ def test_consume_refuses_flags_that_cannot_be(arguments: list[str], what: str) -
         (["create"], "at least one topic"),
         (["create", "t", "--partitions", "0"], "--partitions"),
         (["create", "t", "--config", "retention.ms"], "KEY=VALUE"),
-        (["alter", "t"], "what to change"),
+        (["alter", "t"], "Give a change"),
         (["delete"], "at least one topic"),
     ],
 )

@@ -104,14 +104,12 @@ def test_unknown_verb_is_called_wrongly_and_the_nearest_named(capsys: pytest.Cap
     assert run(["servve"]) == CALLED_WRONGLY
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == (
-        "error: There is no verb 'servve'.  Did you mean serve?\nhint: ottla --help shows how it is called\n"
-    )
+    assert err == ("error: There is no verb 'servve'.  Did you mean serve?\nhint: ottla --help shows its usage\n")
 
 
 def test_unknown_option_is_called_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--bogus"]) == CALLED_WRONGLY
-    assert capsys.readouterr().err.endswith("hint: ottla serve --help shows how it is called\n")
+    assert capsys.readouterr().err.endswith("hint: ottla serve --help shows its usage\n")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +208,7 @@ def test_closed_pipe_is_quiet() -> None:
 def test_program_refuses_to_run_without_assertions() -> None:
     found = _child("import sys; from ottla.cli.program import run; sys.exit(run(['--help']))", "-O")
     assert found.returncode == FAILED
-    assert found.stderr.startswith("error: Ottla does not run without its assertions\nhint: ")
+    assert found.stderr.startswith("error: Ottla needs its assertions\nhint: ")
 
 
 def test_verbs_module_is_imported_only_when_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def test_parse_json_meets_any_line_with_a_bad_line_only(line: bytes) -> None:
         (b'{"headers": "x"}', "headers"),
         (b'{"headers": [{"value": "x"}]}', "headers"),
         (b'{"value_base64": "??"}', "base64"),
-        (b'{"value": "x", "value_base64": "eA=="}', "instead of"),
+        (b'{"value": "x", "value_base64": "eA=="}', "replaces value"),
         (b'{"partition": "1"}', "whole number"),
         (b'{"timestamp_ms": true}', "whole number"),
     ],

@@ -26,7 +26,7 @@ def test_parent_is_the_path_above(path: str, parent: str) -> None:
 
 def test_errors_name_the_path_and_the_place_in_a_multi() -> None:
     error = BadVersion("/a/b", operation_index=3)
-    assert str(error) == "/a/b was changed by somebody else since it was read"
+    assert str(error) == "/a/b was changed by another session since it was read"
     assert error.operation_index == 3
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groups.append_errors import code_of, told_to_committer, told_to_member
+from ottla.groups.append_errors import code_for_committer, code_for_member, code_of
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError, WireError
 
@@ -20,8 +20,8 @@ from ottla.model.errors import RequestError, WireError
 def test_refused_append_is_told_as_apache_kafka_tells_it(
     code: ErrorCode, to_member: ErrorCode, to_committer: ErrorCode
 ) -> None:
-    assert told_to_member(code) is to_member
-    assert told_to_committer(code) is to_committer
+    assert code_for_member(code) is to_member
+    assert code_for_committer(code) is to_committer
 
 
 def test_code_of_an_error_is_its_own_or_that_of_its_class() -> None:

@@ -64,7 +64,7 @@ def test_every_cut_value_is_refused() -> None:
     ("members", "problem"),
     [
         ((MEMBER, MEMBER._replace(instance_id="b")), "a-1 twice"),
-        ((MEMBER, MEMBER._replace(member_id="a-2")), "static name a twice"),
+        ((MEMBER, MEMBER._replace(member_id="a-2")), "instance id a twice"),
     ],
 )
 def test_two_members_of_one_name_are_refused(members: tuple[StoredMember, ...], problem: str) -> None:

@@ -18,7 +18,7 @@ def test_story_keeps_the_last_and_counts_the_forgotten() -> None:
     for at_ms in range(5):
         story.add(at_ms, "rolled")
     assert story.tell().lines == (
-        "orders-3: 3 earlier transitions are forgotten",
+        "orders-3: 3 earlier transitions were dropped",
         "orders-3: 3 ms rolled",
         "orders-3: 4 ms rolled",
     )

@@ -81,7 +81,7 @@ def test_tagged_field_whose_size_lies_is_refused() -> None:
     partition = PartitionData(diverging_epoch=EpochEndOffset(3, 44), records=b"")
     body = encode_response(ApiKey.FETCH, 12, response_of(partition))
     longer = body.replace(b"\x01\x00\x0d", b"\x01\x00\x0e").replace(b"\x2c\x00", b"\x2c\x00\x00")
-    with pytest.raises(WireError, match="says 14 bytes and has 13"):
+    with pytest.raises(WireError, match="claims 14 bytes and has 13"):
         decode_response(ApiKey.FETCH, 12, longer)
 
 
@@ -97,5 +97,5 @@ def test_records_of_a_response_are_a_view_of_its_body() -> None:
 
 @pytest.mark.parametrize("version", [-1, 13])
 def test_unknown_version_is_refused(version: int) -> None:
-    with pytest.raises(WireError, match="only v0 to v12"):
+    with pytest.raises(WireError, match="known are v0 to v12"):
         decode_request(ApiKey.METADATA, version, b"")

@@ -98,7 +98,7 @@ def test_offsets_come_as_words_json_or_timestamps() -> None:
         (BASE | {"minPartitions": "0"}, "'minPartitions' is 0"),
         (BASE | {"minPartitions": "many"}, "'minPartitions' is 'many'"),
         (BASE | {"failOnDataLoss": "perhaps"}, "'failOnDataLoss' cannot be 'perhaps'"),
-        (BASE | {"maxOffsetsPerTrigger": "5"}, "'maxOffsetsPerTrigger' has no place in a batch"),
+        (BASE | {"maxOffsetsPerTrigger": "5"}, "'maxOffsetsPerTrigger' does not apply to a batch"),
         (BASE | {"includeHeaders": "1"}, "'includeHeaders' cannot be '1'"),
         (BASE | {"kafka.group.id": "g"}, "'kafka.group.id' is not offered"),
         (BASE | {"startingOfsets": "earliest"}, "'startingofsets' is unknown"),

@@ -1,4 +1,4 @@
-"""What can be wrong with the file that keeps the embedded tree."""
+"""Errors of the embedded tree's file."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class TreeStoreError(OttlaError):
 
 
 class TreeStoreForeign(TreeStoreError):
-    """The file is not ours, or of a version that this program does not know."""
+    """The file is not ours, or of an unknown version."""
 
     hint = "point the data directory at the one that this broker wrote, or move the file away"
 
 
 class TreeStoreDamaged(TreeStoreError):
-    """The file is ours but its content is not what was written: it is refused, never repaired by guessing."""
+    """The file is ours but damaged: it is refused, never repaired by guessing."""
 
     hint = "restore the file from a backup; the partitions' own directories are untouched by this"
 
@@ -36,6 +36,6 @@ class TreeStoreFull(TreeStoreError):
 
 
 class TreeStoreFailed(TreeStoreError):
-    """A write failed and its outcome is unknown: this home takes no more changes until the process is restarted."""
+    """A write failed and its outcome is unknown: this home accepts no more changes until the process is restarted."""
 
-    hint = "look at the disk's health, then restart the broker"
+    hint = "check the disk's health, then restart the broker"

@@ -1,9 +1,8 @@
 """The embedded home: sessions of this process over one tree file.
 
-One batch is in flight at a time.  While the writer thread commits it, later requests wait; then all that wait are
-checked in their order against the staged table and become the next batch: group commit without a timer.  When the
-commit is done, the change reaches the committed table, watches are called and futures resolved, in this order, on the
-event loop.
+One batch is in flight at a time.  While the writer thread commits it, later requests wait; then all waiting ones are
+checked in order against the staged table and form the next batch: group commit without a timer.  When the commit is
+done, the change reaches the committed table, watches are called and futures resolved, in this order, on the event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ottla.coordination.embedded.session import EmbeddedSession
 from ottla.coordination.tree import NO_OWNER, DeleteNode, Operation, SessionLost, Stat, TreeError
 from ottla.runtime.clock import Clock, SystemClock
 
-# A commit that raises the ceiling covers this many change ids; a crash skips at most as many, of 2^63.
+# A commit that raises the ceiling reserves this many change ids; a crash skips at most as many, of 2^63.
 ZXID_BLOCK: Final = 65_536
 
 
@@ -58,7 +57,7 @@ class EmbeddedHome:
         self._thread = thread
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        # Every id up to the ceiling may have been handed out before a crash, so the next one lies above it.
+        # Every id up to the ceiling may have been used before a crash, so the next one lies above it.
         self._zxid = zxid_ceiling
         self._zxid_ceiling = zxid_ceiling
         self._waiting: deque[_Write] = deque()
@@ -86,7 +85,7 @@ class EmbeddedHome:
         except BaseException:
             thread.shutdown(wait=True)
             if not loading.cancelled() and loading.exception() is None:
-                loading.result()[0].close()  # the caller gave up while it was being opened
+                loading.result()[0].close()  # the caller was cancelled while it was being opened
             raise
         return cls(journal, table, ceiling, thread, clock or SystemClock())
 
@@ -139,7 +138,7 @@ class EmbeddedHome:
         return future
 
     def _commit_soon(self) -> None:
-        """Begin the next batch, but not in this turn of the loop: what else it submits rides along."""
+        """Begin the next batch after this turn of the loop, so that other submissions of the turn join it."""
         if self._waiting and not self._is_busy:
             self._is_busy = True
             self._loop.call_soon(self._commit_waiting)
@@ -152,7 +151,7 @@ class EmbeddedHome:
             if batch.entry.is_empty:
                 self._finish(batch)
         except BaseException as bug:
-            self._fail_for_ever(writes, bug)  # nobody may be left waiting for an answer that cannot come
+            self._fail_permanently(writes, bug)  # no caller may wait for an answer that cannot come
             raise
         if batch.entry.is_empty:
             self._is_busy = False
@@ -173,7 +172,7 @@ class EmbeddedHome:
                     raise SessionLost(write.operations[0].path if write.operations else "/")
                 results = self._staging.apply(self._operations_of(write), Origin(write.session_id, self._zxid, now_ms))
             except (TreeError, ValueError) as error:
-                # Told only with the batch: it may be what an earlier write in it did that made this one fail.
+                # Reported with the batch: an earlier write in it may have caused the failure.
                 failed.append((write, error))
                 continue
             done.append((write, _Outcome(self._zxid, results)))
@@ -194,17 +193,17 @@ class EmbeddedHome:
             try:
                 self._finish(batch)
             except BaseException as bug:
-                self._fail_for_ever(writes, bug)
+                self._fail_permanently(writes, bug)
                 raise
         elif isinstance(error, TreeStoreFull):
             self._undo(writes, error)
         else:
-            self._fail_for_ever(writes, error)
+            self._fail_permanently(writes, error)
         self._is_busy = False
         self._commit_soon()
 
     def _finish(self, batch: _Batch) -> None:
-        self._staging.keep()
+        self._staging.commit()
         self.committed.apply(batch.change)
         if batch.entry.zxid_ceiling is not None:
             self._zxid_ceiling = batch.entry.zxid_ceiling
@@ -219,16 +218,16 @@ class EmbeddedHome:
             _fail(write.future, error)
 
     def _undo(self, writes: Sequence[_Write], error: TreeStoreFull) -> None:
-        """Nothing of the batch reached the file.  Only the end of a session goes on: it needs no room."""
-        self._staging.take_back()
+        """Nothing of the batch reached the file.  Only the end of a session is tried again: it needs no room."""
+        self._staging.roll_back()
         for write in reversed(writes):
             if write.ends_session:
                 self._waiting.appendleft(write)
             else:
                 _fail(write.future, error)
 
-    def _fail_for_ever(self, writes: Sequence[_Write], error: BaseException) -> None:
-        """The outcome is unknown: whatever is acknowledged from now on could contradict the file, so nothing is."""
+    def _fail_permanently(self, writes: Sequence[_Write], error: BaseException) -> None:
+        """The outcome is unknown: a later acknowledgement could contradict the file, so there are none."""
         self._failure = error if isinstance(error, TreeStoreError) else TreeStoreFailed(self._journal.path, repr(error))
         for write in (*writes, *self._waiting):
             _fail(write.future, self._failure)

@@ -1,10 +1,10 @@
 """The embedded tree's file: one SQLite database, every commit synced.
 
-Table `node` holds the persistent nodes as they are now, each row with a checksum of its own (SQLite has none);
-table `ceiling` one number: no zxid above it has been handed out.  WAL with synchronous=FULL makes a commit one append
-and one fsync, and a crash at any point leaves whole commits only.  An exclusive lock keeps a second process out.
+Table `node` holds the current persistent nodes, each row with its own checksum (SQLite has none); table `ceiling` one
+number: no zxid above it has been used.  WAL with synchronous=FULL makes a commit one append and one fsync, and a crash
+at any point leaves whole commits only.  An exclusive lock keeps a second process out.
 
-All calls come from one thread, which may not be the event loop's: SQLite objects belong to the thread that made them.
+All calls come from one thread, not the event loop's: SQLite objects belong to the thread that created them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class JournalEntry(NamedTuple):
-    """What one commit writes: rows to put, paths to remove, and the new zxid ceiling if it rises."""
+    """The content of one commit: rows to put, paths to remove, and the new zxid ceiling if it rises."""
 
     put: list[Row]
     remove: list[tuple[str]]
@@ -63,7 +63,7 @@ class JournalEntry(NamedTuple):
 
 
 def entry_of(change: TreeChange, committed: NodeTable, zxid_ceiling: int | None) -> JournalEntry:
-    """The rows of a change.  Ephemeral nodes have none: they live in memory only."""
+    """The rows of a change.  Ephemeral nodes have none: they are kept in memory only."""
     put: list[Row] = []
     remove: list[tuple[str]] = []
     for path, node in change.nodes.items():
@@ -86,7 +86,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: str) -> Journal:
-        """Open or make the file.  Raises `TreeStoreError`: foreign, damaged, locked, or not to be opened at all."""
+        """Open or create the file.  Raises `TreeStoreError`: foreign, damaged, locked, or impossible to open."""
         return _translated(path, lambda: cls(path, _connect(path)))
 
     def load(self) -> tuple[NodeTable, int]:
@@ -94,7 +94,8 @@ class Journal:
         return _translated(self.path, self._load)
 
     def commit(self, entry: JournalEntry) -> None:
-        """Make one batch durable.  Raises `TreeStoreFull` (nothing was done) or `TreeStoreFailed` (nobody knows)."""
+        """Make one batch durable.  Raises `TreeStoreFull` (nothing was written) or `TreeStoreFailed` (outcome
+        unknown)."""
         cursor = self._connection.cursor()
         try:
             cursor.execute("BEGIN IMMEDIATE")
@@ -108,7 +109,7 @@ class Journal:
         self.commits_count += 1
 
     def close(self) -> None:
-        """Fold the WAL into the file and let go of it."""
+        """Checkpoint the WAL into the file and close it."""
         try:
             self._connection.close()
         except sqlite3.Error as error:
@@ -134,7 +135,7 @@ class Journal:
         for path, data, version, czxid, mzxid, ctime_ms, checksum in rows:
             node = StoredNode(data, version, czxid, mzxid, ctime_ms)
             if checksum != _checksum(path, node):
-                raise TreeStoreDamaged(self.path, f"the node {path} is not what was written")
+                raise TreeStoreDamaged(self.path, f"the node {path} is damaged")
             table.put(path, node)
             zxid_max = max(zxid_max, mzxid)
         found: tuple[int] | None = self._connection.execute("SELECT zxid FROM ceiling WHERE one = 1").fetchone()
@@ -150,7 +151,7 @@ def _connect(path: str) -> sqlite3.Connection:
     _make_private(path)
     connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
     try:
-        # The lock comes first: with it WAL needs no shared memory file, and nobody else can be in mid-change.
+        # The lock comes first: with it WAL needs no shared memory file, and no other process can be in mid-change.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         _check_ours(path, connection)
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -166,7 +167,7 @@ def _connect(path: str) -> sqlite3.Connection:
 
 
 def _make_private(path: str) -> None:
-    """Make the file before SQLite does, which would let everybody read it: configurations may hold secrets."""
+    """Create the file before SQLite does, which would make it world-readable: configurations may hold secrets."""
     disk = PosixDisk()
     try:
         # Only when it is missing: closing any descriptor of a locked file drops this process's locks on it (POSIX).
@@ -183,7 +184,7 @@ def _check_ours(path: str, connection: sqlite3.Connection) -> None:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application_id == 0 and version == 0 and tables == 0:
-        return  # new, or a crash came before the schema was committed
+        return  # new, or a crash before the schema was committed
     if application_id != APPLICATION_ID:
         raise TreeStoreForeign(path, "is a database of another program")
     if version != SCHEMA_VERSION:
@@ -202,7 +203,7 @@ def _translated(path: str, action: Callable[[], T]) -> T:
 
 
 def _open_failure(path: str, error: sqlite3.Error) -> TreeStoreError:
-    # The low byte is the primary code; the rest tells kinds of the same failure apart.
+    # The low byte is the primary code; the rest distinguishes kinds of the same failure.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return TreeStoreLocked(path, "is in use by another process")

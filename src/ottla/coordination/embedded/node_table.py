@@ -1,7 +1,7 @@
 """The nodes of the embedded tree and the rules for changing them.  Pure: no file, thread, clock or loop.
 
 The home keeps two tables that share their (immutable) nodes.  *Committed* is what readers see.  *Staged* is committed
-plus the batch that is being made durable: requests are checked and applied there, so that each sees those before it.
+plus the batch that is being made durable: requests are checked and applied there, so that each sees its predecessors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StoredNode(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Who changes the tree and when: the same for all operations of one `multi`."""
+    """The session, zxid and time of a change: the same for all operations of one `multi`."""
 
     session_id: int
     zxid: int
@@ -81,7 +81,7 @@ class NodeTable:
         return Stat(node.version, node.czxid, node.mzxid, node.ephemeral_owner, node.ctime_ms, len(self.children(path)))
 
     def put(self, path: str, node: StoredNode) -> None:
-        """Make or replace a node; the caller knows that its parent stands (or will, while a table is loaded)."""
+        """Create or replace a node; the caller ensures that its parent exists (or will, while a table is loaded)."""
         if path not in self._nodes and path != "/":
             parent, _, name = path.rpartition("/")
             self._names.setdefault(parent or "/", {})[name] = None
@@ -98,14 +98,14 @@ class NodeTable:
             del self._names[parent or "/"]
 
     def restore(self, path: str, node: StoredNode | None) -> None:
-        """Put back what was there before."""
+        """Restore the former node."""
         if node is not None:
             self.put(path, node)
         elif path in self._nodes:
             self.remove(path)
 
     def apply(self, change: TreeChange) -> None:
-        """Take over what a batch did.  Children go before their parents, whichever of them was touched first."""
+        """Apply a batch's changes.  Children are removed before their parents, whatever the order of the changes."""
         for path in sorted((path for path, node in change.nodes.items() if node is None), key=len, reverse=True):
             self.restore(path, None)
         for path, node in change.nodes.items():
@@ -113,7 +113,7 @@ class NodeTable:
                 self.put(path, node)
 
     def ephemerals_of(self, session_id: int) -> list[str]:
-        """Paths owned by a session.  A walk over all nodes: sessions end rarely."""
+        """Paths owned by a session.  Scans all nodes: sessions end rarely."""
         return [path for path, node in self._nodes.items() if node.ephemeral_owner == session_id]
 
     def copy(self) -> NodeTable:
@@ -123,7 +123,7 @@ class NodeTable:
         return table
 
     def orphan(self) -> str | None:
-        """A path whose parent is missing or ephemeral, None in a whole tree."""
+        """A path whose parent is missing or ephemeral; None in a sound tree."""
         for path in self._names:
             parent = self._nodes.get(path)
             if parent is None or parent.ephemeral_owner != NO_OWNER:
@@ -132,7 +132,8 @@ class NodeTable:
 
 
 class TreeChange(NamedTuple):
-    """What a batch did: each path it touched with the node that is now there (None: gone), and whose names changed."""
+    """The changes of a batch: each changed path with its new node (None: deleted), and the nodes whose children
+    changed."""
 
     nodes: dict[str, StoredNode | None]
     children_changed: set[str]
@@ -145,28 +146,28 @@ class _Step(NamedTuple):
 
 
 class Staging:
-    """A table under change: applies whole requests, and can take the whole batch back."""
+    """A table under change: applies whole requests, and can roll the whole batch back."""
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
         self._steps: list[_Step] = []
 
     def apply(self, operations: Sequence[Operation], origin: Origin) -> list[Stat | None]:
-        """Do all of them or none; raises the `TreeError` of the first that fails, with its index."""
+        """Apply all of them or none; raises the `TreeError` of the first that fails, with its index."""
         first_step = len(self._steps)
         results: list[Stat | None] = []
         try:
             for operation in operations:
                 results.append(self._apply_one(operation, origin))  # noqa: PERF401 (the index of a failure is needed)
         except BaseException as error:
-            self._take_back(first_step)
+            self._roll_back(first_step)
             if isinstance(error, TreeError):
                 error.operation_index = len(results)
             raise
         return results
 
     def summary(self) -> TreeChange:
-        """All that the batch did so far."""
+        """All changes of the batch so far."""
         nodes: dict[str, StoredNode | None] = {}
         children_changed: set[str] = set()
         for path, before, after in self._steps:
@@ -176,15 +177,15 @@ class Staging:
                 children_changed.add(parent_of(path))
         return TreeChange(nodes, children_changed)
 
-    def keep(self) -> None:
-        """The batch is durable: it cannot be taken back any more."""
+    def commit(self) -> None:
+        """The batch is durable: forget its undo steps."""
         self._steps.clear()
 
-    def take_back(self) -> None:
-        """The batch could not be made durable: the table is what it was before."""
-        self._take_back(0)
+    def roll_back(self) -> None:
+        """The batch could not be made durable: restore the table."""
+        self._roll_back(0)
 
-    def _take_back(self, first_step: int) -> None:
+    def _roll_back(self, first_step: int) -> None:
         while len(self._steps) > first_step:
             step = self._steps.pop()
             self.table.restore(step.path, step.before)
@@ -194,17 +195,17 @@ class Staging:
             case CreateNode():
                 self._create(operation, origin)
             case SetNode(path, data, version):
-                node = self._demand(path, version)
+                node = self._require(path, version)
                 _check_size(path, data)
                 self._change(path, node._replace(data=data, version=node.version + 1, mzxid=origin.zxid))
                 return self.table.stat(path)
             case DeleteNode(path, version):
-                self._demand(path, version)
+                self._require(path, version)
                 if path == "/" or self.table.children(path):
                     raise NotEmpty(path)
                 self._change(path, None)
             case CheckNode(path, version):
-                self._demand(path, version)
+                self._require(path, version)
         return None
 
     def _create(self, operation: CreateNode, origin: Origin) -> None:
@@ -221,7 +222,7 @@ class Staging:
         owner = origin.session_id if operation.ephemeral else NO_OWNER
         self._change(path, StoredNode(operation.data, 0, origin.zxid, origin.zxid, origin.now_ms, owner))
 
-    def _demand(self, path: str, version: int) -> StoredNode:
+    def _require(self, path: str, version: int) -> StoredNode:
         check_path(path)
         node = self.table.find(path)
         if node is None:

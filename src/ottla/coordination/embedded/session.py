@@ -68,7 +68,7 @@ class EmbeddedSession:
         await self.multi([DeleteNode(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
-        self._demand_session()
+        self._require_session()
         return await self._home.write(self.session_id, operations)
 
     async def get(self, path: str, *, watch: Watch | None = None) -> Node:
@@ -115,10 +115,10 @@ class EmbeddedSession:
             self._home.call_soon(watch)
 
     def _read(self, path: str) -> Node | None:
-        self._demand_session(path)
+        self._require_session(path)
         check_path(path)
         return self._home.committed.read(path)
 
-    def _demand_session(self, path: str = "/") -> None:
+    def _require_session(self, path: str = "/") -> None:
         if self.state is SessionState.LOST:
             raise SessionLost(path)

@@ -1,4 +1,4 @@
-"""One session's watches: called once, then forgotten.  Pure bookkeeping."""
+"""One session's watches: called once, then removed.  Pure bookkeeping."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ottla.coordination.tree import Watch
 
 
 class WatchTable:
-    """Watches on a node's data (or its coming and going) and on the names below it."""
+    """Watches on a node's data (or its creation and deletion) and on its children's names."""
 
     def __init__(self) -> None:
         self._data: dict[str, dict[Watch, None]] = {}
@@ -20,7 +20,7 @@ class WatchTable:
         self._children.setdefault(path, {})[watch] = None
 
     def take_for(self, change: TreeChange) -> list[Watch]:
-        """The watches that a change sets off, each once however often it was set; they are gone from here."""
+        """Removes and returns the watches that a change fires, each once however often it was set."""
         due: dict[Watch, None] = {}
         for path in change.nodes:
             due.update(self._data.pop(path, {}))
@@ -29,7 +29,7 @@ class WatchTable:
         return list(due)
 
     def take_all(self) -> list[Watch]:
-        """Every watch: the session is over."""
+        """Removes and returns every watch: the session is over."""
         due: dict[Watch, None] = {}
         for watches in (*self._data.values(), *self._children.values()):
             due.update(watches)

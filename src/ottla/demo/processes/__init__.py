@@ -1,1 +1,1 @@
-"""What the demo runs as processes of their own.  Each takes one task as JSON and tells what it does on its output."""
+"""The demo's child processes.  Each gets one task as JSON and reports its progress on its output."""

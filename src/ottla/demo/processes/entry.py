@@ -1,4 +1,4 @@
-"""How every process of the demo begins and ends."""
+"""The entry point of every process of the demo."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from ottla.demo.messages import Failed, tell
+from ottla.demo.messages import Failed, send_message
 from ottla.model.errors import OttlaError
 
 T = TypeVar("T")
@@ -16,10 +16,10 @@ DID_NOT: Final = 1
 
 
 def run_task(kind: type[T], work: Callable[[T], None]) -> None:
-    """Do the task of the command line's one argument.  A failure that has a name is told; a bug has its traceback."""
+    """Do the task of the command line's one argument.  A known failure is reported; a bug has its traceback."""
     task = kind(**json.loads(sys.argv[1]))
     try:
         work(task)
     except OttlaError as error:
-        tell(Failed(str(error)))
+        send_message(Failed(str(error)))
         sys.exit(DID_NOT)

@@ -1,4 +1,4 @@
-"""PySpark loads the topics into a lake table by hour, and flags what is no JSON in a second table."""
+"""PySpark loads the topics into a lake table by hour, and flags malformed records in a second table."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from deltalake import write_deltalake
 
 import ottla.spark
 from ottla.demo.lake_table import EVENTS, MALFORMED, lake_files
-from ottla.demo.messages import Load, Loaded, Loading, tell
+from ottla.demo.messages import Load, Loaded, Loading, send_message
 from ottla.demo.processes.entry import run_task
 from ottla.demo.services import TOPICS
 from ottla.runtime.clock import SystemClock
 
-# The demo's machine: two cores are enough, and more would not be noticed.
+# Two cores are enough; more would not make the demo faster.
 MASTER: Final = "local[2]"
-# Hours are text, also those that look like a date.
+# Hours are text, even when they look like a date.
 SETTINGS: Final = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
 # Spark's sockets have names of 43 characters in the directory for temporary files; a whole path may have 104 (macOS).
 SOCKET_DIRECTORY_MAX: Final = 104 - 43 - 1
-# Every record is in the table of events; a second table names those that are no JSON, and where they are.
+# Every record is in the table of events; a second table lists those that are not JSON, with their offsets.
 IS_MALFORMED: Final = "try_parse_json(CAST(value AS STRING)) IS NULL"
 MALFORMED_COLUMNS: Final = ("topic", "event_hour", "partition", "offset", "timestamp", "value")
 
@@ -29,21 +29,21 @@ MALFORMED_COLUMNS: Final = ("topic", "event_hour", "partition", "offset", "times
 def load(task: Load) -> None:
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
-    tell(Loading("Spark starts"))
+    send_message(Loading("Spark starts"))
     _keep_inside(task.scratch)
     spark = ottla.spark.session("a day at a small LinkedIn", master=MASTER, **_settings(task.scratch))
     from ottla.spark.lake import load_topic_to_lake
 
     events = Path(task.lake, EVENTS)
     loading_ms = clock.monotonic_ms()
-    tell(Loading(f"Spark {spark.version} loads"))
+    send_message(Loading(f"Spark {spark.version} loads"))
     outcome = load_topic_to_lake(spark, task.bootstrap, list(TOPICS), events)
     loaded_ms = clock.monotonic_ms()
-    tell(Loading("Spark looks for malformed records"))
+    send_message(Loading("Spark searches for malformed records"))
     rows = spark.read.option("basePath", str(events)).parquet(*(str(file.path) for file in lake_files(events)))
     flagged = rows.where(IS_MALFORMED).select(*MALFORMED_COLUMNS).toArrow()
     write_deltalake(str(Path(task.lake, MALFORMED)), flagged)
-    tell(
+    send_message(
         Loaded(
             rows_count=outcome.rows_count,
             files_count=outcome.files_count,
@@ -62,7 +62,7 @@ def _settings(scratch: str) -> dict[str, str]:
 
 
 def _keep_inside(scratch: str) -> None:
-    """Whatever Spark and its Java write beside the lake goes into `scratch`, so that nothing is left of it."""
+    """Spark and its Java write their temporary files into `scratch`, so that none are left."""
     os.environ["SPARK_LOCAL_DIRS"] = scratch
     java_options = f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData"
     os.environ["JAVA_TOOL_OPTIONS"] = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {java_options}".strip()

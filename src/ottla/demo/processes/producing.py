@@ -9,15 +9,15 @@ from typing import Final
 from ottla.demo.counts import to_rows
 from ottla.demo.events import events_of
 from ottla.demo.in_step import InStep
-from ottla.demo.messages import Produce, Produced, Producing, tell
+from ottla.demo.messages import Produce, Produced, Producing, send_message
 from ottla.demo.processes.entry import run_task
 from ottla.demo.senders import Sender, open_sender
 from ottla.demo.services import BY_NAME
 from ottla.runtime.clock import SystemClock
 
-TELL_EVERY_S: Final = 0.1
-# How often, in events, the process looks up from its work.
-LOOK_EVERY: Final = 64
+REPORT_EVERY_S: Final = 0.1
+# The count of events between two checks of time and progress.
+CHECK_EVERY: Final = 64
 WAIT_S: Final = 0.002
 
 
@@ -28,7 +28,7 @@ def produce(task: Produce) -> None:
     sent_count = _send_all(task, sender)
     sender.flush()
     ended_ms = clock.monotonic_ms()
-    tell(Produced(sent_count, to_rows(sender.acknowledged), began_ms, ended_ms))
+    send_message(Produced(sent_count, to_rows(sender.acknowledged), began_ms, ended_ms))
 
 
 def _send_all(task: Produce, sender: Sender) -> int:
@@ -37,15 +37,15 @@ def _send_all(task: Produce, sender: Sender) -> int:
     tell_at_s = time.monotonic()
     sent_count = 0
     for event in events_of(task.service, task.events_count, task.seed, task.day_start_ms):
-        if event.arrival_ms >= limit_ms or sent_count % LOOK_EVERY == 0:
+        if event.arrival_ms >= limit_ms or sent_count % CHECK_EVERY == 0:
             step.reached(event.arrival_ms)
             sender.poll(0)
             while event.arrival_ms >= (limit_ms := step.limit_ms):
                 sender.poll(WAIT_S)
                 time.sleep(WAIT_S)
             if time.monotonic() >= tell_at_s:
-                tell(Producing(sent_count, sender.acknowledged_count))
-                tell_at_s = time.monotonic() + TELL_EVERY_S
+                send_message(Producing(sent_count, sender.acknowledged_count))
+                tell_at_s = time.monotonic() + REPORT_EVERY_S
         sender.send(event)
         sent_count += 1
     step.ended()

@@ -10,18 +10,18 @@ from kafka import KafkaConsumer, TopicPartition
 
 from ottla.demo.counts import Bucket, Counts, to_rows
 from ottla.demo.day import HOUR_MS
-from ottla.demo.messages import Reading, ReadStored, Stored, tell
+from ottla.demo.messages import Reading, ReadStored, Stored, send_message
 from ottla.demo.processes.entry import run_task
 from ottla.demo.services import TOPICS
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
 
-TELL_EVERY_S: Final = 0.25
+REPORT_EVERY_S: Final = 0.25
 STILL_FOR_S_MAX: Final = 30.0
 
 
 class NotReadToTheEnd(OttlaError):
-    """Nothing more came although the topics go on."""
+    """No more records arrived although the topics have more."""
 
 
 def read_stored(task: ReadStored) -> None:
@@ -35,7 +35,7 @@ def read_stored(task: ReadStored) -> None:
     ends = consumer.end_offsets(partitions)
     _read(consumer, ends, counts)
     consumer.close()
-    tell(Stored(to_rows(counts), clock.monotonic_ms() - began_ms))
+    send_message(Stored(to_rows(counts), clock.monotonic_ms() - began_ms))
 
 
 def _read(consumer: KafkaConsumer, ends: dict[TopicPartition, int], counts: Counts) -> None:
@@ -50,10 +50,10 @@ def _read(consumer: KafkaConsumer, ends: dict[TopicPartition, int], counts: Coun
         if fetched:
             moved_at_s = now_s
         elif now_s > moved_at_s + STILL_FOR_S_MAX:
-            raise NotReadToTheEnd(f"nothing came for {STILL_FOR_S_MAX:.0f} s, after {counts.total()} records")
+            raise NotReadToTheEnd(f"no records arrived for {STILL_FOR_S_MAX:.0f} s, after {counts.total()} records")
         if now_s >= tell_at_s:
-            tell(Reading(counts.total()))
-            tell_at_s = now_s + TELL_EVERY_S
+            send_message(Reading(counts.total()))
+            tell_at_s = now_s + REPORT_EVERY_S
 
 
 if __name__ == "__main__":

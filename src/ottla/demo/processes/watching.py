@@ -7,14 +7,14 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from ottla.demo.messages import Watch, Watched, tell
+from ottla.demo.messages import Watch, Watched, send_message
 from ottla.demo.minutes import Minutes
 from ottla.demo.processes.entry import run_task
 from ottla.demo.services import TOPICS
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
 
-TELL_EVERY_S: Final = 0.25
+REPORT_EVERY_S: Final = 0.25
 MINUTES_SHOWN: Final = 8
 
 
@@ -23,12 +23,12 @@ class NotConsumed(OttlaError):
 
 
 def watch(task: Watch) -> None:
-    """Go on until the process is ended from outside."""
+    """Run until the parent ends the process."""
     consumer = Consumer(
         {
             "bootstrap.servers": task.bootstrap,
             "client.id": "online",
-            # The client asks for a group's name even where it is not used.
+            # The client requires a group's name even where it is not used.
             "group.id": "unused",
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,
@@ -42,7 +42,7 @@ def watch(task: Watch) -> None:
     latest_ms = clock.monotonic_ms()
     tell_at_s = 0.0
     while True:
-        fetched = consumer.consume(2_000, TELL_EVERY_S / 2)
+        fetched = consumer.consume(2_000, REPORT_EVERY_S / 2)
         for message in fetched:
             if message.error() is not None:
                 raise NotConsumed(str(message.error()))
@@ -54,8 +54,8 @@ def watch(task: Watch) -> None:
             latest_ms = clock.monotonic_ms()
         if time.monotonic() >= tell_at_s:
             newest = minutes.newest(MINUTES_SHOWN)
-            tell(Watched(minutes.events_count, minutes.late_count, minutes.malformed_count, newest, latest_ms))
-            tell_at_s = time.monotonic() + TELL_EVERY_S
+            send_message(Watched(minutes.events_count, minutes.late_count, minutes.malformed_count, newest, latest_ms))
+            tell_at_s = time.monotonic() + REPORT_EVERY_S
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What an assignor is given, and what it answers."""
+"""The input and the output of an assignor."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class MemberSpec(NamedTuple):
     member_id: str
     instance_id: str | None
     topic_ids: frozenset[UUID]
-    """What it subscribes to; only topics that exist."""
+    """The subscribed topics that exist."""
     current: Assignment
-    """What it was to have until now (its target): a sticky assignor leaves it as much of that as it can."""
+    """Its target until now: a sticky assignor keeps as much of that as it can."""
 
 
 class Assignor(Protocol):
@@ -28,10 +28,10 @@ class Assignor(Protocol):
     def name(self) -> str: ...
 
     def assign(self, members: Sequence[MemberSpec], partitions_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
-        """Member id -> what it shall have.  Every member has an entry; every partition that anybody subscribes to is
-        in exactly one of them.
+        """Member id -> its new target.  Every member has an entry; every subscribed partition is in exactly one of
+        them.
 
-        `partitions_counts` holds every topic that a member subscribes to, in the order in which topics are dealt out.
-        The same arguments give the same answer, whatever process computes it.
+        `partitions_counts` holds every topic that a member subscribes to, in the order in which topics are assigned.
+        The same arguments give the same result in every process.
         """
         ...

@@ -1,7 +1,7 @@
 """Shares of members with different subscriptions: balanced as far as single moves can.
 
-Afterwards no partition can go to another of its topic's subscribers and make the two shares more equal.  (Chains of
-moves through a third member, which could sometimes do better, are not looked for: they would move partitions of
+Afterwards no single move of a partition to another subscriber of its topic makes the two shares more equal.  (Chains of
+moves through a third member, which could sometimes do better, are not searched: they would move partitions of
 members whose own share does not change.)
 """
 
@@ -15,8 +15,8 @@ from uuid import UUID
 from ottla.groups.assignors.assignor import Assignment, MemberSpec
 from ottla.groups.assignors.share import Shares
 
-# Every move lowers the sum of the squared shares, so rounds end by themselves, mostly after two.  Strange subscriptions
-# of thousands of members may take many; they are cut off here, a little unbalanced, since other groups wait meanwhile.
+# Every move lowers the sum of the squared shares, so the rounds terminate, mostly after two.  Unusual subscriptions of
+# thousands of members may need many; they are cut off here, slightly unbalanced, since other groups wait meanwhile.
 ROUNDS_MAX: Final = 32
 
 
@@ -36,7 +36,7 @@ def balance(members: Sequence[MemberSpec], partitions_counts: Mapping[UUID, int]
 
 
 def _fewest_takers_first(partitions_counts: Mapping[UUID, int], subscribers: Mapping[UUID, list[str]]) -> list[UUID]:
-    """Most partitions for each subscriber first: what many can take is left to fill the gaps."""
+    """Topics with the most partitions per subscriber first: those with many subscribers are left to fill the gaps."""
     wanted = [topic_id for topic_id in partitions_counts if subscribers[topic_id]]
     wanted.sort(key=lambda topic_id: -partitions_counts[topic_id] / len(subscribers[topic_id]))
     return wanted
@@ -57,7 +57,7 @@ def _give_free(shares: Shares, topic_ids: Sequence[UUID], subscribers: Mapping[U
 
 
 def _level(shares: Shares, topic_id: UUID, subscribers: Sequence[str]) -> int:
-    """Moves this topic's partitions from large shares to small ones until none gains; how many it moved."""
+    """Moves this topic's partitions from large shares to small ones while that helps; returns the count of moves."""
     smallest_first = [(shares.size(member_id), member_id) for member_id in subscribers]
     heapify(smallest_first)
     held: dict[str, list[int]] = {}
@@ -75,7 +75,7 @@ def _level(shares: Shares, topic_id: UUID, subscribers: Sequence[str]) -> int:
         shares.take(topic_id, partition)
         shares.give(taker, topic_id, partition)
         moves_count += 1
-        # Who holds nothing more of this topic has nothing to give: it sinks below all that have.
+        # A member without partitions of this topic sorts below all members that hold some.
         heapreplace(largest_first, (1 - size if held[giver] else 0, giver))
         heapreplace(smallest_first, (smallest_size + 1, taker))
     return moves_count
@@ -84,8 +84,8 @@ def _level(shares: Shares, topic_id: UUID, subscribers: Sequence[str]) -> int:
 def _smallest(shares: Shares, smallest_first: list[tuple[int, str]]) -> tuple[int, str]:
     """The smallest share.
 
-    A giver's entry is too large from its first gift on, and is dropped here.  It needs none: it gave while it was the
-    largest, so nobody ever has two more than it has left, and nothing would go to it.
+    After its first move a giver's entry is out of date, and is dropped here.  It needs no other: it was the largest
+    share when it gave, so no other share ever exceeds it by two, and it receives nothing.
     """
     while True:
         size, member_id = smallest_first[0]

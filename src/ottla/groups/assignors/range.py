@@ -1,8 +1,8 @@
 """The assignor "range": contiguous partitions of each topic, one run for each member (KIP-848).
 
-Members in the same place of the order get the same numbers of every topic with as many partitions and the same
-subscribers, so equal keys of two such topics meet in one member: joins need it.  Members with an instance id come
-first, by that id, so a restarted one finds its old place; the others follow by member id.
+A member's place in the order gives it the same partition numbers of every topic with equal partition count and
+subscribers, so equal keys of two such topics reach one member: joins need that.  Members with an instance id come
+first, by that id, so a restarted one keeps its place; the others follow by member id.
 """
 
 from __future__ import annotations

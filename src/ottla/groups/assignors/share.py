@@ -1,4 +1,4 @@
-"""Shares while they are being dealt: who holds what, and what nobody holds yet."""
+"""Shares during an assignment: the partitions of each member, and the unassigned ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.groups.assignors.assignor import Assignment, MemberSpec
 
 
 class Shares:
-    """Starts from what the members hold that they may go on holding: subscribed, existing, and of the first holder."""
+    """Starts from the partitions that members may keep: subscribed, existing, and held by no earlier member."""
 
     def __init__(self, members: Sequence[MemberSpec], partitions_counts: Mapping[UUID, int]) -> None:
         self._partitions_counts = partitions_counts
@@ -50,7 +50,7 @@ class Shares:
         return member_id
 
     def trim(self, member_id: str, quota: int) -> None:
-        """Takes what is above the quota: the highest numbers of the topics of which the member has most."""
+        """Removes the partitions above the quota: the highest numbers of the topics of which the member has most."""
         topics = self._shares[member_id]
         largest_first = [(-len(partitions), -topic_id.int, topic_id) for topic_id, partitions in topics.items()]
         heapify(largest_first)
@@ -63,7 +63,7 @@ class Shares:
             heapreplace(largest_first, (size + 1, order, topic_id))
 
     def free_partitions(self) -> list[tuple[UUID, int]]:
-        """All that nobody holds, by topic in the given order, then by number."""
+        """All unassigned partitions, by topic in the given order, then by number."""
         return list(self._free())
 
     def _free(self) -> Iterator[tuple[UUID, int]]:

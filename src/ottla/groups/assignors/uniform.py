@@ -1,7 +1,7 @@
 """The assignor "uniform", the default: equal shares first, as few moves as possible second (KIP-848).
 
-Whole partitions are counted, whatever topic they are of.  Where all members subscribe to the same topics the shares
-differ by one partition at the most, and no assignment with such shares moves fewer.  Where they do not, see
+Partitions are counted over all topics.  Where all members subscribe to the same topics the shares
+differ by at most one partition, and no assignment with such shares moves fewer.  Where they do not, see
 `balancing`.
 """
 
@@ -38,7 +38,7 @@ def _assign_equally(members: Sequence[MemberSpec], partitions_counts: Mapping[UU
         shares.trim(member_id, quota)
     hungry = deque(member_id for member_id, quota in quotas.items() if shares.size(member_id) < quota)
     for topic_id, partition in shares.free_partitions():
-        # One for each in turn, so that the partitions of a busy topic are spread.
+        # One partition for each in turn, so that the partitions of a busy topic are spread.
         member_id = hungry.popleft()
         shares.give(member_id, topic_id, partition)
         if shares.size(member_id) < quotas[member_id]:
@@ -48,7 +48,7 @@ def _assign_equally(members: Sequence[MemberSpec], partitions_counts: Mapping[UU
 
 
 def _quotas(shares: Shares, member_ids: Sequence[str], smaller: int, larger_count: int) -> dict[str, int]:
-    """Who may have one more: those first who have it already.
+    """The members with the larger quota: first those that already hold that many.
 
     A member keeps min(what it has, its quota) partitions.  A larger quota saves a move only where a member has more
     than the smaller one, so giving the larger quotas to such members keeps as many partitions in place as possible.

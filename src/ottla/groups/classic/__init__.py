@@ -1,1 +1,1 @@
-"""Groups of Kafka's classic protocol: members join, their leader assigns, all sync."""
+"""Groups of Kafka's classic protocol: members join, the leader assigns, all sync."""

@@ -36,7 +36,7 @@ from ottla.observe.story import Story
 
 
 class ClassicGroup:
-    """Satisfies `Group`, and takes the four requests of the classic protocol."""
+    """Satisfies `Group`, and handles the four requests of the classic protocol."""
 
     def __init__(self, group_id: str, ledger: Ledger) -> None:
         self._group_id: Final = group_id
@@ -49,7 +49,7 @@ class ClassicGroup:
 
     @property
     def story(self) -> Story:
-        # Made when there is something to tell: most groups of a large broker only commit offsets.
+        # Made with the first transition: most groups of a large broker only commit offsets.
         if self._story is None:
             self._story = Story(f"group {self._group_id}")
         return self._story
@@ -142,9 +142,9 @@ class ClassicGroup:
         members_before = len(rebalance.roster)
         left = tuple(self._leave(member, moment) for member in command.members)
         if len(rebalance.roster) < members_before:
-            self._go_on_without(f"{members_before - len(rebalance.roster)} left", moment)
+            self._continue_without(f"{members_before - len(rebalance.roster)} left", moment)
         else:
-            # Members may have waited for an id that was given out and is now handed back.
+            # Members may have waited for an issued id that is now returned.
             rebalance.complete_if_all_joined(moment)
         return LeaveReply(ErrorCode.NONE, left)
 
@@ -186,7 +186,7 @@ class ClassicGroup:
         return ErrorCode.NON_EMPTY_GROUP
 
     def read_among(self, topics: Collection[str]) -> Collection[str]:
-        """A member whose subscription cannot be read may be reading anything.  Each subscription is looked at once."""
+        """A member whose subscription cannot be read may be reading any topic.  Each subscription is parsed once."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return ()
         rebalance = self.rebalance
@@ -237,9 +237,9 @@ class ClassicGroup:
         assert not member.is_waiting or member.is_new
         rebalance.remove(member_id)
         self.story.add(moment.wall_ms, "session ended", member=member_id)
-        self._go_on_without(f"the session of {member_id} ended", moment)
+        self._continue_without(f"the session of {member_id} ended", moment)
 
-    def _go_on_without(self, reason: str, moment: Moment) -> None:
+    def _continue_without(self, reason: str, moment: Moment) -> None:
         rebalance = self.rebalance
         if rebalance.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
             rebalance.prepare(reason, moment)

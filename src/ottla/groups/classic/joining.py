@@ -1,4 +1,4 @@
-"""JoinGroup to a classic group: who may come in, under which id, and whether that upsets the others."""
+"""JoinGroup to a classic group: whether a member may join, under which id, and whether the group rebalances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def join(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment: Moment)
     """Decide one JoinGroup; it is answered now, or when the rebalance that it waits for ends."""
     known_id = command.member_id or rebalance.roster.static_id(command.instance_id) or ""
     if not _has_room_for(rebalance, known_id):
-        _turn_away(rebalance, known_id, moment)
+        _refuse_with(rebalance, known_id, moment)
         refuse(rebalance, reply, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     elif not _supports(rebalance, command):
         refuse(rebalance, reply, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, command.member_id)
@@ -39,7 +39,7 @@ def refuse(rebalance: Rebalance, reply: Reply, error: ErrorCode, member_id: str)
 
 
 def _has_room_for(rebalance: Rebalance, member_id: str) -> bool:
-    """While members join, those count that have: so a limit that was lowered keeps the first ones, not the others."""
+    """While members join, only joined ones count: a limit that was lowered keeps the first to join."""
     roster, max_size = rebalance.roster, rebalance.ledger.settings.max_size
     member = roster.members.get(member_id)
     if rebalance.state is GroupState.EMPTY:
@@ -50,14 +50,14 @@ def _has_room_for(rebalance: Rebalance, member_id: str) -> bool:
 
 
 def _has_memory_for(rebalance: Rebalance, member_id: str, command: JoinGroup) -> bool:
-    """Over all groups.  A member that says no more than before always comes in."""
+    """Over all groups.  A member that sends no more than before is always admitted."""
     member = rebalance.roster.members.get(member_id)
     before_bytes = -BARE_MEMBER_BYTES if member is None else bytes_of_protocols(member.protocols)
     return rebalance.roster.held.has_room_for(bytes_of_protocols(command.protocols) - before_bytes)
 
 
-def _turn_away(rebalance: Rebalance, member_id: str, moment: Moment) -> None:
-    """A member of before that comes too late for a full group is none any more."""
+def _refuse_with(rebalance: Rebalance, member_id: str, moment: Moment) -> None:
+    """Refuse a join; a former member that rejoins too late for a full group is removed."""
     rebalance.roster.forget_pending(member_id)
     if member_id in rebalance.roster.members:
         rebalance.remove(member_id)
@@ -84,7 +84,7 @@ def _join_dynamic(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment
 def _join_static(
     rebalance: Rebalance, command: JoinGroup, instance_id: str, reply: Reply, moment: Moment
 ) -> None:  # fmt: skip
-    """A static member without an id: a new one, or one whose process was started again and takes its place back."""
+    """A static member without an id: a new one, or one whose restarted process replaces it."""
     member_id = rebalance.ledger.new_member_id(instance_id)
     old_id = rebalance.roster.static_id(instance_id)
     if old_id is None:
@@ -94,18 +94,18 @@ def _join_static(
     if rebalance.state is GroupState.STABLE:
         chosen = rebalance.roster.choose_protocol(old, command.protocols)
         if chosen == rebalance.protocol_name:
-            _return_quietly(rebalance, old, member_id, command, reply, moment)
+            _return_without_rebalance(rebalance, old, member_id, command, reply, moment)
             return
-    _take_place(rebalance, old, member_id, command, reply, moment)
+    _replace_static(rebalance, old, member_id, command, reply, moment)
 
 
-def _return_quietly(
+def _return_without_rebalance(
     rebalance: Rebalance, old: Member, member_id: str, command: JoinGroup, reply: Reply, moment: Moment
 ) -> None:
-    """Nobody else notices: the generation is logged with the new id, which has the old one's assignment (KIP-345).
+    """No rebalance: the generation is logged with the new id, which has the old one's assignment (KIP-345).
 
-    A leader that returns would compute an assignment, which nobody waits for.  So it is told to skip it (KIP-814), or,
-    in versions that cannot say so, that somebody else leads: its own old id.
+    A returning leader would compute an assignment that no member awaits.  So the reply says to skip it (KIP-814), or,
+    in versions without that field, names another leader: its own old id.
     """
     old_leader_id = rebalance.roster.leader_id
     error = rebalance.replace_static(old, member_id, command, moment)
@@ -117,16 +117,16 @@ def _return_quietly(
     rebalance.start_session(member, moment)
     if command.may_skip_assignment:
         leads = rebalance.roster.leader_id == member_id
-        told = rebalance.joined(member, skips_assignment=leads)
+        answer = rebalance.joined(member, skips_assignment=leads)
     else:
-        told = rebalance.joined(member, leader_id=old_leader_id)
-    rebalance.ledger.answer(reply, told)
+        answer = rebalance.joined(member, leader_id=old_leader_id)
+    rebalance.ledger.answer(reply, answer)
 
 
-def _take_place(
+def _replace_static(
     rebalance: Rebalance, old: Member, member_id: str, command: JoinGroup, reply: Reply, moment: Moment
 ) -> None:
-    """The new id joins in the old one's stead while the others join too; requests of the old one are fenced."""
+    """The new id joins in place of the old one while the others join too; requests of the old one are fenced."""
     roster = rebalance.roster
     led = roster.leader_id == old.member_id
     rebalance.remove(old.member_id, ErrorCode.FENCED_INSTANCE_ID)
@@ -146,7 +146,7 @@ def _join_known(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment: 
         refuse(rebalance, reply, error, member_id)
         return
     member = roster.members[member_id]
-    if _is_news(rebalance, member, command):
+    if _causes_rebalance(rebalance, member, command):
         rebalance.rejoin(member, command, reply)
         rebalance.prepare_or_complete(f"{member_id} rejoins: {command.reason}", moment)
     else:
@@ -154,11 +154,11 @@ def _join_known(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment: 
         rebalance.ledger.answer(reply, rebalance.joined(member))
 
 
-def _is_news(rebalance: Rebalance, member: Member, command: JoinGroup) -> bool:
+def _causes_rebalance(rebalance: Rebalance, member: Member, command: JoinGroup) -> bool:
     """Whether the join of a member begins a rebalance or is part of one.
 
-    It is not when the member says what it said before, for then it has only missed the answer; but the leader of a
-    stable group joins to begin a rebalance, for example when its topics have changed.
+    It does not when the member repeats its metadata, for then it has only missed the answer; but the leader of a stable
+    group joins to begin a rebalance, for example when its topics have changed.
     """
     if rebalance.state is GroupState.PREPARING_REBALANCE or not member.matches(command.protocols):
         return True

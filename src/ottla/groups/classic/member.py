@@ -13,10 +13,10 @@ from ottla.groups.replies import DescribedMember, JoinReply, SyncReply
 
 
 class Member:
-    """What is known of a member, and the requests of it that wait.
+    """A member's metadata and its parked requests.
 
-    While a request of it waits, its session does not run (it cannot heartbeat), but for a member that has not yet been
-    told its id: that one is forgotten after `NEW_MEMBER_JOIN_TIMEOUT_MS`.
+    While one of its requests is parked, its session does not run (it cannot heartbeat); only a member that has not yet
+    received its id is removed after `NEW_MEMBER_JOIN_TIMEOUT_MS`.
     """
 
     __slots__ = (
@@ -43,13 +43,13 @@ class Member:
         self.session = session
         self.join_reply: Callable[[JoinReply], None] | None = None
         self.sync_reply: Callable[[SyncReply], None] | None = None
-        # In the generation at hand.
+        # In the current generation.
         self.has_synced = True
         # Its first join has not been answered.
         self.is_new = False
 
     def take_over(self, stored: StoredMember) -> None:
-        """What a logged generation says of the member, its protocols aside."""
+        """The member's part of a logged generation, without its protocols."""
         self.client_id = stored.client_id
         self.client_host = stored.client_host
         self.rebalance_timeout_ms = stored.rebalance_timeout_ms
@@ -61,7 +61,7 @@ class Member:
         return self.join_reply is not None or self.sync_reply is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it says for this protocol; nothing when it does not know it."""
+        """Its metadata for this protocol; empty when it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def matches(self, protocols: Sequence[JoinProtocol]) -> bool:
@@ -72,12 +72,12 @@ class Member:
 
     @property
     def held_bytes(self) -> int:
-        """What it takes in memory, by what it said and was assigned."""
+        """Its memory: metadata and assignment."""
         texts = bytes_of_texts((self.member_id, self.instance_id, self.client_id, self.client_host))
         return BARE_MEMBER_BYTES + texts + bytes_of_protocols(self.protocols) + getsizeof(self.assignment)
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """The first of its own protocols that all members know."""
+        """The first of its own protocols that all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def describe(self, protocol_name: str | None, *, is_stable: bool) -> DescribedMember:

@@ -1,10 +1,9 @@
-"""The rebalance of a classic group: from the first join that upsets it to the assignment in the log.
+"""The rebalance of a classic group: from the first join that triggers it to the assignment in the log.
 
-Members and what they wait for live in memory only.  What is durable is the generation with its assignment
-(`GroupMetadata`): it is written when the leader syncs, when the group has become empty, and when a static member comes
-back under a new id.  `apply` is how it takes effect, live as at start-up.  A crash before the leader's sync falls back
-to the generation before; nobody has seen an assignment of the one that is lost, since assignments leave only when they
-are stable.
+Members and their parked requests live in memory only.  Durable is the generation with its assignment (`GroupMetadata`):
+it is written when the leader syncs, when the group has become empty, and when a static member returns under a new id.
+`apply` applies it, live as at start-up.  A crash before the leader's sync falls back to the generation before; no
+member has seen an assignment of the lost one, since assignments are sent only when they are stable.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ottla.groups.append_errors import told_to_member
+from ottla.groups.append_errors import code_for_member
 from ottla.groups.classic.member import Member, newcomer
 from ottla.groups.classic.roster import Roster
 from ottla.groups.classic.states import LEGAL_NEXT, GroupState
@@ -32,15 +31,15 @@ PENDING: Final = "pending"
 JOIN: Final = "join"
 SYNC: Final = "sync"
 
-# Kafka's own: a member that was never told its id cannot heartbeat, and its connection may be long gone.
+# Kafka's own: a member that never received its id cannot heartbeat, and its connection may be closed.
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
-# The least time between two tries of a rebalance that nobody has joined, and the least time for members to sync,
-# however small the time-outs are that members ask for.
+# The shortest time between two attempts of a rebalance without joined members, and the shortest time for members to
+# sync, whatever time-outs members request.
 SHORTEST_WAIT_MS: Final = 1_000
 
 
 class Rebalance:
-    """State, generation and members of one group; `owner` is the group that deadlines come back to."""
+    """State, generation and members of one group; `owner` is the group that deadlines call."""
 
     def __init__(self, owner: Group, ledger: Ledger) -> None:
         self.owner: Final = owner
@@ -64,14 +63,14 @@ class Rebalance:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def add(self, member_id: str, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
-        """A member that was not here; its join waits for the rebalance that this starts or joins."""
+        """Add a new member; its join is parked until the rebalance that this starts or joins has ended."""
         self.enter(member_id, command, reply, moment)
         if self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY:
             self._member_arrived = True
         self.prepare_or_complete(f"{member_id} joins", moment)
 
     def enter(self, member_id: str, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
-        """Take a member in, without looking at what follows for the others."""
+        """Add a member without regard to the others."""
         roster = self.roster
         if not roster.members:
             self.protocol_type = command.protocol_type
@@ -84,7 +83,7 @@ class Rebalance:
         self.ledger.deadlines.arm(member.session, moment.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
 
     def rejoin(self, member: Member, command: JoinGroup, reply: Callable[[JoinReply], None]) -> None:
-        """A member's join waits, with what it says of itself now.  An older join of it is superseded."""
+        """Park a member's join with its new metadata.  It supersedes an older join of the member."""
         self.answer_join(member, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self.roster.set_protocols(member, tuple(command.protocols))
         member.rebalance_timeout_ms = command.rebalance_timeout_ms
@@ -94,21 +93,21 @@ class Rebalance:
             member.session.due_ms = None
 
     def remove(self, member_id: str, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-        """Take a member out, with whatever it waits for; what follows for the others is the caller's."""
+        """Remove a member and answer its parked requests; the caller handles the consequences for the others."""
         member = self.roster.members[member_id]
         self.answer_join(member, JoinReply(error))
         self._answer_sync(member, SyncReply(error))
         self.roster.remove(member_id)
 
     def start_session(self, member: Member, moment: Moment) -> None:
-        """The member has shown that it lives.  Nothing is to be heard from one whose request waits."""
+        """The member is alive.  One with a parked request is not expected to send anything."""
         if member.join_reply is None and member.sync_reply is None:
             self.ledger.deadlines.arm(member.session, moment.monotonic_ms + member.session_timeout_ms)
 
     def expect_pending(self, member_id: str, session_timeout_ms: int, moment: Moment) -> None:
         deadline = Deadline(self.owner, PENDING, member_id)
         self.roster.add_pending(member_id, deadline)
-        self.ledger.given_ids.add(deadline, session_timeout_ms, moment)
+        self.ledger.issued_ids.add(deadline, session_timeout_ms, moment)
 
     # -- join ----------------------------------------------------------------------------------------------------------
 
@@ -119,7 +118,7 @@ class Rebalance:
             self.prepare(reason, moment)
 
     def prepare(self, reason: str, moment: Moment) -> None:
-        """Begin to rebalance: everybody must join again, within the slowest member's time-out."""
+        """Begin to rebalance: all members must rejoin within the longest rebalance time-out."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             for member in self.roster.members.values():
                 self._end_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), moment)
@@ -140,7 +139,7 @@ class Rebalance:
             self.complete_join(moment)
 
     def complete_if_all_joined(self, moment: Moment) -> None:
-        """The first rebalance after EMPTY ends by its deadline only: more members may be on their way."""
+        """The first rebalance after EMPTY ends by its deadline only: more members may arrive."""
         if (
             self.state is GroupState.PREPARING_REBALANCE
             and self.previous_state is not GroupState.EMPTY
@@ -160,7 +159,7 @@ class Rebalance:
         self.complete_join(moment)
 
     def complete_join(self, moment: Moment) -> None:
-        """Who has not joined is out, static members aside; the others are the next generation."""
+        """Members that have not joined are removed, except static ones; the others form the next generation."""
         self._join_deadline.due_ms = None
         roster = self.roster
         for member in [m for m in roster.members.values() if m.join_reply is None and m.instance_id is None]:
@@ -168,7 +167,7 @@ class Rebalance:
         if not roster.members:
             self._become_empty(moment)
         elif not roster.elect_joined_leader():
-            # Static members that are away: their sessions end this, or their return.
+            # Absent static members: the wait ends with their sessions or their return.
             self._arm(self._join_deadline, max(roster.rebalance_timeout_ms, SHORTEST_WAIT_MS), moment)
         else:
             self._begin_generation(moment)
@@ -186,10 +185,10 @@ class Rebalance:
         self._arm(self._sync_deadline, max(self.roster.rebalance_timeout_ms, SHORTEST_WAIT_MS), moment)
 
     def _become_empty(self, moment: Moment) -> None:
-        """Log that nobody is left, but for a group that never came to a generation.
+        """Log that the group is empty, unless it never had a generation.
 
-        When the log refuses, the group is empty all the same: after a crash the generation before would come back,
-        whose members are gone and would time out.
+        When the log refuses, the group is empty all the same: after a crash the generation before would be loaded, and
+        its absent members would time out.
         """
         self._become(GroupState.EMPTY, moment, "nobody is left")
         self.protocol_name = None
@@ -202,20 +201,20 @@ class Rebalance:
             self.owner.story.add(moment.wall_ms, "empty generation not logged", error=error.name)
 
     def joined(self, member: Member, *, leader_id: str | None = None, skips_assignment: bool = False) -> JoinReply:
-        """What a member of this generation is told; the leader is told who the others are."""
-        told_leader_id = leader_id or self.roster.leader_id or ""
+        """The reply to a member of this generation; the leader's lists all members."""
+        shown_leader_id = leader_id or self.roster.leader_id or ""
         return JoinReply(
             ErrorCode.NONE,
             member.member_id,
             self.generation,
             self.protocol_type,
             self.protocol_name,
-            told_leader_id,
+            shown_leader_id,
             skips_assignment,
-            self._members_told() if told_leader_id == member.member_id else (),
+            self._members_for() if shown_leader_id == member.member_id else (),
         )
 
-    def _members_told(self) -> tuple[JoinedMember, ...]:
+    def _members_for(self) -> tuple[JoinedMember, ...]:
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol_name))
             for member in self.roster.members.values()
@@ -236,7 +235,7 @@ class Rebalance:
         member.session.due_ms = None
 
     def assign(self, assignments: Mapping[str, bytes], moment: Moment) -> None:
-        """The leader has spoken: log the generation, and let everybody who waits have its part."""
+        """The leader has sent the assignment: log the generation, and answer every parked sync with its part."""
         assert self.state is GroupState.COMPLETING_REBALANCE
         members = tuple(
             member.stored(self.protocol_name, assignments.get(member.member_id, b""))
@@ -246,9 +245,9 @@ class Rebalance:
         if error is ErrorCode.NONE:
             self.owner.story.add(moment.wall_ms, "assigned", generation=self.generation)
         for member in self.roster.members.values():
-            told = self.synced(member) if error is ErrorCode.NONE else SyncReply(error)
-            self._end_sync(member, told, moment)
-        # A disk that fails under the write takes the whole shard, and this group, out of use.
+            answer = self.synced(member) if error is ErrorCode.NONE else SyncReply(error)
+            self._end_sync(member, answer, moment)
+        # A disk that fails during the write stops the whole shard, and this group.
         if error is not ErrorCode.NONE and not self.is_stopped:
             self.prepare(f"the assignment could not be logged: {error.name}", moment)
 
@@ -260,7 +259,7 @@ class Rebalance:
         return self.write(self._generation_with(members, moment), moment)
 
     def on_sync_deadline(self, moment: Moment) -> None:
-        """Who has not synced is out, and the others begin anew."""
+        """Members that have not synced are removed, and the others rebalance again."""
         if self.state not in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
             return
         silent = [member.member_id for member in self.roster.members.values() if not member.has_synced]
@@ -290,7 +289,7 @@ class Rebalance:
         except OttlaError as error:
             self.owner.story.add(moment.wall_ms, "generation does not fit a record", problem=str(error))
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        return told_to_member(self.ledger.write([record], moment))
+        return code_for_member(self.ledger.write([record], moment))
 
     def replace_static(self, old: Member, member_id: str, command: JoinGroup, moment: Moment) -> ErrorCode:
         """Log the stable generation with `old` under a new id; `apply` then knows the new member and fences the old."""
@@ -319,7 +318,7 @@ class Rebalance:
         )
 
     def apply(self, found: GroupMetadata) -> None:
-        """A logged generation takes effect.  Members that are here keep their sessions, requests and protocols."""
+        """Apply a logged generation.  Present members keep their sessions, requests and protocols."""
         roster = self.roster
         staying = {stored.member_id for stored in found.members}
         for member_id in [member_id for member_id in roster.members if member_id not in staying]:
@@ -332,7 +331,7 @@ class Rebalance:
                 continue
             roster.take_over(member, stored)
             if chosen not in member.protocols:
-                # At start-up: this is all that is known of it.  Live, it has said this and more.
+                # At start-up the record is all that is known of it.  Live, it has sent this and more.
                 roster.set_protocols(member, (chosen,))
         roster.leader_id = found.leader_id if found.leader_id in staying else next(iter(roster.members), None)
         self.generation = found.generation
@@ -345,7 +344,7 @@ class Rebalance:
         self.is_logged = True
 
     def assert_sound(self) -> None:
-        """What must hold between any two commands: every state has its deadline, so no group gets stuck."""
+        """The invariants between any two commands: every state has its deadline, so no group gets stuck."""
         members = self.roster.members.values()
         self.roster.assert_sound()
         assert bool(members) or self.state in {GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
@@ -366,7 +365,7 @@ class Rebalance:
         return self.state is GroupState.DEAD
 
     def stop(self) -> None:
-        """The group is removed: no deadline of it means anything now."""
+        """The group is removed: disarm its deadlines."""
         self._become_dead()
         for deadline in (self._join_deadline, self._sync_deadline, *self.roster.pending.values()):
             deadline.due_ms = None
@@ -390,5 +389,5 @@ class Rebalance:
 
 
 def next_generation(generation: int) -> int:
-    """One more; after the greatest int32 it begins again at 1."""
+    """The next generation; after the greatest int32 it begins again at 1."""
     return generation + 1 if 0 <= generation < INT32_MAX else 1

@@ -1,4 +1,4 @@
-"""Who is in a classic group: members, ids given out, static names, the leader, the protocols that all share."""
+"""The members of a classic group: joined and pending ids, instance ids, the leader, the protocols common to all."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ottla.model.error_code import ErrorCode
 
 
 class Roster:
-    """Plain bookkeeping: it knows no state, sends nothing and sets no deadline."""
+    """Bookkeeping only: no state machine, no replies, no deadlines."""
 
     def __init__(self, member_bytes: MemberBytes) -> None:
         self.held: Final = GroupBytes(member_bytes)
         self.members: Final[dict[str, Member]] = {}
-        # Ids that were given out and are not used yet: see `GivenIds`.
+        # Ids that were issued and are not used yet: see `IssuedMemberIds`.
         self.pending: Final[dict[str, Deadline]] = {}
         self.leader_id: str | None = None
         self._static_ids: Final[dict[str, str]] = {}
@@ -33,7 +33,7 @@ class Roster:
 
     @property
     def joined_count(self) -> int:
-        """Members whose JoinGroup waits."""
+        """Members whose JoinGroup is parked."""
         return self._joined_count
 
     @property
@@ -42,14 +42,14 @@ class Roster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The slowest member decides."""
+        """The longest of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def static_id(self, instance_id: str | None) -> str | None:
         return None if instance_id is None else self._static_ids.get(instance_id)
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE for a member; FENCED_INSTANCE_ID when another process has taken its static name."""
+        """NONE for a member; FENCED_INSTANCE_ID when another process has taken its instance id."""
         if instance_id is not None:
             static_id = self._static_ids.get(instance_id)
             if static_id is not None and static_id != member_id:
@@ -72,7 +72,7 @@ class Roster:
         self.forget_pending(member.member_id)
 
     def remove(self, member_id: str) -> Member:
-        """The member, which is in no other way touched; the next one in line leads when it led."""
+        """Returns the member, otherwise unchanged; when it was the leader, the next one becomes the leader."""
         member = self.members.pop(member_id)
         self.held.add(-member.held_bytes)
         member.session.due_ms = None
@@ -97,20 +97,20 @@ class Roster:
         self.held.add(member.held_bytes - before_bytes)
 
     def clear(self) -> None:
-        """The group is gone: nobody is a member of it."""
+        """The group is deleted: it has no members."""
         self.members.clear()
         self.leader_id = None
         self._static_ids.clear()
         self._protocol_counts.clear()
         self._joined_count = 0
-        self.held.give_back()
+        self.held.release()
 
     def park_join(self, member: Member, reply: Callable[[JoinReply], None]) -> None:
         self._joined_count += member.join_reply is None
         member.join_reply = reply
 
     def take_join(self, member: Member) -> Callable[[JoinReply], None] | None:
-        """The reply that its JoinGroup waits for; it waits no longer."""
+        """Returns the reply of its parked JoinGroup, which is parked no longer."""
         reply = member.join_reply
         self._joined_count -= reply is not None
         member.join_reply = None
@@ -128,12 +128,12 @@ class Roster:
         return True
 
     def supports(self, protocols: Iterable[JoinProtocol]) -> bool:
-        """Whether one of these protocols is known to every member."""
+        """Whether every member supports one of these protocols."""
         count = len(self.members)
         return any(self._protocol_counts[name] == count for name in _names(protocols))
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader has joined; False when nobody has."""
+        """Ensure that the leader has joined; False when no member has."""
         if self.leader_id is not None and self.members[self.leader_id].join_reply is not None:
             return True
         joined = (member_id for member_id, member in self.members.items() if member.join_reply is not None)
@@ -144,7 +144,7 @@ class Roster:
         return True
 
     def choose_protocol(self, replaced: Member | None = None, protocols: Sequence[JoinProtocol] = ()) -> str:
-        """Of the protocols that all members know, the one with the most votes; of equals the one voted for first.
+        """Of the protocols that all members support, the one with the most votes; of equals the one voted for first.
 
         With `replaced`, as if that member had `protocols`.
         """
@@ -162,7 +162,7 @@ class Roster:
         return votes.most_common(1)[0][0]
 
     def assert_sound(self) -> None:
-        """What must hold between any two commands; for tests, since it walks over all members."""
+        """The invariants between any two commands; for tests, since it walks over all members."""
         members = self.members
         assert self._joined_count == sum(member.join_reply is not None for member in members.values())
         assert (self.leader_id in members) if members else self.leader_id is None
@@ -177,10 +177,10 @@ class Roster:
         for name in _names(protocols):
             counts[name] += by
             if not counts[name]:
-                # Members may come with ever new names.
+                # Members may bring ever new names.
                 del counts[name]
 
 
 def _names(protocols: Iterable[JoinProtocol]) -> set[str]:
-    """Each name once, whatever the member sent."""
+    """Each name once, even when the member repeats it."""
     return {name for name, _ in protocols}

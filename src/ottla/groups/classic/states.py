@@ -1,4 +1,4 @@
-"""The states of a classic group, and which may follow which."""
+"""The states of a classic group, and the legal transitions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 
 
 class GroupState(Enum):
-    """Every state but EMPTY and DEAD has a deadline that ends it or looks at its members: no group gets stuck.
+    """Every state but EMPTY and DEAD has a deadline that ends it or checks its members: no group gets stuck.
 
     EMPTY                  no members; offsets may expire
     PREPARING_REBALANCE    members join; ends when all have, or at the rebalance time-out
-    COMPLETING_REBALANCE   the generation is made, its assignment is not; who does not sync in time is expelled
+    COMPLETING_REBALANCE   the generation exists, its assignment does not; members that do not sync in time are removed
     STABLE                 the assignment is logged; each member has a session
     DEAD                   removed from its shard
     """

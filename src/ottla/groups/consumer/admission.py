@@ -1,4 +1,4 @@
-"""Who sends a heartbeat: a member that is known, a new one, or a static one that has returned under another id."""
+"""The sender of a heartbeat: a known member, a new one, or a static one that has returned under another id."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Sender(NamedTuple):
 def admit(
     state: ConsumerGroupState, command: ConsumerGroupHeartbeat, member_id: str, owned: Assignment | None, size_max: int
 ) -> Sender:
-    """Raises `RequestError` when the sender is not, or not any more, who it says it is, or when the group is full."""
+    """Raises `RequestError` when the sender is not, or is no longer, the member that it claims to be, or when the group
+    is full."""
     is_joining = command.member_epoch == JOIN_EPOCH
     if command.instance_id is not None and command.instance_id in state.static_ids:
         return _admit_static(state, command, command.instance_id, member_id, owned)
@@ -89,14 +90,14 @@ def _admit_static(
             f"the instance id {instance_id} is in use by {holder_id}; it is free when that member has left, "
             "or when its session has ended",
         )
-    # It comes with nothing.  What it had is still held under its former id, which it takes over, so nobody else has it.
+    # It joins without partitions.  Its former id, which it replaces, still holds them, so no other member has them.
     return Sender(member_id, metadata, NOTHING_ASSIGNED, is_new=True, replaces=holder_id)
 
 
 def _check_epoch(epoch: int, current: CurrentAssignment, owned: Assignment | None) -> None:
     if epoch == current.member_epoch:
         return
-    # The answer that raised the epoch may have been lost.  Then the member cannot hold what that answer gave it.
+    # The answer that raised the epoch may have been lost.  Then the member cannot hold the partitions of that answer.
     missed_one = epoch < current.member_epoch and epoch == current.previous_member_epoch
     if missed_one and owned is not None and is_within(owned, current.assigned):
         return

@@ -1,4 +1,4 @@
-"""What members may read, as sets of partitions by topic."""
+"""Assignments as sets of partitions by topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.groups.commands import TopicIdPartitions
 
 
 def from_partitions(topics: Iterable[TopicIdPartitions]) -> Assignment:
-    """A peer may name a topic twice: its partitions are joined."""
+    """A peer may name a topic twice: its partitions are merged."""
     assignment: dict[UUID, frozenset[int]] = {}
     for topic_id, partitions in topics:
         if partitions:

@@ -12,7 +12,7 @@ from ottla.model.error_code import ErrorCode
 
 
 def describe(state: ConsumerGroupState, topics: TopicsImage, settings: GroupSettings) -> ConsumerGroupDescription:
-    """Members by id.  Topics that are gone are left out of assignments: they have no name to be told by."""
+    """Members by id.  Deleted topics are left out of assignments: their names are unknown."""
     return ConsumerGroupDescription(
         ErrorCode.NONE,
         state.group_id,

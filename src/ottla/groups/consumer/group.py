@@ -1,7 +1,7 @@
-"""A consumer group (KIP-848): what a shard asks of it, answered from its records.
+"""A consumer group (KIP-848): decides a shard's commands on the state that its records make.
 
-Every method that decides reads the state and changes nothing of it: it returns records, which come back through
-`replay`.  Only deadlines are kept besides, and which topics the group has looked at.
+A method that decides reads the state and does not change it: it returns records, which `replay` applies later.  The
+only other state is the deadlines, and the topics that the group has compared.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ottla.groups.consumer.assignment import from_partitions, to_partitions
 from ottla.groups.consumer.description import describe
 from ottla.groups.consumer.group_epoch import put_departure
 from ottla.groups.consumer.heartbeat import HeartbeatDecision, decide_heartbeat, merge
+from ottla.groups.consumer.heartbeat_context import HeartbeatContext
 from ottla.groups.consumer.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, CurrentAssignment, MemberState, held_bytes
 from ottla.groups.consumer.member_deadlines import REVOCATION, MemberDeadlines
 from ottla.groups.consumer.record_codec import ConsumerRecordKey, tombstone
@@ -22,7 +23,6 @@ from ottla.groups.consumer.record_draft import RecordDraft
 from ottla.groups.consumer.record_types import ConsumerRecordType
 from ottla.groups.consumer.request_rules import check_request
 from ottla.groups.consumer.state import ConsumerGroupState
-from ottla.groups.consumer.world import World
 from ottla.groups.deadlines import Deadline, Deadlines
 from ottla.groups.decision import Decision
 from ottla.groups.group import CONSUMER, GroupKind
@@ -42,7 +42,7 @@ RETRY_MS: Final = 1_000
 
 
 class ConsumerGroup:
-    """`topics` gives the newest image and `times` what holds now: both are asked at each heartbeat.
+    """`topics` returns the newest image and `times` the current settings: both are called at each heartbeat.
 
     `new_member_id` makes an id from a client's id, for members of v0.
     """
@@ -108,7 +108,7 @@ class ConsumerGroup:
 
     def stop(self) -> None:
         self._deadlines.forget_all()
-        self._held.give_back()
+        self._held.release()
 
     def replay(self, key: ConsumerRecordKey, value: bytes | None) -> None:
         """Apply one record of this group.  Raises `WireError` for damaged bytes."""
@@ -141,7 +141,7 @@ class ConsumerGroup:
             self._arm_session(member_id, moment)
             return Decision((), self._reply(command, sender, sender.current))
         self._check_memory(sender, command)
-        decision = decide_heartbeat(self.state, self._world(moment), command, sender, owned)
+        decision = decide_heartbeat(self.state, self._context(moment), command, sender, owned)
         records = decision.draft.records()
         if decision.group_epoch == self.state.group_epoch:
             self._seen_topics = self._topics()
@@ -151,14 +151,14 @@ class ConsumerGroup:
         return Decision(records, self._reply(command, sender, decision.current))
 
     def _check_memory(self, sender: Sender, command: ConsumerGroupHeartbeat) -> None:
-        """A member that says more of itself than before must find room for it among the members of all groups."""
+        """A member whose metadata grows must find room for it in the memory of all groups."""
         known = None if sender.is_new and sender.replaces is None else sender.metadata
         if not self._held.has_room_for(held_bytes(merge(sender.metadata, command)) - held_bytes(known)):
-            text = "the members of all groups of this broker take all the memory that they may; try again later"
+            text = "the members of all groups of this broker use all the memory that they may; try again later"
             raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
     def _is_settled(self, sender: Sender, command: ConsumerGroupHeartbeat) -> bool:
-        """Nothing has changed and nothing is under way: nearly every heartbeat, so it is looked at first."""
+        """Nothing has changed and nothing is pending: nearly every heartbeat, so it is checked first."""
         state = self.state
         return (
             sender.current.is_reconciled_to(state.assignment_epoch)
@@ -171,13 +171,13 @@ class ConsumerGroup:
     def _reply(
         self, command: ConsumerGroupHeartbeat, sender: Sender, current: CurrentAssignment
     ) -> ConsumerGroupHeartbeatReply:
-        """The assignment is told when it has changed, and to a member that may have missed some: it says all, or its
-        epoch is not what it was told last."""
+        """The assignment is sent when it has changed, and to a member that may have missed one: it sends all fields, or
+        its epoch is not the last one it was sent."""
         must_tell = (
             current.assigned != sender.current.assigned
             or command.member_epoch == JOIN_EPOCH
             or command.member_epoch != sender.current.member_epoch
-            or _says_all(command)
+            or _has_all_fields(command)
         )
         return ConsumerGroupHeartbeatReply(
             ErrorCode.NONE,
@@ -188,15 +188,15 @@ class ConsumerGroup:
             to_partitions(current.assigned) if must_tell else None,
         )
 
-    def _world(self, moment: Moment) -> World:
+    def _context(self, moment: Moment) -> HeartbeatContext:
         topics = self._topics()
-        return World(self._settings, topics, self._patterns, moment.wall_ms, topics is self._seen_topics)
+        return HeartbeatContext(self._settings, topics, self._patterns, moment.wall_ms, topics is self._seen_topics)
 
     def _arm_session(self, member_id: str, moment: Moment) -> None:
         self._deadlines.arm_session(member_id, moment.monotonic_ms + self._times().session_timeout_ms)
 
     def _arm_revocation(self, sender: Sender, decision: HeartbeatDecision, moment: Moment) -> None:
-        # It is not disarmed: `on_deadline` looks whether the member still has something to give up.
+        # It is not disarmed: `on_deadline` checks whether the member still has something to give up.
         must_revoke = decision.current.state is MemberState.UNREVOKED_PARTITIONS
         if must_revoke and decision.current is not sender.current:
             due_ms = moment.monotonic_ms + decision.metadata.rebalance_timeout_ms
@@ -227,10 +227,11 @@ class ConsumerGroup:
             self.story.add(moment.wall_ms, "member.left_for_a_while", member=member_id)
             return Decision(self._pause(member_id).records(), reply)
         self.story.add(moment.wall_ms, "member.left", member=member_id)
-        return Decision(put_departure(self.state, self._world(moment), [member_id]).records(), reply)
+        return Decision(put_departure(self.state, self._context(moment), [member_id]).records(), reply)
 
     def _pause(self, member_id: str) -> RecordDraft:
-        """A static member leaves and will return: it has closed, so it holds nothing that it was to give up."""
+        """A static member leaves and will return: its client has closed, so it no longer holds what it was asked to
+        revoke."""
         draft = RecordDraft(self.group_id)
         left = self.state.current(member_id)._replace(member_epoch=LEAVE_STATIC_EPOCH, pending_revocation={})
         draft.put_current(member_id, left)
@@ -243,17 +244,17 @@ class ConsumerGroup:
                 self._deadlines.arm_revocation(member_id, moment.monotonic_ms + metadata.rebalance_timeout_ms)
 
     def on_deadline(self, deadline: Deadline, moment: Moment) -> Decision | None:
-        """Whoever was silent, or did not give up what it was told to, is no member any more."""
+        """A member that was silent, or did not revoke in time, is removed."""
         member_id = deadline.member_id
         if member_id not in self.state.members:
-            # The log refused its first heartbeat.
+            # The log refused its first record.
             self._deadlines.forget(member_id)
             return None
         must_revoke = self.state.current(member_id).state is MemberState.UNREVOKED_PARTITIONS
         if deadline.kind == REVOCATION and not must_revoke:
             return None
         self.story.add(moment.wall_ms, "member.fenced", member=member_id, deadline=deadline.kind)
-        return Decision(put_departure(self.state, self._world(moment), [member_id]).records(), None)
+        return Decision(put_departure(self.state, self._context(moment), [member_id]).records(), None)
 
     def on_append_failed(self, deadline: Deadline, moment: Moment) -> None:
         due_ms = moment.monotonic_ms + RETRY_MS
@@ -263,7 +264,8 @@ class ConsumerGroup:
             self._deadlines.arm_session(deadline.member_id, due_ms)
 
     def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
-        """Anybody may commit for an empty group; a member at its very epoch only, which heartbeats alone keep alive."""
+        """Any client may commit for an empty group; a member only at its exact epoch.  A commit does not extend the
+        session."""
         if command.generation_or_epoch < 0 and self.is_empty:
             return ErrorCode.NONE
         if command.member_id not in self.state.members:
@@ -287,7 +289,7 @@ class ConsumerGroup:
         return describe(self.state, self._topics(), self._settings)
 
 
-def _says_all(command: ConsumerGroupHeartbeat) -> bool:
-    """Whether the member told all that it can, as it does when it is not sure what the broker knows."""
+def _has_all_fields(command: ConsumerGroupHeartbeat) -> bool:
+    """Whether the member sent every field, as it does when it does not know the broker's state."""
     has_subscription = command.topic_names is not None or command.topic_pattern is not None
     return command.rebalance_timeout_ms != -1 and has_subscription and command.owned is not None

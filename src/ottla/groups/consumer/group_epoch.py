@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.groups.consumer.heartbeat_context import HeartbeatContext
 from ottla.groups.consumer.member import MemberMetadata
 from ottla.groups.consumer.record_codec import ResolvedPattern
 from ottla.groups.consumer.record_draft import RecordDraft
 from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.consumer.subscriptions import hash_topics, resolve_patterns
-from ottla.groups.consumer.world import World
 
 
 class NextEpoch(NamedTuple):
@@ -22,18 +22,23 @@ class NextEpoch(NamedTuple):
 
 
 def next_epoch(
-    state: ConsumerGroupState, world: World, draft: RecordDraft, before: MemberMetadata, after: MemberMetadata
+    state: ConsumerGroupState,
+    context: HeartbeatContext,
+    draft: RecordDraft,
+    before: MemberMetadata,
+    after: MemberMetadata,
 ) -> NextEpoch:
-    """The group's epoch once a member has changed from `before` to `after`; its old one when nothing changed for it."""
+    """The group's epoch after a member has changed from `before` to `after`; the old one when the subscription is
+    unchanged."""
     has_changed = (before.topic_names, before.topic_pattern) != (after.topic_names, after.topic_pattern)
-    if not has_changed and world.topics_are_seen and state.group_epoch > 0:
+    if not has_changed and context.topics_are_seen and state.group_epoch > 0:
         return NextEpoch(
             state.group_epoch, {pattern: _known_topics(state, pattern) for pattern in state.pattern_counts}
         )
     names, wanted = _subscribed(state, [before], [after])
-    resolved = resolve_patterns(wanted, world.patterns, world.topics)
-    has_changed |= _put_patterns(state, world, draft, resolved)
-    metadata_hash = hash_topics({*names, *(name for found in resolved.values() for name in found)}, world.topics)
+    resolved = resolve_patterns(wanted, context.patterns, context.topics)
+    has_changed |= _put_patterns(state, context, draft, resolved)
+    metadata_hash = hash_topics({*names, *(name for found in resolved.values() for name in found)}, context.topics)
     if not has_changed and state.group_epoch > 0 and metadata_hash == state.metadata_hash:
         return NextEpoch(state.group_epoch, resolved)
     draft.put_group_epoch(state.group_epoch + 1, metadata_hash)
@@ -42,8 +47,8 @@ def next_epoch(
     return NextEpoch(state.group_epoch + 1, resolved)
 
 
-def put_departure(state: ConsumerGroupState, world: World, member_ids: Sequence[str]) -> RecordDraft:
-    """The records that remove members.  The targets of the others are computed by the next heartbeat of any of them."""
+def put_departure(state: ConsumerGroupState, context: HeartbeatContext, member_ids: Sequence[str]) -> RecordDraft:
+    """The records that remove members.  The next heartbeat of any other member computes new targets."""
     draft = RecordDraft(state.group_id)
     for member_id in member_ids:
         draft.remove_member(member_id)
@@ -51,7 +56,7 @@ def put_departure(state: ConsumerGroupState, world: World, member_ids: Sequence[
     for pattern in state.patterns.keys() - wanted:
         draft.remove_pattern(pattern)
     matched = {name for pattern in wanted for name in _known_topics(state, pattern)}
-    draft.put_group_epoch(state.group_epoch + 1, hash_topics({*names, *matched}, world.topics))
+    draft.put_group_epoch(state.group_epoch + 1, hash_topics({*names, *matched}, context.topics))
     return draft
 
 
@@ -61,16 +66,16 @@ def _known_topics(state: ConsumerGroupState, pattern: str) -> frozenset[str]:
 
 
 def _put_patterns(
-    state: ConsumerGroupState, world: World, draft: RecordDraft, resolved: Mapping[str, frozenset[str]]
+    state: ConsumerGroupState, context: HeartbeatContext, draft: RecordDraft, resolved: Mapping[str, frozenset[str]]
 ) -> bool:
-    """Notes what patterns match now; whether that differs from before."""
+    """Drafts the current matches of the patterns; returns whether they differ from before."""
     has_changed = False
     for pattern in state.patterns.keys() - resolved.keys():
         draft.remove_pattern(pattern)
     for pattern, topic_names in resolved.items():
         known = state.patterns.get(pattern)
         if known is None or known.topic_names != topic_names:
-            draft.put_pattern(pattern, ResolvedPattern(topic_names, world.wall_ms))
+            draft.put_pattern(pattern, ResolvedPattern(topic_names, context.wall_ms))
             has_changed = True
     return has_changed
 
@@ -78,7 +83,7 @@ def _put_patterns(
 def _subscribed(
     state: ConsumerGroupState, before: Sequence[MemberMetadata], after: Sequence[MemberMetadata]
 ) -> tuple[Collection[str], Collection[str]]:
-    """The names and the patterns that somebody subscribes to once `before` has become `after`."""
+    """The names and patterns with a subscriber after `before` has become `after`."""
     names: Counter[str] = Counter(state.name_counts)
     patterns: Counter[str] = Counter(state.pattern_counts)
     for metadata in before:

@@ -1,8 +1,8 @@
 """The decision on one heartbeat of a member that joins or stays.
 
-1. What the member says of itself may change the group's subscription; then the group epoch rises.
+1. The member's metadata may change the group's subscription; then the group epoch rises.
 2. A group epoch above that of the targets means new targets, for all members.
-3. The member takes a step towards its own target.
+3. The member moves one step towards its own target.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ottla.groups.assignors import Assignment
 from ottla.groups.commands import ConsumerGroupHeartbeat
 from ottla.groups.consumer.admission import Sender
 from ottla.groups.consumer.group_epoch import NextEpoch, next_epoch
+from ottla.groups.consumer.heartbeat_context import HeartbeatContext
 from ottla.groups.consumer.member import CurrentAssignment, MemberMetadata
 from ottla.groups.consumer.reconciliation import Reconciliation
 from ottla.groups.consumer.record_draft import RecordDraft
 from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.consumer.targets import put_targets
-from ottla.groups.consumer.world import World
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 
@@ -36,7 +36,7 @@ class HeartbeatDecision(NamedTuple):
 
 def decide_heartbeat(
     state: ConsumerGroupState,
-    world: World,
+    context: HeartbeatContext,
     command: ConsumerGroupHeartbeat,
     sender: Sender,
     owned: Assignment | None,
@@ -45,13 +45,13 @@ def decide_heartbeat(
     draft = RecordDraft(state.group_id)
     metadata = merge(sender.metadata, command)
     if metadata.topic_pattern is not None and metadata.topic_pattern != sender.metadata.topic_pattern:
-        world.patterns.matching(metadata.topic_pattern, world.topics)  # raises when it cannot be used
+        context.patterns.matching(metadata.topic_pattern, context.topics)  # raises when it cannot be used
     if sender.replaces is not None:
         draft.remove_member(sender.replaces)
     if sender.is_new or metadata != sender.metadata:
         draft.put_member(sender.member_id, metadata)
-    epoch = next_epoch(state, world, draft, sender.metadata, metadata)
-    target_epoch, target = _target(state, world, draft, sender, metadata, epoch)
+    epoch = next_epoch(state, context, draft, sender.metadata, metadata)
+    target_epoch, target = _target(state, context, draft, sender, metadata, epoch)
     current = Reconciliation(target_epoch, target, owned, _taken_by_others(state, sender)).step(sender.current)
     if current is None:
         raise RequestError(
@@ -65,14 +65,14 @@ def decide_heartbeat(
 
 def _target(
     state: ConsumerGroupState,
-    world: World,
+    context: HeartbeatContext,
     draft: RecordDraft,
     sender: Sender,
     metadata: MemberMetadata,
     epoch: NextEpoch,
 ) -> tuple[int, Assignment]:
     if epoch.group_epoch > state.assignment_epoch:
-        targets = put_targets(state, world, draft, sender, metadata, epoch)
+        targets = put_targets(state, context, draft, sender, metadata, epoch)
         return epoch.group_epoch, targets[sender.member_id]
     target = state.targets.get(sender.replaces or sender.member_id, {})
     if sender.replaces is not None:
@@ -86,7 +86,7 @@ def _taken_by_others(state: ConsumerGroupState, sender: Sender) -> Callable[[UUI
 
 
 def merge(known: MemberMetadata, command: ConsumerGroupHeartbeat) -> MemberMetadata:
-    """What the member says now, and what it said before where it says nothing now."""
+    """The member's new fields, and its former ones where the heartbeat leaves them out."""
     names = known.topic_names if command.topic_names is None else tuple(sorted(set(command.topic_names)))
     pattern = known.topic_pattern if command.topic_pattern is None else command.topic_pattern or None
     timeout_ms = known.rebalance_timeout_ms if command.rebalance_timeout_ms == -1 else command.rebalance_timeout_ms

@@ -1,4 +1,4 @@
-"""A member of a consumer group, in its two parts: what it told the broker, and where the broker has led it."""
+"""A member of a consumer group, in two parts: its own metadata, and its assignment by the broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAVE_STATIC_EPOCH: Final = -2
 
 
 class MemberMetadata(NamedTuple):
-    """What the member said of itself (record key 5).  `topic_names` are sorted, each once."""
+    """The member's own metadata (record key 5).  `topic_names` are sorted, each once."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -28,22 +28,22 @@ class MemberMetadata(NamedTuple):
 
 
 class MemberState(IntEnum):
-    """How far a member has come on its way to its target; the numbers are those of the record."""
+    """A member's progress towards its target; the numbers are those of the record."""
 
     STABLE = 0
-    """It has all that its target at its member epoch gives it."""
+    """It has its whole target of its member epoch."""
     UNREVOKED_PARTITIONS = 1
-    """It was told to give partitions up and stays at its old epoch until it says that it has."""
+    """It was asked to revoke partitions and stays at its old epoch until it reports that it has."""
     UNRELEASED_PARTITIONS = 2
-    """It is at the target's epoch, and waits for partitions that others have not given up yet."""
+    """It is at the target's epoch, and waits for partitions that others have not revoked yet."""
     UNKNOWN = 127
     """Written by a broker that knows more states than this one."""
 
 
 class CurrentAssignment(NamedTuple):
-    """Where a member is on its way (record key 8).
+    """A member's current assignment (record key 8).
 
-    It may read `assigned`.  It also holds `pending_revocation` until it reports otherwise: nobody else gets those.
+    It may read `assigned`.  It also holds `pending_revocation` until it reports otherwise: no other member gets those.
     `previous_member_epoch` is accepted from a member that missed the answer which raised its epoch.
     """
 
@@ -62,7 +62,7 @@ NOTHING_ASSIGNED: Final = CurrentAssignment(JOIN_EPOCH, -1, MemberState.STABLE, 
 
 
 def held_bytes(metadata: MemberMetadata | None) -> int:
-    """What a member takes in memory, by what it said; nothing when there is none."""
+    """A member's memory, by its metadata; 0 for None."""
     if metadata is None:
         return 0
     texts = (

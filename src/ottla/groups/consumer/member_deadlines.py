@@ -1,4 +1,4 @@
-"""The two deadlines of each member: for its next heartbeat, and for giving up what it was told to give up."""
+"""The two deadlines of each member: for its next heartbeat, and for revoking partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Pair(NamedTuple):
 
 
 class MemberDeadlines:
-    """Not durable: after a restart every member has its whole time again."""
+    """Not durable: after a restart every member has its full time again."""
 
     def __init__(self, group: Group, deadlines: Deadlines) -> None:
         self._group = group
@@ -27,7 +27,7 @@ class MemberDeadlines:
         self._pairs: dict[str, _Pair] = {}
 
     def __len__(self) -> int:
-        """How many members have deadlines."""
+        """The count of members with deadlines."""
         return len(self._pairs)
 
     def arm_session(self, member_id: str, due_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""One step of a member towards its target: what it must give up first, what it may take, which epoch it is at.
+"""One step of a member towards its target: what it must revoke first, what it is assigned, which epoch it is at.
 
-A partition is never given while somebody else holds it, and an epoch is never raised while the member still holds
-what it must give up.  So at any time at most one member may read a partition, whatever is lost or late (KIP-848,
+A partition is never assigned while another member holds it, and an epoch is never raised while the member still holds
+what it must revoke.  So at any time at most one member may read a partition, whatever is lost or late (KIP-848,
 "Reconciliation").
 """
 
@@ -17,7 +17,7 @@ from ottla.groups.consumer.member import CurrentAssignment, MemberState
 
 
 class Reconciliation(NamedTuple):
-    """`owned` is what the member reports to hold; None when this heartbeat says nothing about it.
+    """`owned` is what the member reports to hold; None when this heartbeat leaves it out.
 
     `is_taken` tells whether a member other than this one holds a partition.
     """
@@ -28,16 +28,16 @@ class Reconciliation(NamedTuple):
     is_taken: Callable[[UUID, int], bool]
 
     def step(self, current: CurrentAssignment) -> CurrentAssignment | None:
-        """Where the member stands after this heartbeat; the same as before when nothing can move.
+        """The member's assignment after this heartbeat; unchanged when nothing can move.
 
-        None: it is in a state that this broker does not know, and must start anew.
+        None: its state is unknown to this broker, and it must join anew.
         """
         if current.is_reconciled_to(self.target_epoch):
             return current
         if current.state is MemberState.UNREVOKED_PARTITIONS:
             if self._still_holds(current.pending_revocation):
                 return current
-            # All that was asked of it is given up: it leaves its old epoch.
+            # Everything is revoked: it leaves its old epoch.
             return self._next(current, current.member_epoch + 1)
         if current.state is MemberState.UNKNOWN:
             if self.owned is None or self.owned:
@@ -46,7 +46,7 @@ class Reconciliation(NamedTuple):
         return self._next(current, current.member_epoch)
 
     def _still_holds(self, partitions: Assignment) -> bool:
-        # Silence is no proof that a partition was given up.
+        # Silence does not prove that a partition was revoked.
         return self.owned is None or bool(common(partitions, self.owned))
 
     def _next(self, current: CurrentAssignment, epoch_until_revoked: int) -> CurrentAssignment:
@@ -71,8 +71,8 @@ class Reconciliation(NamedTuple):
 def _moved(
     current: CurrentAssignment, epoch: int, state: MemberState, assigned: Assignment, pending: Assignment
 ) -> CurrentAssignment:
-    # The epoch before this step, even when it stays: from a member that must give something up, a heartbeat of an
-    # older epoch is not believed, since what it lacks may be what the member got afterwards.
+    # The epoch before this step, even when it stays: for a member that must revoke something, a heartbeat of an older
+    # epoch proves nothing, since the partitions it lacks may have been assigned afterwards.
     moved = CurrentAssignment(epoch, current.member_epoch, state, assigned, pending)
     unchanged = moved._replace(previous_member_epoch=current.previous_member_epoch) == current
     return current if unchanged else moved

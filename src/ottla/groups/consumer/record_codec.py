@@ -1,4 +1,4 @@
-"""The records of a consumer group as bytes: writing them, and reading what a log holds."""
+"""The records of a consumer group as bytes: encoded for the log, decoded from it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OF_GROUP: Final = frozenset(ConsumerRecordType) - _WITH_PART
 
 
 class ConsumerRecordKey(NamedTuple):
-    """`part` is the id of the member that the record is about, or its pattern; empty where it is the whole group's."""
+    """`part` is the record's member id or pattern; empty when the record is the whole group's."""
 
     type: ConsumerRecordType
     group_id: str
@@ -57,7 +57,7 @@ def is_consumer_record(key_type: int) -> bool:
 
 
 def encode_key(key: ConsumerRecordKey) -> bytes:
-    """Raises `RequestError` where the group's and the member's names are too long for a record."""
+    """Raises `RequestError` when the group's and the member's names are too long for a record."""
     message = GroupKey(key.group_id) if key.type in _OF_GROUP else GroupPartKey(key.group_id, key.part)
     return INT16.pack(key.type) + write_message(message, 0, flexible=False, strict=True)
 

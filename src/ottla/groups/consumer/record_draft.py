@@ -20,7 +20,7 @@ from ottla.groups.group_log import GroupRecord
 
 
 class RecordDraft:
-    """At most one record for each key: what a later step says replaces what an earlier one said."""
+    """At most one record for each key: a later step replaces an earlier one."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id

@@ -1,8 +1,8 @@
 """The records of a consumer group in `__consumer_offsets`: Kafka's own format, field by field.
 
-A key begins with two bytes that say its type, a value with two bytes that say its version (0 of each of these);
-what follows is declared here.  Keys have plain lengths, values compact ones and tagged fields (KIP-482), so fields of
-later releases are stepped over.
+A key begins with its type (two bytes), a value with its version (two bytes, 0 for all of these); the fields after that
+are declared here.  Keys have plain lengths, values compact ones and tagged fields (KIP-482), so fields of later
+releases are skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a heartbeat must look like, whatever the group's state (KIP-848, ConsumerGroupHeartbeat)."""
+"""The rules for a heartbeat request, independent of the group's state (KIP-848, ConsumerGroupHeartbeat)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.model.errors import RequestError
 
 
 def check_request(command: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
-    """Raises `RequestError`, with what is wrong."""
+    """Raises `RequestError` with the reason."""
     _check_names(command)
     if command.member_epoch == JOIN_EPOCH:
         _check_join(command)

@@ -1,8 +1,8 @@
-"""What the log says of one consumer group, and what follows from it.
+"""The state of one consumer group: its records, and indexes over them.
 
-The state is the newest value of each record key, and nothing but `replay` changes it, live and at start-up alike.
-A compacted log keeps the newest value of a key but not the order in which keys first came, so a value is kept
-whatever it refers to, and a member is there as soon as its own record is.
+The state is the newest value of each record key, and only `replay` changes it, live and at start-up alike.  A compacted
+log keeps the newest value of a key but not the order in which keys first appeared, so a value is kept whatever it
+refers to, and a member exists as soon as its own record does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ConsumerGroupState:
         self.has_topics_record = False
         self.has_epoch_record = False
         self.has_target_epoch_record = False
-        # What follows from the above, kept up to date.
+        # Indexes over the above, kept up to date.
         self.static_ids: Final[dict[str, str]] = {}
         self.name_counts: Final[Counter[str]] = Counter()
         self.pattern_counts: Final[Counter[str]] = Counter()
@@ -54,7 +54,7 @@ class ConsumerGroupState:
         return self.currents.get(member_id, NOTHING_ASSIGNED)
 
     def holder(self, topic_id: UUID, partition: int) -> str | None:
-        """The member that may read the partition, or that has not yet said that it gave it up."""
+        """The member that may read the partition, or that has not yet reported its revocation."""
         return self._holders.get(topic_id, {}).get(partition)
 
     @property
@@ -148,14 +148,14 @@ class ConsumerGroupState:
         for topic_id, partitions in assignment.items():
             holders = self._holders.get(topic_id, {})
             for partition in partitions:
-                # In a log that is being compacted the next holder's record may already have come.
+                # In a compacted log the next holder's record may come first.
                 if holders.get(partition) == member_id:
                     del holders[partition]
             if not holders:
                 self._holders.pop(topic_id, None)
 
     def check_invariants(self) -> None:
-        """For tests: what follows from the records is what it would be if it were computed anew."""
+        """For tests: the indexes equal those computed anew from the records."""
         fresh = ConsumerGroupState(self.group_id)
         held: dict[tuple[UUID, int], str] = {}
         for member_id, metadata in self.members.items():

@@ -1,4 +1,4 @@
-"""Which topics the members of a group read, and how a change of them is noticed."""
+"""The topics that the members of a group read, and the hash that detects a change of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NO_TOPICS_HASH = 0
 
 
 def hash_topics(names: Iterable[str], topics: TopicsImage) -> int:
-    """64 bits that change when a topic of `names` appears, goes, is made anew under its name, or grows.
+    """64 bits that change when a topic of `names` is created, deleted, recreated, or gets more partitions.
 
-    Names are sorted and in no other topic's bytes: an id has 16 bytes and a count 4.  Stored with the group's epoch,
-    so it is the same in every process.  (Kafka 4.1 hashes with XXH3; after a move from one to the other each group is
-    rebalanced once.)
+    Names are sorted, and the fields cannot be confused: an id has 16 bytes and a count 4.  Stored with the group's
+    epoch, so it is the same in every process.  (Kafka 4.1 hashes with XXH3; after a migration between the two each
+    group is rebalanced once.)
     """
     existing = sorted(name for name in names if name in topics.by_name)
     if not existing:
@@ -34,7 +34,7 @@ def hash_topics(names: Iterable[str], topics: TopicsImage) -> int:
 def resolve_patterns(
     wanted: Collection[str], patterns: SubscriptionPatterns, topics: TopicsImage
 ) -> dict[str, frozenset[str]]:
-    """The topics of each pattern.  One that RE2 does not take any more (it was checked when it came) matches none."""
+    """The topics of each pattern.  One that RE2 no longer accepts (it was checked when it arrived) matches none."""
     resolved = {}
     for pattern in wanted:
         try:
@@ -45,7 +45,7 @@ def resolve_patterns(
 
 
 class TopicLookup:
-    """The ids of the existing topics that a member subscribes to; equal subscriptions are looked up once."""
+    """The ids of the existing topics that a member subscribes to; equal subscriptions are resolved once."""
 
     def __init__(self, resolved: Mapping[str, frozenset[str]], topics: TopicsImage) -> None:
         self._resolved = resolved
@@ -63,6 +63,6 @@ class TopicLookup:
         return found
 
     def partitions_counts(self, topic_ids: Iterable[UUID]) -> dict[UUID, int]:
-        """By the topics' names, so that an assignment is easy to follow."""
+        """In order of topic names, so that an assignment is easy to read."""
         found = sorted({self._topics.by_id[topic_id] for topic_id in topic_ids})
         return {topic.topic_id: topic.partitions_count for topic in found}

@@ -8,23 +8,23 @@ from collections.abc import Iterable
 from ottla.groups.assignors import ASSIGNORS, Assignment, Assignor, MemberSpec
 from ottla.groups.consumer.admission import Sender
 from ottla.groups.consumer.group_epoch import NextEpoch
+from ottla.groups.consumer.heartbeat_context import HeartbeatContext
 from ottla.groups.consumer.member import MemberMetadata
 from ottla.groups.consumer.record_draft import RecordDraft
 from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.consumer.subscriptions import TopicLookup
-from ottla.groups.consumer.world import World
 
 
 def put_targets(
     state: ConsumerGroupState,
-    world: World,
+    context: HeartbeatContext,
     draft: RecordDraft,
     sender: Sender,
     metadata: MemberMetadata,
     epoch: NextEpoch,
 ) -> dict[str, Assignment]:
-    """Every member's target at the next group epoch, the sender's included.  Only what differs is logged."""
-    lookup = TopicLookup(epoch.resolved, world.topics)
+    """Every member's target at the next group epoch, the sender's included.  Only changed targets are logged."""
+    lookup = TopicLookup(epoch.resolved, context.topics)
     specs = [
         MemberSpec(member_id, known.instance_id, lookup.topic_ids(known), state.targets.get(member_id, {}))
         for member_id, known in state.members.items()
@@ -32,7 +32,7 @@ def put_targets(
     ]
     own_target = state.targets.get(sender.replaces or sender.member_id, {})
     specs.append(MemberSpec(sender.member_id, metadata.instance_id, lookup.topic_ids(metadata), own_target))
-    assignor = preferred_assignor(state, world, sender.metadata, metadata)
+    assignor = preferred_assignor(state, context, sender.metadata, metadata)
     subscribed = frozenset().union(*{spec.topic_ids for spec in specs})
     targets = assignor.assign(specs, lookup.partitions_counts(subscribed))
     for member_id, target in targets.items():
@@ -43,18 +43,18 @@ def put_targets(
 
 
 def preferred_assignor(
-    state: ConsumerGroupState, world: World, before: MemberMetadata, after: MemberMetadata
+    state: ConsumerGroupState, context: HeartbeatContext, before: MemberMetadata, after: MemberMetadata
 ) -> Assignor:
-    """The one that most members ask for once `before` has become `after`."""
+    """The assignor that most members request after `before` has become `after`."""
     counts: Counter[str] = Counter(state.assignor_counts)
     counts.subtract(_asked(before))
     counts.update(_asked(after))
-    return ASSIGNORS[preferred_name(counts, world.settings.consumer_assignors)]
+    return ASSIGNORS[preferred_name(counts, context.settings.consumer_assignors)]
 
 
 def preferred_name(counts: Counter[str], offered: tuple[str, ...]) -> str:
-    """With a tie, or when nobody asks for one, the first of those that the broker offers."""
-    # A member may have come when the broker still offered what it asked for.
+    """With a tie, or when no member requests one, the first that the broker offers."""
+    # A member may have joined when the broker still offered its assignor.
     return max(offered, key=lambda name: (counts[name], -offered.index(name)))
 
 

@@ -27,7 +27,7 @@ class TopicRequest:
 
 @dataclass(slots=True)
 class Cursor:
-    """Where an answer begins, or where the next one goes on."""
+    """The start of a response, or of the next one."""
 
     topic_name: str = string()
     partition_index: int = int32()

@@ -30,7 +30,7 @@ class MetadataRequestTopic:
 
 @dataclass(slots=True)
 class MetadataRequest:
-    """`topics`: None is all of them, but in v0, where an empty list is."""
+    """`topics`: None means all of them; in v0 an empty list does."""
 
     topics: list[MetadataRequestTopic] | None = nullable_array(MetadataRequestTopic, nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)

@@ -25,7 +25,7 @@ class OffsetFetchRequestTopic:
 
 @dataclass(slots=True)
 class OffsetFetchRequestGroup:
-    """`topics`: None is all that the group has committed."""
+    """`topics`: None means all committed offsets of the group."""
 
     group_id: str = string()
     member_id: str | None = nullable_string("9+", nullable="9+", ignorable=True)

@@ -1,4 +1,4 @@
-"""What a decision looks at besides the group itself."""
+"""The inputs of a heartbeat's decision besides the group itself."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage
 
 
-class World(NamedTuple):
-    """`topics_are_seen`: the group has compared `topics` with what it knows, and nothing had changed for it."""
+class HeartbeatContext(NamedTuple):
+    """`topics_are_seen`: the group has compared `topics` before, and nothing had changed for it."""
 
     settings: GroupSettings
     topics: TopicsImage

@@ -1,7 +1,7 @@
-"""Committed offsets of topics that are gone get their tombstones a slice at a time, so that the event loop goes on.
+"""Committed offsets of deleted topics get their tombstones in slices, so that the event loop is not blocked.
 
-Nobody sees those that are left.  Before a group commits, or asks for what it has committed, its own are written: so
-what is committed for a topic made anew under an old name is newer than every tombstone of the old one.
+No client sees the offsets that remain.  Before a group commits or fetches offsets, its own tombstones are written: so
+offsets committed for a recreated topic are newer than every tombstone of the old one.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from ottla.groups.moment import Moment
 from ottla.groups.offset_expiry import write_in_batches
 from ottla.model.error_code import ErrorCode
 
-# Written in one go; some two milliseconds.
+# Written in one slice; some two milliseconds.
 TOMBSTONES_PER_SLICE: Final = 250
 RETRY_MS: Final = 1_000
 
 
-class GoneTopics:
-    """The topics that are gone, by the groups that had committed to them by then."""
+class DeletedTopicTombstones:
+    """The deleted topics, by the groups that had committed offsets for them."""
 
     def __init__(self, table: GroupTable, ledger: Ledger) -> None:
         self._table: Final = table
         self._ledger: Final = ledger
         self._rest: Final[dict[str, set[str]]] = {}
-        # Monotonic; None when nothing is left to write.
+        # Monotonic; None when all is written.
         self.due_ms: int | None = None
 
     def add(self, topics: Collection[str], moment: Moment) -> None:
-        """Looks at each group once, whatever it has committed: a tenth of a microsecond each."""
+        """Visits each group once, whatever it has committed: a tenth of a microsecond each."""
         gone = frozenset(topics)
         for group_id, by_topic in self._table.offsets_by_group():
             if found := by_topic.keys() & gone:
@@ -42,24 +42,25 @@ class GoneTopics:
             self.due_ms = moment.monotonic_ms
 
     def settle(self, group_id: str, moment: Moment) -> None:
-        """Write all that is left of one group.  Offsets whose tombstones the log refuses stay until they expire."""
+        """Write all remaining tombstones of one group.  Offsets whose tombstones the log refuses stay until they
+        expire."""
         topics = self._rest.pop(group_id, None)
         if topics is not None:
             write_in_batches(self._ledger, self._tombstones(group_id, topics), moment)
 
     def run(self, moment: Moment) -> None:
-        """One slice, when it is time."""
+        """Write one slice, when it is due."""
         if self.due_ms is None or self.due_ms > moment.monotonic_ms:
             return
         records, taken = self._take_slice()
         self.due_ms = moment.monotonic_ms if self._rest else None
         if records and self._ledger.write(records, moment) is not ErrorCode.NONE:
-            # Harmless to a shard whose disk failed under it: nothing looks at its times any more.
+            # Harmless to a shard whose disk failed: its deadlines are no longer run.
             self._rest.update(taken)
             self.due_ms = moment.monotonic_ms + RETRY_MS
 
     def finish(self, moment: Moment) -> None:
-        """Write all that is left, at once: there is no later."""
+        """Write all remaining tombstones at once, before the shard stops."""
         while self.due_ms is not None and self.due_ms <= moment.monotonic_ms:
             self.run(moment)
 
@@ -75,7 +76,7 @@ class GoneTopics:
             taken[group_id] = topics
             records += islice(self._tombstones(group_id, topics), TOMBSTONES_PER_SLICE - len(records))
         if len(records) == TOMBSTONES_PER_SLICE:
-            # The last one may have more: what is written of it now is not found again.
+            # The last group may have more offsets; those written now are not found again.
             self._rest[group_id] = topics
         return records, taken
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groups import given_ids
+from ottla.groups import issued_member_ids
 from ottla.groups.replies import JoinReply
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.coordinator import Coordinator
@@ -15,7 +15,7 @@ LONGEST_SESSION_MS = 1_800_000
 @pytest.fixture
 def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     """Three ids of a shard are good."""
-    monkeypatch.setattr(given_ids, "GIVEN_IDS_MAX", 3)
+    monkeypatch.setattr(issued_member_ids, "ISSUED_IDS_MAX", 3)
     return Coordinator()
 
 
@@ -31,7 +31,7 @@ def given(coordinator: Coordinator, group_id: str) -> str:
 def test_groups_of_which_nothing_but_an_id_is_there_are_bounded(coordinator: Coordinator) -> None:
     ids = [given(coordinator, f"group-{number}") for number in range(10)]
     coordinator.pass_ms(0)
-    assert len(coordinator.shard) == len(coordinator.shard.given_ids) == 3
+    assert len(coordinator.shard) == len(coordinator.shard.issued_ids) == 3
     late = coordinator.ask_join(ids[0], group_id="group-0")
     assert late.of(JoinReply).error is ErrorCode.UNKNOWN_MEMBER_ID
     in_time = coordinator.ask_join(ids[-1], group_id="group-9")
