@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
+from uuid import UUID
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.integration.raw_peer import RawPeer
 
 NOT_FOUND, WRONG_EPOCH = ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH
 UNKNOWN, OUT_OF_RANGE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE
+UNKNOWN_ID = ErrorCode.UNKNOWN_TOPIC_ID
 NO_SUCH_ID = 123_456_789
 
 
@@ -38,10 +40,12 @@ class Part(NamedTuple):
 
 
 class Reader:
-    """A client that keeps the session's id and epoch, unless it is told to lie."""
+    """A client that keeps the session's id and epoch, unless a test gives others."""
 
-    def __init__(self, bootstrap: str, topic: str, version: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, topic_id: UUID, version: int) -> None:
         self.topic = topic
+        # Named by it from version 13 on.
+        self.topic_id = topic_id
         self.version = version
         self.peer = RawPeer(parse_bootstrap(bootstrap)[0])
         self.session_id = self.epoch = 0
@@ -53,7 +57,6 @@ class Reader:
         epoch: int | None = None,
         session_id: int | None = None,
         wait_ms: int = 0,
-        topic: str | None = None,
     ) -> None:
         rows = [FetchPartition(index, fetch_offset=offset, partition_max_bytes=1 << 20) for index, offset in wanted]
         request = FetchRequest(
@@ -62,8 +65,8 @@ class Reader:
             max_bytes=1 << 20,
             session_id=self.session_id if session_id is None else session_id,
             session_epoch=self.epoch if epoch is None else epoch,
-            topics=[FetchTopic(topic or self.topic, partitions=rows)] if rows else [],
-            forgotten_topics_data=[ForgottenTopic(self.topic, partitions=list(forgotten))] if forgotten else [],
+            topics=[FetchTopic(self.topic, self.topic_id, rows)] if rows else [],
+            forgotten_topics_data=[ForgottenTopic(self.topic, self.topic_id, list(forgotten))] if forgotten else [],
         )
         self.peer.ask(ApiKey.FETCH, self.version, request)
 
@@ -115,9 +118,10 @@ def topic(cluster: Cluster, new_topic: NewTopicName) -> str:
     return name
 
 
-@pytest.fixture(params=[7, 12])
-def reader(bootstrap: str, topic: str, request: pytest.FixtureRequest) -> Iterator[Reader]:
-    made = Reader(bootstrap, topic, request.param)
+@pytest.fixture(params=[7, 12, 17])
+def reader(bootstrap: str, cluster: Cluster, topic: str, request: pytest.FixtureRequest) -> Iterator[Reader]:
+    (described,) = Admin(cluster).describe_topics([topic])
+    made = Reader(bootstrap, topic, described.topic_id, request.param)
     with made.peer:
         yield made
 
@@ -263,7 +267,7 @@ def test_request_that_was_overtaken_while_it_waited_is_refused(reader: Reader, b
     late = reader.peer
     reader.peer = RawPeer(parse_bootstrap(bootstrap)[0])
     # The broker must have the first one before the second comes.
-    produce_nothing = Reader(bootstrap, reader.topic, reader.version)
+    produce_nothing = Reader(bootstrap, reader.topic, reader.topic_id, reader.version)
     with produce_nothing.peer:
         produce_nothing.ask((1, 0), session_id=0, epoch=-1)
         produce_nothing.answer()
@@ -282,7 +286,7 @@ def test_deleted_topic_is_told_to_the_session_that_reads_it(reader: Reader, clus
 
     def is_told() -> bool:
         reader.ask()
-        told.update(part.partition for part in reader.parts() if part.error_code == UNKNOWN)
+        told.update(part.partition for part in reader.parts() if part.error_code in (UNKNOWN, UNKNOWN_ID))
         return told == {0, 1}
 
     eventually(is_told)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -22,8 +23,10 @@ from ottla.client.producer import RawProducer
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
+from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.delete_topics import DeleteTopicsRequest
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.records.builder import build_batch
 from ottla.records.record import Record, decode_batch, split_batches
 from ottla.testing.broker import RunningBroker
@@ -91,11 +94,13 @@ class Load:
 class Reader:
     """Fetches partition 0 by raw requests, with a session or without; keeps when each request left."""
 
-    def __init__(self, broker: RunningBroker, *, has_session: bool) -> None:
+    def __init__(self, broker: RunningBroker, *, has_session: bool = False, by_id: bool = False) -> None:
         self.read: list[tuple[float, bytes]] = []
         self.errors: set[int] = set()
         self._broker = broker
         self._has_session = has_session
+        self._version = 17 if by_id else 12
+        self._topic_id = ZERO_UUID
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -119,15 +124,16 @@ class Reader:
     def _fetch(self, peer: RawPeer) -> None:
         position = session_id = 0
         epoch = 0 if self._has_session else -1
+        self._topic_id = topic_id_from(peer)
         while not self._stops.is_set():
             wanted = FetchPartition(0, fetch_offset=position, partition_max_bytes=1 << 20)
             request = FetchRequest(
                 max_wait_ms=20, min_bytes=1, max_bytes=1 << 20, session_id=session_id, session_epoch=epoch,
-                topics=[FetchTopic(TOPIC, partitions=[wanted])],
+                topics=[FetchTopic(TOPIC, self._topic_id, [wanted])],
             )  # fmt: skip
             sent_s = time.monotonic()
-            peer.ask(ApiKey.FETCH, 12, request)
-            _, response = peer.answer(ApiKey.FETCH, 12)
+            peer.ask(ApiKey.FETCH, self._version, request)
+            _, response = peer.answer(ApiKey.FETCH, self._version)
             assert isinstance(response, FetchResponse)
             assert response.error_code == 0
             if self._has_session:
@@ -136,11 +142,21 @@ class Reader:
                 self.errors.add(part.error_code)
                 if part.error_code:
                     position = 0
+                    self._topic_id = topic_id_from(peer)
                 for batch in split_batches(memoryview(part.records or b"")):
                     for record in decode_batch(batch):
                         if record.offset >= position and record.value is not None:
                             self.read.append((sent_s, record.value))
                             position = record.offset + 1
+
+
+def topic_id_from(peer: RawPeer) -> UUID:
+    """The topic's id as Metadata has it, all zero while there is no topic."""
+    request = MetadataRequest([MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
+    peer.ask(ApiKey.METADATA, 12, request)
+    _, response = peer.answer(ApiKey.METADATA, 12)
+    assert isinstance(response, MetadataResponse)
+    return response.topics[0].topic_id
 
 
 @pytest.fixture
@@ -151,7 +167,7 @@ def broker() -> Iterator[RunningBroker]:
 
 def test_no_life_of_a_topic_shows_the_records_of_another(broker: RunningBroker) -> None:
     load = Load(broker.bootstrap)
-    readers = [Reader(broker, has_session=has_session) for has_session in (False, True)]
+    readers = [Reader(broker), Reader(broker, has_session=True), Reader(broker, by_id=True)]
     lives: list[Life] = []
     seen: list[set[bytes]] = []
     try:
@@ -189,7 +205,8 @@ def test_no_life_of_a_topic_shows_the_records_of_another(broker: RunningBroker) 
                 assert not reader.values_since(next_began_s) & own
     for reader in readers:
         assert len(reader.values_since(0)) > READ_MIN * LIVES
-        assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in reader.errors
+        assert reader.errors & {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+    assert ErrorCode.UNKNOWN_TOPIC_ID in readers[-1].errors
 
 
 def wait_until_used(load: Load, readers: Sequence[Reader]) -> None:
