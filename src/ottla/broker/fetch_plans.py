@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.broker.fetch_read import FetchRead, ends_in_older_segment, read_partitions, reads_committed
+from ottla.broker.fetch_read import READ_COMMITTED, FetchRead, ends_in_older_segment, read_partitions
 from ottla.broker.fetch_response import NO_SESSION, fetch_response
 from ottla.broker.fetch_session import FetchSession, next_epoch
 from ottla.broker.fetch_session_cache import FetchSessionCache
@@ -121,8 +121,13 @@ class SessionFetch:
         self._correlation_id = correlation_id
 
     def read(self) -> SessionRead:
-        limit_bytes = min(self._request.max_bytes, self._service.size_bytes_max)
-        return read_session(self._partitions, self._session, limit_bytes, committed=reads_committed(self._request))
+        request = self._request
+        return read_session(
+            self._partitions,
+            self._session,
+            min(request.max_bytes, self._service.size_bytes_max),
+            reads_committed=request.isolation_level == READ_COMMITTED,
+        )
 
     def is_enough(self, read: SessionRead) -> bool:
         return (

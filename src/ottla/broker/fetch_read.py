@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.broker.partition import Partition
 from ottla.broker.partition_read import PartitionRead
 from ottla.broker.partition_table import PartitionIndex
-from ottla.protocol.fetch import FetchPartition, FetchRequest
+from ottla.protocol.fetch import FetchRequest
 
-_READ_COMMITTED: Final = 1
+READ_COMMITTED: Final = 1
 
 
 class FetchRead(NamedTuple):
@@ -20,11 +19,6 @@ class FetchRead(NamedTuple):
     is_due: bool
 
 
-def reads_committed(request: FetchRequest) -> bool:
-    """Whether the reader sees committed records only, those below the last stable offset (KIP-98)."""
-    return request.isolation_level == _READ_COMMITTED
-
-
 def read_partitions(partitions: PartitionIndex, request: FetchRequest, size_bytes_max: int) -> FetchRead:
     """Read the partitions in request order, at most the request's and `size_bytes_max` bytes.
 
@@ -33,7 +27,7 @@ def read_partitions(partitions: PartitionIndex, request: FetchRequest, size_byte
     left_bytes = min(request.max_bytes, size_bytes_max)
     readable_bytes = 0
     is_due = False
-    committed = reads_committed(request)
+    reads_committed = request.isolation_level == READ_COMMITTED
     topics: list[tuple[bytes, list[PartitionRead]]] = []
     for topic, wanted in request.topics:
         reads: list[PartitionRead] = []
@@ -42,7 +36,15 @@ def read_partitions(partitions: PartitionIndex, request: FetchRequest, size_byte
             if partition is None:
                 read = PartitionRead(fetch[0], partitions.absence_error(topic, fetch[0]))
             else:
-                read = read_partition(partition, fetch, left_bytes, is_first=readable_bytes == 0, committed=committed)
+                _, epoch, offset, last_epoch, _, limit_bytes = fetch
+                read = partition.read(
+                    epoch,
+                    offset,
+                    last_epoch,
+                    limit_bytes if limit_bytes < left_bytes else left_bytes,
+                    whole_first_batch=readable_bytes == 0,
+                    reads_committed=reads_committed,
+                )
             if read.run is not None:
                 readable_bytes += read.run.length_bytes
                 left_bytes -= read.run.length_bytes
@@ -61,18 +63,3 @@ def ends_in_older_segment(partitions: PartitionIndex, request: FetchRequest) -> 
             if partition is not None and partition.ends_in_older_segment(fetch[2]):
                 return True
     return False
-
-
-def read_partition(
-    partition: Partition, fetch: FetchPartition, left_bytes: int, *, is_first: bool, committed: bool
-) -> PartitionRead:
-    """One partition's part: at most `left_bytes` and its own limit, one whole batch at least if it `is_first`."""
-    _, epoch, fetch_offset, last_fetched_epoch, _, size_bytes_max = fetch
-    return partition.read(
-        epoch,
-        fetch_offset,
-        last_fetched_epoch,
-        min(size_bytes_max, left_bytes),
-        whole_first_batch=is_first,
-        reads_committed=committed,
-    )

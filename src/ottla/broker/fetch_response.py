@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.broker.fetch_read import reads_committed
+from ottla.broker.fetch_read import READ_COMMITTED
 from ottla.broker.outbox import Piece
 from ottla.broker.partition_read import PartitionRead
 from ottla.protocol.fetch import FetchRequest, FetchResponseWriter
@@ -32,7 +32,7 @@ def fetch_response(
         correlation_id, version, topics_count=len(topics), error_code=error_code, session_id=session_id
     )
     # Readers of committed records get the list of aborted transactions, which may be empty; others get null.
-    committed = reads_committed(request)
+    reads_committed = request.isolation_level == READ_COMMITTED
     for topic, reads in topics:
         writer.topic(topic, len(reads))
         for index, code, high_watermark, last_stable_offset, log_start_offset, diverging, aborted, run in reads:
@@ -42,7 +42,7 @@ def fetch_response(
                 high_watermark,
                 last_stable_offset,
                 log_start_offset,
-                aborted=aborted if committed else None,
+                aborted=aborted if reads_committed else None,
                 diverging=diverging,
                 records=run,
                 records_length=0 if run is None else run.length_bytes,

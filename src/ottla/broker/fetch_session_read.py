@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.broker.fetch_read import FetchRead, read_partition
+from ottla.broker.fetch_read import FetchRead
 from ottla.broker.fetch_session import FetchSession, SessionPartition
 from ottla.broker.partition_read import PartitionRead
 from ottla.broker.partition_table import PartitionIndex
@@ -32,7 +32,7 @@ class SessionRead(NamedTuple):
 
 
 def read_session(
-    partitions: PartitionIndex, session: FetchSession, limit_bytes: int, *, committed: bool = False
+    partitions: PartitionIndex, session: FetchSession, limit_bytes: int, *, reads_committed: bool = False
 ) -> SessionRead:
     """Read the candidates, at most `limit_bytes`; those whose part would be empty are settled.
 
@@ -48,16 +48,24 @@ def read_session(
             reads.append((entry, PartitionRead(entry.index, partition)))
             is_due = True
             continue
-        read = read_partition(partition, entry.fetch, left_bytes, is_first=readable_bytes == 0, committed=committed)
+        _, epoch, offset, last_epoch, _, partition_limit_bytes = entry.fetch
+        read = partition.read(
+            epoch,
+            offset,
+            last_epoch,
+            min(partition_limit_bytes, left_bytes),
+            whole_first_batch=readable_bytes == 0,
+            reads_committed=reads_committed,
+        )
         if read.run is not None:
             length_bytes = read.run.length_bytes
             readable_bytes += length_bytes
             left_bytes -= length_bytes
-            would_not_grow = would_not_grow or partition.ends_in_older_segment(entry.fetch[2])
+            would_not_grow = would_not_grow or partition.ends_in_older_segment(offset)
         elif read.error_code or read.diverging is not None:
             is_due = True
         elif entry.is_known(read):
-            if entry.fetch[2] >= read.high_watermark:
+            if offset >= read.high_watermark:
                 session.settle(entry)
             # Else it has records for which there was no room, or that are not committed: it stays a candidate.
             continue
