@@ -10,6 +10,7 @@ needs a build while it is under way waits for it (`tests.peers.cache`).
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -60,6 +61,8 @@ def main(arguments: list[str]) -> int:
         case _:
             sys.stderr.write(__doc__ or "")
             return 2
+    # Ended, it removes what it has half brought.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     for name, how in wanted.items():
         bring(name, how)
     return 0
