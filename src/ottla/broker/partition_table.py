@@ -6,7 +6,7 @@ in the request, so it decodes neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -106,6 +106,10 @@ class PartitionTable:
 
     def refusal_of(self, topic_partition: TopicPartition) -> Refusal | None:
         return self._refusals.get(topic_partition)
+
+    def refusals(self) -> Iterable[tuple[TopicPartition, Refusal]]:
+        """All partitions that are refused."""
+        return self._refusals.items()
 
     def add(self, partition: Partition) -> None:
         """Serve a partition; it may have been refused until now."""

@@ -109,9 +109,13 @@ def reconcile(
     settings = new.configs.topic(name)
     applies_config = topic is not None and (not is_settled or old.configs.topic(name) != settings)
     changes = TopicChanges(name, topic, [], [], [], [], [], [], [], applies_config and bool(held))
+    if topic is not None and not held:
+        # As of a new topic with its thousands of partitions: there is nothing to compare.
+        changes.make.extend(node for node in topic.partitions if node_id in node.replicas)
+        return changes
     wanted = {} if topic is None else {node.partition_index: node for node in topic.partitions}
     deleted_ids = {deletion.topic_id for deletion in deletions}
-    for index in wanted if not held else sorted(wanted.keys() | held.keys()):
+    for index in sorted(wanted.keys() | held.keys()):
         here = held.get(index, NOTHING_HELD)
         node = wanted.get(index)
         if node is not None and node_id in node.replicas:

@@ -111,13 +111,15 @@ class ServedTopics:
         failure = self._failures.get(name)
         if failure is not None:
             raise NotServed(f"topic {name!r} is in the tree, but not all of it is served: {failure}") from failure
-        topic = self.view.by_name.get(name)
-        for node in () if topic is None else topic.partitions:
-            topic_partition = TopicPartition(name, node.partition_index)
-            refusal = self._partitions.refusal_of(topic_partition)
-            if refusal is not None and refusal.error_code is ErrorCode.INCONSISTENT_TOPIC_ID:
+        for topic_partition, refusal in self._partitions.refusals():
+            if topic_partition.topic == name and refusal.error_code is ErrorCode.INCONSISTENT_TOPIC_ID:
                 problem = f"topic {name!r} is in the tree, but {topic_partition} holds the records of another topic"
                 raise NotServed(problem, hint="stop the broker and move that directory away, or delete the topic")
+
+    def has_logs(self, topic: Topic) -> bool:
+        """Whether there is a log of this topic, also one that could not be opened."""
+        names = (TopicPartition(topic.name, node.partition_index) for node in topic.partitions)
+        return any(self._directory.holds(topic_partition) for topic_partition in names)
 
     async def start(self) -> None:
         """Serve what the tree has; look at every log of the data directory."""

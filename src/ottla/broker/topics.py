@@ -21,7 +21,7 @@ from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import DELETE_TOPIC_ENABLE
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.identifiers import NO_OFFSET, LeaderEpoch, NodeId
+from ottla.model.identifiers import INTERNAL_TOPICS, NO_OFFSET, LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
@@ -93,6 +93,10 @@ class Topics:
         if not self._settings[DELETE_TOPIC_ENABLE]:
             raise RequestError(ErrorCode.TOPIC_DELETION_DISABLED, "topics may not be deleted (delete.topic.enable)")
         async with self._changing:
+            topic = self._registry.view.by_name.get(name)
+            if name in INTERNAL_TOPICS and topic is not None and self._served.has_logs(topic):
+                problem = f"{name} holds the committed offsets of all groups; delete groups instead"
+                raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             await self._registry.delete(name, topic_id)
             await self._served.follow()
         log.info("topic.deleted", extra=fields(topic=name))

@@ -24,7 +24,7 @@ from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Topic
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, TopicPartition
 from ottla.model.settings import BrokerSettings
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
@@ -245,21 +245,36 @@ async def test_added_partitions_that_cannot_be_made_leave_the_others_served(tmp_
         assert node.errors("t", 4) == [None] * 4
 
 
-@pytest.mark.parametrize(("kind", "where"), [("rename", "t-1"), ("sync_directory", "/data")])
-async def test_deletion_of_directories_that_fails_is_repeated(tmp_path: Path, kind: OperationKind, where: str) -> None:
+@pytest.mark.parametrize(("kind", "where", "times"), [("rename", "t-1", 2), ("write", "flushed-ends", 1)])
+async def test_deletion_of_directories_that_fails_is_repeated(
+    tmp_path: Path, kind: OperationKind, where: str, times: int
+) -> None:
     async with node_at(tmp_path) as node:
         await node.create("t", 3)
-        node.disk.faults.fail(kind, error=errno.EMFILE, times=2, path_contains=where)
+        node.disk.faults.fail(kind, error=errno.ENOSPC, times=times, path_contains=where)
         await node.topics.delete("t", None)
         assert node.errors("t", 3) == [UNKNOWN] * 3, "it is served no more"
-        assert await node.notes() == ["t"], "and its directories are not forgotten"
-        await node.ring()
-        assert await node.notes() == ["t"]
-        await node.ring()
+        for _ in range(times):
+            assert await node.notes() == ["t"], "and its directories are not forgotten"
+            await node.ring()
         assert await node.notes() == []
         assert not node.due
         await node.restart()
         assert not node.directory.logs
+
+
+async def test_deletion_whose_sync_fails_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 3)
+        node.disk.faults.fail("sync_directory")
+        await node.topics.delete("t", None)
+        assert node.errors("t", 3) == [UNKNOWN] * 3
+        assert node.directory.offline is not None
+        assert not node.due
+        assert await node.notes() == ["t"]
+        await node.restart()
+        assert not node.directory.logs
+        assert await node.notes() == []
 
 
 async def test_topic_made_anew_waits_for_the_deletion_of_the_old_one(tmp_path: Path) -> None:
@@ -315,6 +330,24 @@ async def test_log_without_a_topic_is_reported_once_and_kept(tmp_path: Path, cap
             await node.create("t", 2)
         assert node.errors("t", 2) == [ErrorCode.INCONSISTENT_TOPIC_ID] * 2, "its records are another topic's"
         assert not node.due, "no retry helps"
+
+
+async def test_topic_of_the_groups_can_be_deleted_only_while_it_has_no_logs(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        node.fail_creation()
+        with pytest.raises(NotServed):
+            await node.create(OFFSETS_TOPIC, 5)
+        await node.topics.delete(OFFSETS_TOPIC, None)
+        node.disk.faults.clear()
+        await node.create(OFFSETS_TOPIC, 2)
+        with pytest.raises(RequestError, match="holds the committed offsets") as refusal:
+            await node.topics.delete(OFFSETS_TOPIC, None)
+        assert refusal.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+        node.disk.faults.fail("open", times=None, path_contains="offsets-")
+        await node.restart()
+        assert node.errors(OFFSETS_TOPIC, 2) == [STORAGE_ERROR] * 2
+        with pytest.raises(RequestError, match="holds the committed offsets"):
+            await node.topics.delete(OFFSETS_TOPIC, None)
 
 
 async def test_altered_settings_reach_the_logs(tmp_path: Path) -> None:

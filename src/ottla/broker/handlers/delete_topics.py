@@ -2,8 +2,9 @@
 
 Topics are named, or from v6 on given by id.  UNKNOWN_TOPIC_OR_PARTITION for an unknown name, UNKNOWN_TOPIC_ID for an
 unknown id, INVALID_REQUEST for one that is there twice, has both name and id, or neither.  With delete.topic.enable
-off: TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.  An internal topic is INVALID_TOPIC_EXCEPTION.  A topic is gone
-from the tree and served no more when the answer leaves; its files follow.  The time-out is not used.
+off: TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.  An internal topic is INVALID_TOPIC_EXCEPTION, unless none of
+its logs could be made.  A topic is gone from the tree and served no more when the answer leaves; its files follow.  The
+time-out is not used.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import DELETE_TOPIC_ENABLE
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
-from ottla.model.identifiers import INTERNAL_TOPICS
 from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.delete_topics import (
     DeletableTopicResult,
@@ -70,9 +70,6 @@ async def _delete(wanted: DeleteTopicState, broker: BrokerContext) -> DeletableT
     known = _find(wanted, broker)
     if isinstance(known, RequestError):
         return _refused(wanted, known.code, error_text(known))
-    if known.name in INTERNAL_TOPICS:
-        problem = f"{known.name} holds the committed offsets of all groups; delete groups instead"
-        return _refused(wanted, ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     try:
         # By id as well: a topic that was made anew under the name meanwhile is another one.
         await broker.delete_topic(known.name, known.topic_id)

@@ -19,7 +19,6 @@ from ottla.protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from ottla.protocol.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.protocol.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -150,13 +149,6 @@ async def test_metadata_makes_the_groups_topic_as_it_must_be() -> None:
     assert answer.topics[0].is_internal
     ((made, _),) = broker.created
     assert made.config["cleanup.policy"] == "compact"
-
-
-async def test_groups_topic_is_not_deleted(broker: SmallBroker) -> None:
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(OFFSETS_TOPIC)])
-    answer = await broker.ask(ApiKey.DELETE_TOPICS, 6, request, DeleteTopicsResponse)
-    assert codes(answer) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-    assert broker.deleted == []
 
 
 # --- Members -----------------------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def test_creation_lets_others_run_after_each_log_that_it_makes_and_opens(place: 
 
     offload = CountsPauses()
     place.create(MANY, offload=offload)
-    assert offload.pauses_count == 2 * len(MANY)
+    assert offload.pauses_count >= 2 * len(MANY)
 
 
 def test_deletion_that_fails_leaves_the_log_in_the_directorys_care(place: Place) -> None:
