@@ -96,7 +96,7 @@ class Broker:
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
         disk = PosixDisk()
-        # Addresses first: a port that is taken is told before a long recovery, and nothing is changed on the disk.
+        # Addresses first: a port that is taken is reported before a long recovery, and the disk is left as it was.
         bound = [bind(listener.host, listener.port) for listener in self._options.listeners]
         for listening in bound:
             self._closing.callback(listening.close)
@@ -216,7 +216,7 @@ class Broker:
             lambda: flusher.is_busy,
         )
         self._closing.callback(groups.stop)
-        # The broker is ready before they are; until then their clients are told to ask again.
+        # The broker is ready before they are; until then their clients get an error that they retry.
         loop.call_soon(lambda: groups.on_topics_changed(self._served_topics.view))
         self._served_topics.on_followed = groups.on_topics_changed
         self._served_topics.on_changed = lambda name, topic: groups.follow(topic) if name == OFFSETS_TOPIC else None
@@ -241,7 +241,7 @@ class Broker:
             listener.stop_accepting()
             listener.begin_drain()
         deadlines.expire_all()
-        # Before the last flush: what is parked for a rebalance is told, and answers of what was logged still follow.
+        # Before the last flush: parked members are answered, and commits that were logged are answered after it.
         self.groups.stop()
         for partition in self.partitions:
             if partition.has_waiting_produces:

@@ -1,7 +1,7 @@
 """What this broker must change so that it serves what the tree says.  Pure.
 
 A topic's changes follow from the topic as the tree has it and from what the broker holds of it, never from the request
-that changed the tree.  So a change that could not be made is found again by the next look, and a start, a request and
+that changed the tree.  So a change that could not be made is found again by the next pass, and a start, a request and
 a view that arrives from elsewhere need the same function only.
 """
 

@@ -122,7 +122,7 @@ class ServedTopics:
         return any(self._directory.holds(topic_partition) for topic_partition in names)
 
     async def start(self) -> None:
-        """Serve what the tree has; look at every log of the data directory."""
+        """Serve what the tree has, and reconcile every log of the data directory."""
         async with self._following:
             held = dict.fromkeys(name.topic for name in (*self._directory.logs, *self._directory.failed))
             await self._follow(held, is_start=True)
@@ -310,7 +310,7 @@ class ServedTopics:
         try:
             await self._registry.finish_deletions(done)
         except OttlaError as error:
-            # Only the note is left: a later look, or the next start, finds that there is nothing to drop.
+            # Only the note is left: a later change, or the next start, finds that there is nothing to drop.
             log.warning("topic.note_left", extra=fields(topics_count=len(done), error=str(error)))
             self._has_deletions = True
 

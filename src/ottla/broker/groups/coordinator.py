@@ -38,7 +38,7 @@ from ottla.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Deadlines of shards are looked at for so long, then others have their turn.
+# Deadlines of shards are served for so long, then other callbacks of the loop run.
 TIMER_TURN_S: Final = 0.002
 
 
@@ -75,7 +75,7 @@ class GroupCoordinator:
         self._shards: list[ServedShard | None] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
-        # The shard whose deadlines were looked at last.
+        # The shard whose deadlines were served last.
         self._turn_of = 0
         self._is_stopped = False
 
@@ -85,7 +85,7 @@ class GroupCoordinator:
         return bool(self._shards)
 
     def state_of(self, group_id: str) -> ErrorCode:
-        """NONE when commands of this group are decided here now, else what its clients are told."""
+        """NONE when commands of this group are decided here now, else the error that its clients get."""
         shard = self._shard_of(group_id)
         return ErrorCode.NOT_COORDINATOR if shard is None else shard.error
 

@@ -21,7 +21,7 @@ from ottla.observe.events import fields
 
 log = logging.getLogger(__name__)
 
-# What a request waits for at most, besides one look's worth of records.
+# A request waits this long at most, and for the records between two reads of the clock.
 SLICE_S: Final = 0.0002
 # A turn that took the loop this long between two slices has served somebody.
 BUSY_TURN_S: Final = 0.00005

@@ -15,7 +15,7 @@ from ottla.records.header import LOG_OVERHEAD_BYTES, read_header
 from ottla.records.key_values import key_values
 from ottla.records.record import first_batch_size_bytes
 
-# Between two looks at the clock; some 5 us each.
+# Between two reads of the clock; a record takes some 5 us.
 RECORDS_BETWEEN_LOOKS: Final = 16
 _READ_BYTES: Final = 256 * 1024
 

@@ -70,7 +70,7 @@ class LogDirectory:
         self._failed_sync: OSError | None = None
         self._thread_id = threading.get_ident()
         self.on_offline: Callable[[DirectoryOffline], None] | None = None
-        # Readers are told of a partition's first offset.
+        # Fetch answers carry a partition's first offset.
         self.on_log_start_moved: Callable[[Log], None] | None = None
         self.scheduler = FlushScheduler(
             path, clock, on_flushed=self._record_flushed, on_failed=self.directory_failed
@@ -446,7 +446,7 @@ class LogDirectory:
             self._lock.release()
 
     def abandon(self) -> None:
-        """Let go of files and lock without flushing or marking anything: what a killed process leaves behind."""
+        """Close files and release the lock without flushing or marking anything, as a killed process leaves them."""
         self._close_files()
         self._lock.release()
 
