@@ -63,11 +63,6 @@ class ConfigEntry(NamedTuple):
     is_read_only: bool
     is_sensitive: bool
 
-    @property
-    def is_default(self) -> bool:
-        """Whether it is not set for this resource."""
-        return self.source in (ConfigSource.DEFAULT, ConfigSource.STATIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
-
 
 class ConfigOperation(IntEnum):
     """APPEND and SUBTRACT change lists such as cleanup.policy."""

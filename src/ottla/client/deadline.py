@@ -44,6 +44,3 @@ class Backoff:
         pause_ms = min(self._limit_ms, self._first_ms * 2.0 ** min(self._failures_count, 30))
         self._failures_count += 1
         return pause_ms * self._uniform(0.8, 1.2)
-
-    def reset(self) -> None:
-        self._failures_count = 0

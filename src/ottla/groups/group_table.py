@@ -112,7 +112,7 @@ class GroupTable:
         assert {encoded.decode() for encoded in self._offsets_by_bytes} == self._offsets.keys()
         assert all(self._offsets.values())
         for group in self:
-            assert not group.is_forgettable or group.group_id in self._offsets, group.story.tell()
+            assert not group.is_forgettable or group.group_id in self._offsets, group.story.as_fact()
             if isinstance(group, ClassicGroup):
                 group.rebalance.assert_sound()
 

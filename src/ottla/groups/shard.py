@@ -55,7 +55,7 @@ from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage, deleted_topics
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.observe.events import Told
+from ottla.observe.events import MultilineFact
 
 # Deadlines that take effect in one `on_time`: after a long pause thousands may have passed, and others wait.
 DEADLINES_PER_CALL: Final = 64
@@ -207,10 +207,10 @@ class GroupShard:
         self.deadlines.clear()
         self.issued_ids.clear()
 
-    def story(self, group_id: str) -> Told | None:
+    def story(self, group_id: str) -> MultilineFact | None:
         """The last transitions of a group, for the log event of a failure."""
         group = self._table.get(group_id)
-        return None if group is None else group.story.tell()
+        return None if group is None else group.story.as_fact()
 
     def assert_sound(self) -> None:
         """The invariants between any two commands; for tests, since it walks over everything."""

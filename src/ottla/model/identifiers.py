@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple, NewType
-from uuid import UUID
 
 NodeId = NewType("NodeId", int)
-Offset = NewType("Offset", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
 ProducerId = NewType("ProducerId", int)
-TopicId = UUID
 
 NO_OFFSET: Final = -1
 NO_LEADER_EPOCH: Final = -1

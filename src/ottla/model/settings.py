@@ -73,10 +73,6 @@ class TopicSettings:
     def __getitem__(self, setting: Setting[T]) -> T:
         return cast("T", self._given[setting.name].value)
 
-    def is_set(self, setting: AnySetting) -> bool:
-        """Whether it is set for the topic or the broker, and so not a default."""
-        return self._given[setting.name].source is not Source.DEFAULT
-
 
 def inherited(setting: AnySetting, broker: BrokerSettings) -> Given:
     """A topic's value when it has none of its own."""

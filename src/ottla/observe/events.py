@@ -30,7 +30,7 @@ _FACTS: Final = "ottla_facts"
 _EVENT_NAME: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_-]+)+\Z", re.ASCII)
 
 
-class Told(NamedTuple):
+class MultilineFact(NamedTuple):
     """A fact of several lines: written below its event, each line marked so that none looks like an event."""
 
     lines: tuple[str, ...]
@@ -43,7 +43,9 @@ def fields(**facts: object) -> dict[str, object]:
 
 def line_of(name: str, facts: Mapping[str, object]) -> str:
     """An event as text, without time and level."""
-    return " ".join([name, *(f"{key}={safe_value(fact)}" for key, fact in facts.items() if not isinstance(fact, Told))])
+    return " ".join(
+        [name, *(f"{key}={safe_value(fact)}" for key, fact in facts.items() if not isinstance(fact, MultilineFact))]
+    )
 
 
 class EventFormatter(logging.Formatter):
@@ -54,9 +56,9 @@ class EventFormatter(logging.Formatter):
         stamp = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
         facts = getattr(record, _FACTS, {})
         lines = [f"{stamp} {record.levelname} {_event_text(record, facts)}"]
-        for told in facts.values():
-            if isinstance(told, Told):
-                lines += _marked(told.lines)
+        for fact in facts.values():
+            if isinstance(fact, MultilineFact):
+                lines += _marked(fact.lines)
         if record.exc_info is not None and record.exc_info[1] is not None:
             lines += _marked("".join(traceback.format_exception(record.exc_info[1])).splitlines())
         return "\n".join(lines)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ottla.observe.events import Told, line_of
+from ottla.observe.events import MultilineFact, line_of
 
 TRANSITIONS_KEPT: Final = 32
 
@@ -33,9 +33,9 @@ class Story:
         self._ring.append(Transition(now_ms, name, facts))
         self._added_count += 1
 
-    def tell(self) -> Told:
+    def as_fact(self) -> MultilineFact:
         """Lines such as `orders-3: 1042 ms opened log_end_offset=7`, oldest first: a fact of an event."""
         forgotten = self._added_count - len(self._ring)
         lines = [f"{self._subject}: {forgotten} earlier transitions were dropped"] if forgotten else []
         lines += [f"{self._subject}: {item.at_ms} ms {line_of(item.name, item.facts)}" for item in self._ring]
-        return Told(tuple(lines) or (f"{self._subject}: nothing happened yet",))
+        return MultilineFact(tuple(lines) or (f"{self._subject}: nothing happened yet",))

@@ -64,10 +64,3 @@ def test_unknown_topic_setting_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError) as caught:
         TopicSettings({"retension.ms": "1"}, BrokerSettings())
     assert caught.value.hint == "did you mean retention.ms?"
-
-
-def test_topic_settings_tell_what_was_set_from_defaults() -> None:
-    settings = TopicSettings({"flush.ms": "5"}, BrokerSettings.of({"log.flush.interval.messages": "7"}))
-    assert settings.is_set(topic.FLUSH_MS)
-    assert settings.is_set(topic.FLUSH_MESSAGES)
-    assert not settings.is_set(topic.RETENTION_MS)

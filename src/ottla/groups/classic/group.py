@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from ottla.groups.classic.joining import join, refuse
+from ottla.groups.classic.joining import join
 from ottla.groups.classic.rebalance import JOIN, PENDING, SESSION, SYNC, Rebalance
 from ottla.groups.classic.states import GroupState
 from ottla.groups.commands import (
@@ -86,9 +86,6 @@ class ClassicGroup:
 
     def join(self, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
         join(self.rebalance, command, reply, moment)
-
-    def refuse_join(self, reply: Callable[[JoinReply], None], error: ErrorCode, member_id: str) -> None:
-        refuse(self.rebalance, reply, error, member_id)
 
     def sync(self, command: SyncGroup, reply: Callable[[SyncReply], None], moment: Moment) -> None:
         rebalance = self.rebalance

@@ -377,7 +377,7 @@ class Rebalance:
         self.ledger.deadlines.arm(deadline, moment.monotonic_ms + after_ms)
 
     def _become(self, state: GroupState, moment: Moment, reason: str) -> None:
-        assert state in LEGAL_NEXT[self.state], (self.state, state, self.owner.story.tell())
+        assert state in LEGAL_NEXT[self.state], (self.state, state, self.owner.story.as_fact())
         self.previous_state = self.state
         self.state = state
         self.state_since_ms = moment.wall_ms

@@ -238,7 +238,7 @@ class Compactor:
     def _mark_uncleanable(self, log: Log, reason: str) -> None:
         self.uncleanable[log.topic_partition] = reason
         _log.error(
-            "log.uncleanable", extra=fields(partition=log.topic_partition, reason=reason, story=log.story.tell())
+            "log.uncleanable", extra=fields(partition=log.topic_partition, reason=reason, story=log.story.as_fact())
         )
 
     # --- changes of logs ----------------------------------------------------------------------------------

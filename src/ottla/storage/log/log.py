@@ -712,7 +712,7 @@ class Log:
         self.note("failed", error=error)
         _log.error(
             "log.offline",
-            extra=fields(partition=self.topic_partition, error=error, hint=failure.hint, story=self.story.tell()),
+            extra=fields(partition=self.topic_partition, error=error, hint=failure.hint, story=self.story.as_fact()),
         )
         return failure
 

@@ -14,7 +14,7 @@ from ottla.protocol.schemas.describe_topic_partitions import (
 )
 from tests.unit.broker.handlers.small_broker import NODE_ID, SmallBroker
 
-Told = list[tuple[str | None, int, list[int]]]
+MultilineFact = list[tuple[str | None, int, list[int]]]
 
 
 def with_topics(**settings: str) -> SmallBroker:
@@ -31,7 +31,7 @@ async def ask(
     return await broker.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, request, DescribeTopicPartitionsResponse)
 
 
-def told(answer: DescribeTopicPartitionsResponse) -> Told:
+def told(answer: DescribeTopicPartitionsResponse) -> MultilineFact:
     return [
         (topic.name, topic.error_code, [each.partition_index for each in topic.partitions]) for topic in answer.topics
     ]

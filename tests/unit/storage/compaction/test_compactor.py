@@ -370,7 +370,7 @@ def test_clean_tells_what_it_did(place: Place, caplog: pytest.LogCaptureFixture)
     facts = told.__dict__["ottla_facts"]
     assert (facts["records_read"], facts["records_kept"], facts["keys"]) == (20, 2, 2)
     assert facts["bytes_after"] < facts["bytes_before"]
-    assert any("cleaned" in line for line in log.story.tell().lines)
+    assert any("cleaned" in line for line in log.story.as_fact().lines)
 
 
 def test_producer_goes_on_after_its_batches_were_cleaned_and_after_a_restart(place: Place) -> None:
