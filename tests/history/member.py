@@ -46,6 +46,10 @@ class Member:
         self._invoked_ns = now_ns()
         self._unread: dict[int, list[tuple[int, str]]] = defaultdict(list)
 
+    @property
+    def owned(self) -> frozenset[int]:
+        return frozenset(self._owned)
+
     def begin_poll(self) -> None:
         self._invoked_ns = now_ns()
 
