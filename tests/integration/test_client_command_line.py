@@ -104,7 +104,7 @@ def test_hints_of_topic_verbs_fit_what_was_asked(bootstrap: str, new_topic: NewT
     topic = new_topic(3)
     for count in ("2", "3"):
         lines = ottla(bootstrap, "topic", "alter", topic, "--partitions", count, status=1).stderr.decode().splitlines()
-        assert lines[1].startswith("hint: name more than it has")
+        assert lines[1].startswith("hint: give more than it has")
 
 
 def test_internal_topic_that_cannot_be_deleted_has_a_hint_that_fits(ottla_broker: RunningBroker) -> None:

@@ -260,7 +260,7 @@ def test_offsets_are_moved_where_the_flag_says(
     before = admin.committed(group)
     arguments = ("group", "reset-offsets", group, "--all-topics", *where)
     dry = ottla(bootstrap, *arguments, "--json")
-    assert b"nothing was changed: --execute does it" in dry.stderr
+    assert b"nothing was changed: --execute applies it" in dry.stderr
     assert [json.loads(line)["new_offset"] for line in dry.stdout.splitlines()] == expected
     assert admin.committed(group) == before
     ottla(bootstrap, *arguments, "--execute")

@@ -22,7 +22,7 @@ def test_topic_gets_more_partitions_and_never_fewer(bootstrap: str, cluster: Clu
         assert f"error: topic {topic}: ".encode() in done.stderr
     done = ottla(bootstrap, "topic", "alter", "no-such-topic", "--partitions", "3", status=1)
     assert b"no-such-topic" in done.stderr
-    assert b"Say what to change" in ottla(bootstrap, "topic", "alter", topic, status=2).stderr
+    assert b"Give a change" in ottla(bootstrap, "topic", "alter", topic, status=2).stderr
 
 
 def test_more_partitions_may_only_be_checked(cluster: Cluster, new_topic: NewTopicName) -> None:
