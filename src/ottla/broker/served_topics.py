@@ -227,8 +227,9 @@ class ServedTopics:
                 self._refuse(topic_partition, refusal)
             if topic is not None:
                 await self._serve(topic, changes, offload)
-                await self._make_logs(topic, changes.make, offload)
+                # Before logs are made, which may lack room: a setting of the others may make it.  A new log has it.
                 await self._apply_config(changes, offload)
+                await self._make_logs(topic, changes.make, offload)
         except (OSError, OttlaError) as error:
             self._fail(changes, error)
             return
@@ -326,7 +327,8 @@ class ServedTopics:
             self._timer = None
         # A directory that is offline stays so in this process.
         if self._failures and not self._is_stopped and not self._is_offline:
-            delay_s = min(RETRY_AFTER_S_MIN * 2**self._retries_count, RETRY_AFTER_S_MAX)
+            # A disk that stays full for hours must not make the power too large for a float.
+            delay_s = min(RETRY_AFTER_S_MIN * 2 ** min(self._retries_count, 10), RETRY_AFTER_S_MAX)
             self._timer = self._timers.call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:

@@ -194,6 +194,19 @@ async def test_retries_wait_longer_and_longer_until_the_tree_changes(
         assert len(told) == 1, "the same failure is reported once"
 
 
+async def test_retries_go_on_when_the_disk_stays_full_for_hours(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        node.disk.faults.fail("make_directory", error=errno.ENOSPC, times=None, path_contains="t-0")
+        with pytest.raises(NotServed):
+            await node.create("t")
+        for _ in range(1_100):
+            await node.ring()
+        assert node.due == [RETRY_AFTER_S_MAX]
+        node.disk.faults.clear()
+        await node.ring()
+        assert node.errors("t", 1) == [None]
+
+
 async def test_topic_whose_logs_cannot_be_made_can_be_deleted(tmp_path: Path) -> None:
     async with node_at(tmp_path) as node:
         node.fail_creation()
@@ -366,6 +379,20 @@ async def test_settings_altered_while_a_log_cannot_be_made_hold_for_it(tmp_path:
         node.disk.faults.clear()
         await node.ring()
         assert [partition.max_message_bytes for partition in node.partitions] == [2000]
+
+
+async def test_settings_altered_while_an_added_log_cannot_be_made_hold_for_the_served_ones(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("t", 2)
+        node.fail_creation()
+        with pytest.raises(NotServed):
+            await node.topics.add_partitions("t", 3, None, validate_only=False)
+        # As a shorter retention would be, which makes the room that is missing.
+        await node.topics.alter_config(ConfigEntity.topic("t"), {"max.message.bytes": "2000"}, replaces_all=False)
+        assert [partition.max_message_bytes for partition in node.partitions] == [2000, 2000]
+        node.disk.faults.clear()
+        await node.ring()
+        assert [partition.max_message_bytes for partition in node.partitions] == [2000, 2000, 2000]
 
 
 async def test_no_topic_is_made_in_a_directory_that_is_offline(tmp_path: Path) -> None:
