@@ -89,8 +89,10 @@ class FullFetch:
         return fetch_response(request, self._version, self._correlation_id, read.topics, session_id=session_id)
 
     def park(self, fetch: WaitingFetch) -> int:
-        # What is not read again is not kept: of one request it may be a hundred megabytes.
-        request = self._request = self._request._replace(forgotten=[], rack=b"")
+        # What is not read again is not kept: of one request it may be a hundred megabytes, also in names of topics
+        # without partitions, which Apache Kafka's responses leave out, too.
+        topics = [each for each in self._request.topics if each[1]]
+        request = self._request = self._request._replace(topics=topics, forgotten=[], rack=b"")
         found = (self._partitions.get(topic, each[0]) for topic, wanted in request.topics for each in wanted)
         self._held_by = [partition for partition in found if partition is not None]
         for partition in self._held_by:

@@ -43,6 +43,19 @@ def test_waiting_fetch_keeps_only_what_it_reads_again(served: Served, session_id
     assert served.answer() is None
 
 
+def test_waiting_fetch_keeps_no_topic_of_which_it_reads_nothing(served: Served) -> None:
+    log = served.add("t")
+    nothing = [FetchTopic(f"{index:05}" * 100, partitions=[]) for index in range(100)]
+    served.send(
+        FetchRequest(
+            max_wait_ms=1_000, min_bytes=1, max_bytes=1_000, topics=[FetchTopic("t", partitions=[at(0)]), *nothing]
+        )
+    )
+    assert [name for name, _ in plan_parked_in(served)._request.topics] == [b"t"]
+    size = log.add()
+    assert served.sizes() == [size]
+
+
 def plan_parked_in(served: Served) -> FullFetch | SessionFetch:
     on_close = served.connection.on_close
     assert on_close is not None
