@@ -189,7 +189,13 @@ class FlushedEnds:
         """A log will be cut so that it ends at `flushed_end`: the record is no higher, durably, when this returns."""
         recorded = self.end_of(topic_id, partition)
         if recorded is not None and recorded > flushed_end:
-            self._write([self._set(topic_id, partition, flushed_end)])
+            slot = self._set(topic_id, partition, flushed_end)
+            try:
+                self._write([slot])
+            except OSError:
+                # The next call must write it again.
+                self._set(topic_id, partition, recorded)
+                raise
             self._file.sync_data()
 
     def forget(self, keys: Iterable[LogKey]) -> None:

@@ -43,7 +43,8 @@ class LogCreation:
             await offload.pause()
         for first in range(0, len(wanted), RECORDS_PER_SLICE):
             keys = [(topic_id, name.partition) for name, topic_id in wanted[first : first + RECORDS_PER_SLICE]]
-            flushed_ends.add((*key, 0) for key in keys if flushed_ends.end_of(*key) is None)
+            # Also of those that have one in memory: its write may have failed.
+            flushed_ends.add((*key, 0) for key in keys)
             await offload.pause()
 
         def sync() -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.offload import INLINE, Offload, run_inline
+from ottla.storage.directory.flushed_ends import read_flushed_ends
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import DirectoryOffline, StorageError
+from ottla.storage.log_files import FLUSHED_ENDS_FILE
 from ottla.testing.disk_faults import OperationKind
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
@@ -193,3 +195,15 @@ def test_topic_of_a_log_that_could_not_be_opened_is_known(place: Place, caplog: 
         place.open()
     assert list(place.directory.failed) == FEW[:1]
     assert place.directory.topic_id_of(FEW[0]) == FIRST
+
+
+@pytest.mark.parametrize("names", [FEW, MANY], ids=["few", "many"])
+def test_second_attempt_writes_the_flushed_ends_that_the_first_one_could_not(
+    place: Place, names: list[TopicPartition]
+) -> None:
+    place.disk.faults.fail("write", error=errno.ENOSPC, path_contains=FLUSHED_ENDS_FILE)
+    with pytest.raises(StorageError):
+        place.create(names)
+    place.create(names)
+    recorded = read_flushed_ends(place.disk.kill(), "/data")
+    assert recorded == {(FIRST, name.partition): 0 for name in names}

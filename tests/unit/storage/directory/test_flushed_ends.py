@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 import random
 from uuid import UUID
@@ -172,3 +173,14 @@ def test_failed_lowering_is_an_error(disk: MemoryDisk) -> None:
     disk.faults.fail("sync")
     with pytest.raises(OSError):
         ends.lower(TOPIC, 0, 5)
+
+
+def test_lowering_writes_the_record_when_an_earlier_attempt_failed(disk: MemoryDisk) -> None:
+    ends = reopened(disk)
+    ends.record([(TOPIC, 0, 10)])
+    disk.faults.fail("write", error=errno.ENOSPC)
+    with pytest.raises(OSError):
+        ends.lower(TOPIC, 0, 4)
+    assert ends.end_of(TOPIC, 0) == 10
+    ends.lower(TOPIC, 0, 4)
+    assert reopened(disk.kill()).end_of(TOPIC, 0) == 4
