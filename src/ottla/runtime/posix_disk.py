@@ -7,6 +7,7 @@ import ctypes
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -72,6 +73,8 @@ class PosixDisk:
     def __init__(self) -> None:
         self.on_sync_failed: Callable[[OSError], None] | None = None
         self._held: dict[str, int] = {}
+        # Held until a failure is reported: Linux reports it once for a descriptor, so the next syncfs would succeed.
+        self._syncfs_lock = threading.RLock()
 
     def sync(self, call: Callable[[int], None], fd: int) -> None:
         """Call a sync of the operating system, and report its error before raising it."""
@@ -136,7 +139,8 @@ class PosixDisk:
         self._sync_through(os.fsync, path)
 
     def sync_file_system(self, path: str) -> None:
-        self._sync_through(_syncfs, path)
+        with self._syncfs_lock:
+            self._sync_through(_syncfs, path)
 
     def _sync_through(self, call: Callable[[int], None], path: str) -> None:
         held = self._held.get(path)

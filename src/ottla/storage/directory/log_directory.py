@@ -276,7 +276,11 @@ class LogDirectory:
         self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
 
     def _sync_failed(self, error: OSError) -> None:
-        """Any sync failed, in any thread; other threads' callers bring their error to the loop, or `housekeep` does."""
+        """Any sync failed, in any thread; other threads' callers bring their error to the loop, or `housekeep` does.
+
+        Linux reports a lost write-back once for a descriptor: a flush that succeeds from now on proves nothing.
+        """
+        self.scheduler.stop_planning()
         if threading.get_ident() == self._thread_id:
             self.directory_failed(error)
         elif self._failed_sync is None:
@@ -457,6 +461,10 @@ class LogDirectory:
             log.write_caches()
         flushes = [log.begin_flush() for log in logs]
         self._disk.sync_file_system(self.path)
+        # Another thread may have learned of a lost write-back: then this success proves nothing.
+        self._check_failed_sync()
+        if self.offline is not None:
+            return
         for flush in flushes:
             flush.log.end_flush(flush)
         self._flushed_ends.record(_end_of(log) for log in logs)

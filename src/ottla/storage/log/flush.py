@@ -114,7 +114,10 @@ class FlushScheduler:
         self._entry_of.pop(log, None)
 
     def stop_planning(self) -> None:
-        """A sync failed: there is no further plan, since its sync may succeed although the pages are lost."""
+        """A sync failed: no plan counts from now on, since its sync may succeed although the pages are lost.
+
+        May be called in any thread.
+        """
         self._has_failed = True
 
     def next_due_ms(self, now_ms: int) -> int | None:

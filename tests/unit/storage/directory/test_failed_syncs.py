@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from ottla.runtime.offload import run_inline
+from ottla.storage.checkpoints import has_clean_shutdown_mark
+from ottla.storage.directory.flushed_ends import read_flushed_ends
 from ottla.storage.errors import DirectoryOffline, StorageError
 from ottla.storage.log_config import LogConfig
 from ottla.testing.disk_faults import OperationKind
@@ -155,3 +157,42 @@ def test_directory_is_not_opened_when_the_process_before_lost_a_write_back(place
     disk.lose_write_back(".log")
     with pytest.raises(DirectoryOffline):
         Place("/data", disk.kill()).open()
+
+
+def fail_in_another_thread(work: Callable[[], None]) -> None:
+    """Run `work` in a thread of its own, as the loop's thread pool does; its `OSError` does not reach the loop yet."""
+
+    def run() -> None:
+        with pytest.raises(OSError):
+            work()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+
+def test_flush_acknowledges_nothing_when_another_thread_has_learned_of_a_lost_write_back(
+    place: Place, disk: MemoryDisk
+) -> None:
+    scheduler = place.open_directory.scheduler
+    append_many(place.log(), 3)
+    plan = scheduler.plan(0)
+    assert plan is not None
+    assert plan.syncs_file_system
+    disk.lose_write_back(".log")
+    fail_in_another_thread(lambda: disk.sync_file_system("/data"))
+    plan.execute(disk)
+    scheduler.complete(plan, None, 0)
+    assert place.log().stable_end == 3, "the one descriptor has reported the loss already"
+    place.open_directory.housekeep(place.clock.now_ms())
+    assert place.open_directory.offline is not None
+
+
+def test_directory_is_not_marked_as_cleanly_closed_when_another_thread_has_learned_of_a_lost_write_back(
+    place: Place, disk: MemoryDisk
+) -> None:
+    disk.lose_write_back(".log")
+    fail_in_another_thread(lambda: disk.sync_file_system("/data"))
+    place.open_directory.close()
+    assert not has_clean_shutdown_mark(disk, "/data")
+    assert read_flushed_ends(disk, "/data")[topic_id(0), 0] == 3
