@@ -87,7 +87,7 @@ class GroupShard:
         self._times_of: Final = times_of
         self._patterns: Final = SubscriptionPatterns()
         self._held: Final = HeldReplies()
-        # The exclusive end of our newest batch.
+        # The exclusive end of the newest batch that is applied.
         self._appended_end = 0
         self._failure: ErrorCode | None = None
         self._table: Final = GroupTable(lambda group_id: ClassicGroup(group_id, self), self._new_consumer_group)
@@ -122,8 +122,10 @@ class GroupShard:
         """
         self._table.replay(key, value)
 
-    def loaded(self, moment: Moment) -> None:
-        """Replay has ended: every session starts anew."""
+    def loaded(self, moment: Moment, end_offset: int = 0) -> None:
+        """Replay has ended: every session starts anew.  Replies wait until the log is stable up to `end_offset`, the
+        end of what was replayed."""
+        self._appended_end = end_offset
         for group in list(self._table):
             group.on_loaded(moment)
         self._expiry.start(moment)

@@ -78,6 +78,7 @@ class GroupCoordinator:
         # The shard whose deadlines were served last.
         self._turn_of = 0
         self._is_stopped = False
+        self._is_offline = False
 
     @property
     def exists(self) -> bool:
@@ -154,6 +155,7 @@ class GroupCoordinator:
 
     def on_directory_offline(self) -> None:
         """The disk failed: nothing can be decided any more, since nothing can be logged."""
+        self._is_offline = True
         self._loader.stop()
         for shard in self._shards:
             if shard is not None:
@@ -189,6 +191,9 @@ class GroupCoordinator:
 
     def _load(self, served: ServedShard) -> None:
         partition = served.partition
+        if self._is_offline:
+            served.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
         if partition.log_end_offset == partition.log_start_offset:
             self._on_loaded(served, None)
             return
@@ -203,14 +208,13 @@ class GroupCoordinator:
         log.info("groups.unloaded", extra=fields(partition=served.name, leader_epoch=served.leader_epoch))
 
     def _on_loaded(self, served: ServedShard, error: OttlaError | OSError | None) -> None:
-        served.loading = None
         if error is not None:
+            served.loading = None
             log.error("groups.not_loaded", extra=fields(partition=served.name, error=str(error)))
             served.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         moment = self._moment()
-        served.error = ErrorCode.NONE
-        served.shard.loaded(moment)
+        served.loaded(moment)
         served.shard.on_topics_changed(self._image, moment)
         self._poke_flusher()
         self._arm_for(served)

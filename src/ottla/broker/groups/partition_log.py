@@ -44,10 +44,15 @@ class PartitionLog:
             problem = f"a group's records take {len(batch)} bytes, {partition.max_message_bytes} are allowed"
             raise RequestError(ErrorCode.MESSAGE_TOO_LARGE, problem)
         base_offset, _, _ = partition.append(memoryview(batch), HEADER.unpack_from(batch), ACKS_ALL, now_ms)
-        self._last_end = end = base_offset + len(records)
+        end = base_offset + len(records)
+        self.wait_for(end)
+        return end
+
+    def wait_for(self, end_offset: int) -> None:
+        """Call `on_stable` when the high watermark has passed `end_offset`, which is not below any append."""
+        self._last_end = end_offset
         if not self._waits:
             self._wait()
-        return end
 
     def _wait(self) -> None:
         """Wait until the last append is below the high watermark: one slot in the queue for all appends of a flush."""

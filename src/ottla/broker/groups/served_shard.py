@@ -9,6 +9,7 @@ from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.partition_log import PartitionLog
 from ottla.broker.partition import Partition
 from ottla.groups.member_bytes import MemberBytes
+from ottla.groups.moment import Moment
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.groups.topics_image import TopicsImage
@@ -38,8 +39,9 @@ class ServedShard:
         self.loading: ShardLoading | None = None
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._on_moved = on_moved
+        self._log = PartitionLog(partition, self._on_stable, self._on_failed)
         self.shard = GroupShard(
-            PartitionLog(partition, self._on_stable, self._on_failed),
+            self._log,
             settings,
             new_member_id,
             topics,
@@ -50,6 +52,17 @@ class ServedShard:
     def serves(self, partition: Partition | None) -> bool:
         """Whether it is the shard of this partition in the leader epoch that the partition has now."""
         return partition is self.partition and self.leader_epoch == self.partition.leader_epoch
+
+    def loaded(self, moment: Moment) -> None:
+        """All records are applied, and commands are decided from now on.
+
+        Records of an earlier epoch may not be stable yet: nothing that reveals them is answered before.
+        """
+        self.loading = None
+        self.error = ErrorCode.NONE
+        end_offset = self.partition.log_end_offset
+        self._log.wait_for(end_offset)
+        self.shard.loaded(moment, end_offset)
 
     def fail(self, error: ErrorCode) -> None:
         """Answer what waits with `error`, and everything from now on."""

@@ -301,6 +301,32 @@ def test_partition_that_is_led_in_a_new_epoch_is_loaded_anew(small: SmallCoordin
     assert coordinator_errors(small) == [ErrorCode.NONE] * PARTITIONS, "the same epoch is not loaded twice"
 
 
+def test_offset_that_was_loaded_before_its_flush_is_told_after_it(small: SmallCoordinator) -> None:
+    refused = small.ask(commit("g", 7))
+    for partition in small.partitions:
+        partition.become_leader(5)
+    small.show_topics()
+    small.loop.turn()
+    assert list(refused[0].errors) == [ErrorCode.NOT_COORDINATOR]
+    replies = small.ask(fetch("g"))
+    assert not replies, "a crash would take the offset back"
+    small.flush()
+    assert len(replies) == 1
+    assert offsets_of(small, "g") == {("t", 0): 7}
+
+
+def test_partition_that_is_led_anew_after_the_disk_failed_is_not_loaded(small: SmallCoordinator) -> None:
+    small.ask(commit("g", 7))
+    small.directory.directory_failed(OSError(errno.EIO, "a sync failed"))
+    small.coordinator.on_directory_offline()
+    for partition in small.partitions:
+        partition.become_leader(5)
+    small.show_topics()
+    small.loop.turn()
+    assert set(coordinator_errors(small)) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert len(small.ask(fetch("g"))) == 1, "what nothing can make stable is refused, not kept waiting"
+
+
 def test_load_for_an_old_epoch_is_ignored(small: SmallCoordinator) -> None:
     for number in range(12):
         small.ask(commit(f"g{number}", number))
