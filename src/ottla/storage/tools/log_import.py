@@ -91,7 +91,7 @@ class LogImport:
         self._disk.sync_file_system(self._data_dir)
         ends = FlushedEnds.open(self._disk, self._data_dir)
         try:
-            ends.record((log.topic_id, log.partition.partition, log.log_end_offset) for log in logs)
+            ends.add((log.topic_id, log.partition.partition, log.log_end_offset) for log in logs)
             ends.sync()
         finally:
             ends.close()
