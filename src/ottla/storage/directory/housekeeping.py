@@ -19,6 +19,7 @@ RETENTION_CHECK_INTERVAL_MS: Final = 300_000
 LOGS_PER_SLICE: Final = 256
 LOGS_CUT_PER_SLICE: Final = 4
 REMOVALS_PER_SLICE: Final = 16
+REMOVAL_RETRY_MS: Final = 60_000
 
 
 class Removal(NamedTuple):
@@ -54,7 +55,10 @@ class Removals:
         heapq.heappush(self._waiting, removal)
 
     def remove_due(self, now_ms: int, count_max: int = REMOVALS_PER_SLICE) -> bool:
-        """Remove what is due, at most so many; whether more is due at once."""
+        """Remove what is due, at most so many; whether more is due at once.
+
+        Raises `OSError`: what could not be removed is tried again after `REMOVAL_RETRY_MS`.
+        """
         in_flight = self._scheduler.in_flight
         while self._waiting and self._waiting[0].due_ms <= now_ms:
             if count_max == 0:
@@ -62,7 +66,13 @@ class Removals:
             if in_flight is not None and in_flight.number <= self._waiting[0].plans_count:
                 return False
             count_max -= 1
-            self._remove(heapq.heappop(self._waiting))
+            removal = heapq.heappop(self._waiting)
+            try:
+                self._remove(removal)
+            except OSError:
+                # Later, so that it does not hold up the others.
+                heapq.heappush(self._waiting, removal._replace(due_ms=now_ms + REMOVAL_RETRY_MS))
+                raise
         return False
 
     def _remove(self, removal: Removal) -> None:

@@ -162,7 +162,7 @@ class LogDirectory:
         self._forget_deleted()
         for log in self.logs.values():
             self._log_starts.set(log.topic_partition, log.log_start_offset)
-        self._log_starts.retain([*self.logs, *self.failed])
+        # Starts of logs whose directories are gone stay: a backup's files may be restored.
         if self._log_starts.is_stale:
             self._log_starts.write()
 
@@ -341,6 +341,7 @@ class LogDirectory:
         created: list[Log] = []
         try:
             self.compactor.forget(topic_partition for topic_partition, _ in wanted)
+            self._forget_starts(topic_partition for topic_partition, _ in wanted)
             await self._creation.make(wanted, self._flushed_ends, offload)
             for topic_partition, topic_id in wanted:
                 created.append(self._open_created(topic_partition, topic_id))
@@ -383,11 +384,14 @@ class LogDirectory:
         self._disk.sync_directory(self.path)
         # Only now: a log that is still there after a crash needs both to be opened.
         self._flushed_ends.forget((topic_id, name.partition) for name, topic_id in self._renamed.items() if topic_id)
-        self._log_starts.forget(self._renamed)
-        if self._log_starts.is_stale:
-            self._log_starts.write()
+        self._forget_starts(self._renamed)
         self.compactor.forget(self._renamed)
         self._renamed.clear()
+
+    def _forget_starts(self, partitions: Iterable[TopicPartition]) -> None:
+        self._log_starts.forget(partitions)
+        if self._log_starts.is_stale:
+            self._log_starts.write()
 
     def _rename_deleted(self, topic_partition: TopicPartition, now_ms: int) -> None:
         path = f"{self.path}/{topic_partition}"

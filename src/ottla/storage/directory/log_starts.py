@@ -14,7 +14,10 @@ from ottla.storage.checkpoints import LOG_START_FILE, read_log_starts, write_log
 
 
 class LogStarts:
-    """Starts above 0 by partition; also of logs that could not be opened, whose entries must not get lost."""
+    """Starts above 0 by partition; also of logs that are refused, or whose directories are gone, until a deletion.
+
+    Files below the start may be missing: without its entry such a log could not be opened again.
+    """
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -37,15 +40,10 @@ class LogStarts:
             self._starts.pop(topic_partition, None)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Deleted logs: a log of the same name starts at 0.  `write` makes it durable."""
+        """Logs that are deleted, or made: a new log starts at 0.  `write` makes it durable."""
         for topic_partition in partitions:
             if self._starts.pop(topic_partition, None) is not None:
                 self.is_stale = True
-
-    def retain(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget all but these."""
-        kept = set(partitions)
-        self.forget([topic_partition for topic_partition in self._starts if topic_partition not in kept])
 
     def write(self) -> None:
         """Make the starts durable."""

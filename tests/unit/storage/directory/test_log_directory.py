@@ -11,8 +11,10 @@ import pytest
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.limits_of_process import OpenFilesLimit
 from ottla.runtime.offload import run_inline
+from ottla.storage.checkpoints import LOG_START_FILE
 from ottla.storage.directory import open_files
 from ottla.storage.directory.directory_lock import NoLock
+from ottla.storage.directory.housekeeping import REMOVAL_RETRY_MS
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import (
     CorruptLog,
@@ -24,8 +26,9 @@ from ottla.storage.errors import (
     TooManyOpenFiles,
 )
 from ottla.storage.log_config import LogConfig
+from ottla.storage.log_files import DELETED_DIRECTORY_SUFFIX
 from ottla.testing.memory_disk import MemoryDisk, Survival
-from tests.unit.storage.logs import CLICKS, Place, append, append_many, batch_of, read_all, topic_id
+from tests.unit.storage.logs import CLICKS, NOW_MS, Place, append, append_many, batch_of, read_all, topic_id
 from tests.unit.storage.quick_disk import QuickDisk, QuickFile
 
 BATCH_BYTES = len(batch_of())
@@ -439,3 +442,60 @@ def test_creation_fails_when_the_record_cannot_be_written_and_leaves_nothing_beh
     assert not disk.exists("/data/clicks-0")
     run_inline(directory.create([(CLICKS, topic_id(0))]))
     assert CLICKS in directory.logs
+
+
+def test_log_whose_lost_directory_is_restored_is_opened_although_files_below_its_start_are_missing() -> None:
+    disk = MemoryDisk()
+    place = Place("/data", disk, LogConfig(segment_bytes=3 * len(batch_of())))
+    log = place.log()
+    append_many(log, 7)
+    place.flush()
+    log.delete_records_before(6)
+    assert log.delete_old_segments(NOW_MS) == 2
+    place.open_directory.checkpoint()
+    place.close()
+    disk.rename("/data/clicks-0", "/backup")
+    assert place.open().refuse_lost(CLICKS, topic_id(0)) is not None
+    place.close()
+    disk.rename("/backup", "/data/clicks-0")
+    assert read_all(place.reopen_log()) == [6]
+
+
+def test_log_made_anew_starts_at_0_when_a_crash_kept_the_start_of_a_deleted_one_of_its_name() -> None:
+    disk = MemoryDisk()
+    place = Place("/data", disk)
+    append_many(place.log(), 3)
+    place.flush()
+    place.log().delete_records_before(2)
+    place.open_directory.checkpoint()
+    disk.faults.fail("write", error=errno.ENOSPC, path_contains=LOG_START_FILE)
+    with pytest.raises(OSError):
+        place.open_directory.delete(CLICKS)
+    disk = disk.kill()
+    place = Place("/data", disk)
+    directory = place.open()
+    assert not directory.holds(CLICKS)
+    run_inline(directory.create([(CLICKS, topic_id(1))]))
+    append_many(directory.logs[CLICKS], 1)
+    place.flush()
+    after = Place("/data", disk.kill())
+    assert read_all(after.reopen_log()) == [0]
+
+
+def test_removal_that_failed_is_tried_again_and_does_not_hold_up_others() -> None:
+    disk = MemoryDisk()
+    place = Place("/data", disk)
+    directory = place.open()
+    other = CLICKS._replace(partition=1)
+    run_inline(directory.create([(CLICKS, topic_id(0)), (other, topic_id(0))]))
+    directory.delete(CLICKS, other)
+    place.clock.ms += 60_000
+    disk.faults.fail("remove", path_contains="clicks-0")
+    for _ in range(2):
+        directory.housekeep(place.clock.now_ms())
+    assert [name[:8] for name in disk.list_directory("/data") if name.endswith(DELETED_DIRECTORY_SUFFIX)] == [
+        "clicks-0"
+    ]
+    place.clock.ms += REMOVAL_RETRY_MS
+    directory.housekeep(place.clock.now_ms())
+    assert not [name for name in disk.list_directory("/data") if name.endswith(DELETED_DIRECTORY_SUFFIX)]
