@@ -13,6 +13,7 @@ Departure: the replica id is ignored, so a follower gets the answer of a consume
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from typing import Final
 
@@ -22,6 +23,7 @@ from ottla.broker.partition import Partition
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
+from ottla.observe.events import fields
 from ottla.protocol.schemas.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -29,6 +31,8 @@ from ottla.protocol.schemas.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+log = logging.getLogger(__name__)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -70,6 +74,10 @@ def _partition_answer(
         offset, timestamp_ms, leader_epoch = _look_up(partition, wanted.timestamp)
     except OttlaError as error:
         return _refused(wanted, storage_error_code(error))
+    except OSError as error:
+        # Opening or reading a segment failed: no descriptor left, a disk that cannot read.
+        log.error("list_offsets.read_failed", extra=fields(partition=partition.topic_partition, error=str(error)))
+        return _refused(wanted, ErrorCode.KAFKA_STORAGE_ERROR)
     return ListOffsetsPartitionResponse(
         wanted.partition_index, timestamp=timestamp_ms, offset=offset, leader_epoch=leader_epoch
     )

@@ -59,8 +59,9 @@ class SmallBroker:
         self.is_online = True
         self.deleted: list[tuple[str, UUID | None]] = []
         self.altered: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
+        self.disk = MemoryDisk()
         self._directory = LogDirectory.open(
-            MemoryDisk(), "/data", clock=self.clock, config_of=lambda _: LogConfig(flush_policy="os")
+            self.disk, "/data", clock=self.clock, config_of=lambda _: LogConfig(flush_policy="os")
         )
         self._producer_id = 1000
         self.loop = TurnedLoop()

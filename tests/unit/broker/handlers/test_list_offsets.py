@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from ottla.broker.handlers.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
@@ -68,6 +70,13 @@ async def test_time_finds_the_first_record_at_or_after_it(
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_time_after_the_last_record_finds_nothing(version: int) -> None:
     assert await ask(with_records(), version, 401) == answer(version, -1, -1, -1)
+
+
+@pytest.mark.parametrize("timestamp", [250, MAX_TIMESTAMP])
+async def test_time_in_a_log_that_cannot_be_read_is_a_storage_error(timestamp: int) -> None:
+    broker = with_records()
+    broker.disk.faults.fail("read", error=errno.EIO, times=None)
+    assert (await ask(broker, 9, timestamp)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_time_finds_nothing_above_the_high_watermark() -> None:
