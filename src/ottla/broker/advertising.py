@@ -1,6 +1,6 @@
-"""The address that a client is told: what `advertised.listeners` says, else the one by which it came.
+"""The address given to a client: from `advertised.listeners`, else the one that the client connected to.
 
-Telling a client its own way to us works through port forwards, containers' names and loopback alike.
+Returning the address that the client itself used works through port forwards, containers' names and loopback alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Advertising:
                 self._by_port[port] = told
 
     def address_for(self, local_address: tuple[str, int]) -> tuple[str, int]:
-        """Host and port to tell a client that reached `local_address`."""
+        """Host and port to return to a client that connected to `local_address`."""
         host, port = local_address
         # A socket for both families names an IPv4 client's address in IPv6 form (RFC 4291, 2.5.5.2).
         return self._by_port.get(port, (host.removeprefix("::ffff:"), port))

@@ -1,4 +1,4 @@
-"""Topics whose settings force batches open: keys that compaction needs, bounds of time, a codec of the topic's own.
+"""Topics whose settings force batches open: keys that compaction needs, timestamp bounds, a codec of the topic's own.
 
 All other topics have no `BatchOpening`, and their batches are stored as they came (docs/decisions/0001).  The work is
 done on the event loop: it costs what decompressing, walking and compressing the batch costs.
@@ -53,7 +53,7 @@ class BatchRefused(Exception):
 
 
 class BatchOpening(NamedTuple):
-    """Why a topic's batches are opened.  `codec` None: they keep theirs."""
+    """Why a topic's batches are opened.  `codec` None: batches keep their own."""
 
     codec: Codec | None
     level: int | None
@@ -68,7 +68,7 @@ class BatchOpening(NamedTuple):
 
 
 class OpenedSum:
-    """What has been opened for one request: a hundred batches of megabytes would hold the event loop up."""
+    """Total size opened for one request: a hundred batches of megabytes would block the event loop."""
 
     __slots__ = ("opened_bytes", "records_count")
 
@@ -99,7 +99,7 @@ class OpenedSum:
 
 
 def opening_of(config: LogConfig) -> BatchOpening | None:
-    """What a topic's settings demand, None when its batches stay closed.
+    """What a topic's settings require, None when its batches need not be opened.
 
     The greatest timestamp of a batch is in its head, so the bound on future timestamps opens no batch by itself.
     """
@@ -134,8 +134,8 @@ def open_batch(
 ) -> memoryview:  # fmt: skip
     """The batch to append: the same, or one with the topic's codec.  Raises `BatchRefused`.
 
-    `header` is the batch's, checked by `batch_rules`; `place` names the partition in texts; `opened` is the request's.
-    The new batch has the records of the old one, byte for byte before compression.
+    `header` is the batch's, checked by `batch_rules`; `place` names the partition in messages; `opened` is the
+    request's. The new batch has the records of the old one, byte for byte before compression.
     """
     codec = Codec(header[5] & CODEC_MASK)
     target = codec if opening.codec is None else opening.codec

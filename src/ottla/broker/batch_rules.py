@@ -1,7 +1,7 @@
 """What a client's record batch must satisfy before it is appended: the head and the checksum, nothing per record.
 
 Compressed batches are not opened and records are not walked: a batch whose head is consistent and whose CRC is
-right is stored as it came (docs/decisions/0001).  Order of the checks: from cheap to dear, sizes first.
+right is stored as it came (docs/decisions/0001).  Checks run from cheap to expensive, sizes first.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def batch_error(batch: memoryview, header: tuple[int, ...], produce_version: int
     elif codec == _CODEC_ZSTD and produce_version < _ZSTD_PRODUCE_VERSION_MIN:
         return _UNSUPPORTED_CODEC
     if attributes & ~_CLIENT_ATTRIBUTES:
-        # Control batches are written by brokers only: a client's marker could end somebody's transaction.
+        # Control batches are written by brokers only: a client's marker could end another producer's transaction.
         return _INVALID
     if attributes & TIMESTAMP_TYPE_BIT:
         return _TIMESTAMP
@@ -75,5 +75,5 @@ def batch_error(batch: memoryview, header: tuple[int, ...], produce_version: int
     producer_id = header[9]
     if producer_id == -1:
         return _OK
-    # An idempotent batch names all three; half a producer would slip past the sequence rules.
+    # An idempotent batch has all three; with only some of them it would bypass the sequence checks.
     return _OK if producer_id >= 0 and header[10] >= 0 and header[11] >= 0 else _INVALID

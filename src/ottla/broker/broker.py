@@ -1,4 +1,4 @@
-"""One broker, put together: which parts there are, in which order they start and stop.  No request passes here."""
+"""Assembles one broker: its parts, and the order in which they start and stop.  No request passes here."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TREE_FILE = "tree.sqlite"
 
 
 class Broker:
-    """A running broker.  `BrokerContext` is what handlers see of it."""
+    """A running broker.  `BrokerContext` is the part that handlers use."""
 
     def __init__(self, options: ServeOptions, clock: Clock, open_files_max: int | None) -> None:
         self._options = options
@@ -90,7 +90,7 @@ class Broker:
         return broker
 
     async def stop(self) -> None:
-        """Stop accepting, answer what is under way, flush, and leave the mark of a clean shutdown."""
+        """Stop accepting, answer requests in progress, flush, and write the clean shutdown mark."""
         await self._closing.aclose()
 
     async def _start(self) -> None:
@@ -136,7 +136,7 @@ class Broker:
         self._closing.push_async_callback(self._drain, flusher, deadlines)
 
     async def _open_tree(self, disk: PosixDisk) -> None:
-        """The lock first: two brokers in one directory would each believe in their own tree."""
+        """The lock first: two brokers in one directory would each follow their own tree."""
         path = self._options.data_dir
         lock = FileLock()
         directory_identity.claim(disk, path, self.node_id, lock)
@@ -204,7 +204,7 @@ class Broker:
         )
 
     def _open_groups(self, loop: asyncio.AbstractEventLoop, flusher: Flusher) -> GroupCoordinator:
-        """What `__consumer_offsets` holds is loaded while requests are served."""
+        """The contents of `__consumer_offsets` are loaded while requests are served."""
         groups = GroupCoordinator(
             group_settings(self.settings),
             lambda group_id: consumer_times(self._configs.view, group_id, self.settings),
@@ -236,7 +236,7 @@ class Broker:
         compaction.start()
 
     async def _drain(self, flusher: Flusher, deadlines: Deadlines) -> None:
-        """Take no further request; answer what is under way without waiting for more records or a flush's time."""
+        """Accept no further request; answer those in progress without waiting for more records or a due flush."""
         for listener in self._listeners:
             listener.stop_accepting()
             listener.begin_drain()
@@ -277,7 +277,7 @@ class Broker:
         if partition is not None:
             partition.wake_fetches()
 
-    # What handlers see (BrokerContext).
+    # What handlers use (BrokerContext).
 
     @property
     def controller_id(self) -> NodeId:

@@ -40,7 +40,7 @@ class ColdCalls:
         return response_frame(api, version, header.correlation_id, encode_response(api, version, response))
 
     async def _metadata(self, call: Call, body: bytes) -> bytes:
-        """The body of the answer, which for many partitions is made once until the topics change."""
+        """The body of the answer, which for many partitions is cached until the topics change."""
         asked = (call.api_version, call.local_address, body)
         view = self._broker.topics
         kept = self._metadata_answers.find(view, asked)
@@ -50,6 +50,6 @@ class ColdCalls:
         response = await HANDLERS[ApiKey.METADATA](request, self._broker, call)
         assert isinstance(response, MetadataResponse)
         answer = encode_response(ApiKey.METADATA, call.api_version, response)
-        if self._broker.topics is view:  # else parts of the answer may be of the former topics
+        if self._broker.topics is view:  # else parts of the answer may describe the former topics
             self._metadata_answers.keep(view, asked, response, answer)
         return answer

@@ -22,7 +22,7 @@ from ottla.storage.directory.log_directory import LogDirectory
 log = logging.getLogger(__name__)
 
 WORKER: Final = ("-m", "ottla.storage.compaction.worker")
-# A process that has nothing to do for so long ends.
+# A process that is idle for this long ends.
 IDLE_S: Final = 60.0
 _BACKOFF_MS_MIN: Final = 50
 # A result names the segments of a group: some tens of bytes each.
@@ -46,7 +46,7 @@ class Compaction:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="compaction")
 
     async def stop(self) -> None:
-        """End the clean under way; its log stays as it is."""
+        """End the clean in progress; its log stays as it is."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -85,7 +85,7 @@ class Compaction:
         except (OSError, ValueError, asyncio.IncompleteReadError) as error:
             await self._fail(f"the process that cleans is gone: {error}")
         if self._compactor.has_failed_last:
-            # It may still be at work on what nobody wants any more.
+            # It may still be working on a clean that was cancelled.
             await self._end_process()
         self._idle_since_ms = self._clock.monotonic_ms()
 
@@ -94,7 +94,7 @@ class Compaction:
         return await self._compactor.apply_result(result, LoopOffload())
 
     async def _fail(self, reason: str) -> None:
-        # First the process: it may be about to write one more file.
+        # The process first: it may be about to write one more file.
         await self._end_process()
         if self._compactor.is_cleaning:
             await self._compactor.apply_result(CleanFailure(reason, is_damage=False))

@@ -8,7 +8,7 @@ connection still wait for their flush, so pipelined produces share one group com
 only when all before it are answered.
 
 Memory: the receive buffer grows as bytes arrive, within a budget shared by all connections; reading stops while
-answers are not taken, so a peer that does not read costs one answer.
+the peer does not receive its answers, so a peer that does not read costs one answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TCP_CLOSE_WAIT: Final = 8
 
 
 class Answer:
-    """The place of one request in its connection's order.  `pieces` is None until the answer is there."""
+    """The position of one request in its connection's order.  `pieces` is None until the answer is there."""
 
     __slots__ = ("connection", "pieces")
 
@@ -47,16 +47,16 @@ class Answer:
         self.pieces: Sequence[Piece] | None = None
 
     def complete(self, pieces: Sequence[Piece]) -> None:
-        """Give the answer; it leaves with the connection's next `send_ready`.  Empty pieces: nothing is sent."""
+        """Set the answer; the connection's next `send_ready` sends it.  Empty pieces: nothing is sent."""
         assert self.pieces is None, "a request was answered twice"
         self.pieces = pieces
 
 
 class Router(Protocol):
-    """What a connection asks of the broker for each whole frame."""
+    """What a connection calls for each whole frame."""
 
     def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
-        """Handle the request in `buffer[position:end]` (behind its length prefix).
+        """Handle the request in `buffer[position:end]` (after its length prefix).
 
         The bytes are valid only during the call.  The handler calls `connection.answer_now`, or
         `connection.park`, or `connection.close`.
@@ -107,9 +107,10 @@ class Connection:
         self._buffer = ReceiveBuffer(budget, self._on_budget)
         self._outbox = Outbox(peer, loop, self._on_progress, self.close)
         self._pending: deque[Answer] = deque()
-        # The last of the pending requests is not a Produce, or a very large one: nothing starts behind it.
+        # The last of the pending requests is not a Produce, or a very large one: no request starts until it is
+        # answered.
         self._exclusive = False
-        # A request stands in the buffer that may not start yet.
+        # The buffer holds a request that may not start yet.
         self._blocked = False
         self._processing = False
         self.is_closed = False
@@ -125,7 +126,7 @@ class Connection:
         self._reading = True
         loop.add_reader(peer.fileno(), self._on_readable)
 
-    # What handlers use.
+    # Called by handlers.
 
     def answer_now(self, data: bytes) -> None:
         """Answer the request that is being routed with these bytes (a whole frame)."""
@@ -144,7 +145,7 @@ class Connection:
         self._outbox.add_pieces(pieces)
 
     def park(self, *, exclusive: bool) -> Answer:
-        """Keep the place of the request that is being routed; its answer comes later.
+        """Reserve the position of the request that is being routed; its answer comes later.
 
         `exclusive`: no later request of this connection starts before it is answered.
         """
@@ -174,7 +175,7 @@ class Connection:
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether a request is under way or an answer is not fully sent."""
+        """Whether a request is in progress or an answer is not fully sent."""
         return bool(self._pending) or not self._outbox.is_empty
 
     @property
@@ -184,25 +185,25 @@ class Connection:
 
     @property
     def has_lost_peer(self) -> bool:
-        """Whether the peer has closed while nothing is read, because a request waits behind one that is parked."""
+        """Whether the peer has closed while nothing is read, because a request waits for one that is parked."""
         if self._reading or not self._blocked or self._outbox.has_unsent or _TCP_INFO is None:
             return False
         state: int = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0]
         return state == _TCP_CLOSE_WAIT
 
     def drain(self) -> None:
-        """Start no further request; close when what is under way has been answered."""
+        """Start no further request; close when those in progress have been answered."""
         self.is_draining = True
         self._pause_reading()
         self._close_if_drained()
 
     def shrink(self) -> None:
-        """Give back a grown buffer that holds nothing."""
+        """Release a grown buffer that is empty."""
         if not self._processing:
             self._buffer.shrink()
 
     def close(self, reason: str) -> None:
-        """Close the socket and forget what waits; safe to call twice."""
+        """Close the socket and drop waiting requests; safe to call twice."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -211,7 +212,7 @@ class Connection:
         self._outbox.close()
         self._socket.close()
         self._pending.clear()
-        # What waits elsewhere may keep this object for a while; the buffer must not stay with it.
+        # Waiting requests elsewhere may keep this object for a while; the buffer must not live as long.
         self._buffer.close()
         if self.on_close is not None:
             self.on_close()
@@ -237,18 +238,18 @@ class Connection:
             return
         self._buffer.end += received
         if self._blocked:
-            # The bytes are kept; more are read only when the request in front may start.
+            # The bytes are kept; more are read only when the first request in the buffer may start.
             self._pause_reading()
             return
         self._process()
 
     def _refuse(self, reason: str) -> None:
-        """Close a connection whose bytes make no request, with a line for whoever looks for the reason."""
+        """Close a connection whose bytes are not a valid request, with a log line that gives the reason."""
         log.warning("request.refused", extra=fields(peer=self.peer_name, client_id=self.client_id, error=reason))
         self.close(reason)
 
     def _process(self) -> None:
-        """Route every whole frame that may start, then send what they answered."""
+        """Route every whole frame that may start, then send their answers."""
         self._processing = True
         self._blocked = False
         received, outbox, route = self._buffer, self._outbox, self._router.route
@@ -271,7 +272,7 @@ class Connection:
                 if received.is_full:
                     self._pause_reading()
                 break
-            # The frame is consumed before it is routed: what a handler does to this connection sees a true state.
+            # The frame is consumed before it is routed: a handler that acts on this connection sees a consistent state.
             received.start = frame_end
             route(self, data, view, frame_at, frame_end)
             if self.is_closed or self.is_draining:
@@ -284,7 +285,7 @@ class Connection:
         if self.is_closed or self.is_draining:
             return
         if self._blocked:
-            # What blocked it may have been sent just now.
+            # The answer that blocked it may have been sent just now.
             if not self._pending and not outbox.has_unsent:
                 self._loop.call_soon(self._resume)
             return
@@ -321,7 +322,7 @@ class Connection:
             self._loop.remove_reader(self._socket.fileno())
 
     def _on_progress(self) -> None:
-        """The peer has taken some of what was waiting for it."""
+        """The peer has received some of what was waiting for it."""
         self.quiet_sweeps = 0
         if not self._outbox.has_unsent:
             self.send_ready()

@@ -1,4 +1,4 @@
-"""What handlers may use of the broker.  They see this, never the parts behind it, so tests give them a small one."""
+"""What handlers may use of the broker.  They depend on this, never on its parts, so tests pass a small one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ottla.runtime.clock import Clock
 
 
 class Call(NamedTuple):
-    """One request: which version, from whom, and by which address it came."""
+    """One request: its version, its sender, and the address that it was sent to."""
 
     api_version: int
     client_id: str | None
     # The broker's address as this client reached it: host and port.
     local_address: tuple[str, int]
-    # Whom the groups' members are shown to come from, as Java writes an address: `/127.0.0.1`.
+    # The host that is shown for a group's member, as Java writes an address: `/127.0.0.1`.
     client_host: str = ""
 
 
 class BrokerAddress(NamedTuple):
-    """A broker as clients are told of it."""
+    """A broker as Metadata and DescribeCluster list it."""
 
     node_id: NodeId
     host: str
@@ -38,7 +38,7 @@ class BrokerAddress(NamedTuple):
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made.  Counts of -1 mean the broker's defaults; `assignment` gives replicas by partition."""
+    """A topic to be created.  Counts of -1 mean the broker's defaults; `assignment` gives replicas by partition."""
 
     name: str
     partitions_count: int = -1
@@ -48,7 +48,7 @@ class NewTopic(NamedTuple):
 
 
 class LogDirectoryState(NamedTuple):
-    """Where the partitions are kept; sizes are those of its file system."""
+    """Where the partitions are stored; sizes are those of its file system."""
 
     path: str
     is_online: bool
@@ -61,25 +61,25 @@ class Groups(Protocol):
 
     @property
     def exists(self) -> bool:
-        """Whether the topic of the groups is there."""
+        """Whether `__consumer_offsets` exists."""
         ...
 
     def state_of(self, group_id: str) -> ErrorCode:
-        """NONE when commands of this group are decided here now, else what its clients are told."""
+        """NONE when this broker decides commands of this group now, else the error that its clients get."""
         ...
 
-    # The type of the reply is that which the command names (groups/commands.py).
+    # The command names the type of its reply (groups/commands.py).
     def submit(self, group_id: str, command: Command, reply: Callable[[Any], None]) -> None:
         """Decide `command`; `reply` is called exactly once, now or later."""
         ...
 
     def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> None:
-        """Ask every shard; `on_all` is called once, with what all of them answered."""
+        """Ask every shard; `on_all` is called once, with all their answers."""
         ...
 
 
 class BrokerContext(Protocol):
-    """The broker, to a handler."""
+    """The broker as a handler sees it."""
 
     @property
     def node_id(self) -> NodeId: ...
@@ -89,7 +89,7 @@ class BrokerContext(Protocol):
 
     @property
     def controller_id(self) -> NodeId:
-        """Whom admin clients send their changes to: any broker serves them, so every broker names itself."""
+        """The broker that admin clients send changes to: any broker serves them, so every broker names itself."""
         ...
 
     @property
@@ -119,30 +119,31 @@ class BrokerContext(Protocol):
         ...
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        """Make a topic, or only check that it could be made; it is served when this returns.
+        """Create a topic, or only check that it could be created; it is served when this returns.
 
-        Raises `RequestError` with the code that CreateTopics answers, or `NotServed` when its logs cannot be made now.
+        Raises `RequestError` with the code that CreateTopics answers, or `NotServed` when its logs cannot be created
+        now.
         """
         ...
 
     async def add_partitions(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> None:
-        """Give a topic partitions until it has `count`, or only check that it could; served when this returns.
+        """Add partitions until the topic has `count`, or only check that it could; served when this returns.
 
         `assignment`: the replicas of each added one.  Raises `RequestError` with the code that CreatePartitions
-        answers, or `NotServed` when their logs cannot be made now.
+        answers, or `NotServed` when their logs cannot be created now.
         """
         ...
 
     async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
-        """Take a topic away; it is served no more when this returns.  Raises `RequestError`."""
+        """Delete a topic; it is no longer served when this returns.  Raises `RequestError`."""
         ...
 
     async def alter_config(
         self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False
     ) -> None:
-        """Set (or with None, unset) some dynamic settings of a topic or a group; they hold when this returns.
+        """Set (or with None, unset) some dynamic settings of a topic or a group; they are in force when this returns.
 
         `replaces_all`: what is not in `changed` is unset.
 

@@ -10,7 +10,7 @@ from ottla.broker.limits import PARKED_FETCHES_MAX
 
 
 class Expiring(Protocol):
-    """Something that is over at a moment unless it was over before."""
+    """Something that ends at its deadline unless it ended before."""
 
     @property
     def is_over(self) -> bool: ...
@@ -19,9 +19,9 @@ class Expiring(Protocol):
 
 
 class Deadlines:
-    """Calls `on_expired` of what is not over at its deadline.
+    """Calls `on_expired` of each entry that has not ended by its deadline.
 
-    Entries of what ended early stay in the heap until their time (a fetch waits 500 ms, so few gather) and are
+    Entries that ended early stay in the heap until their deadline (a fetch waits 500 ms, so few accumulate) and are
     dropped early when they are the majority.
     """
 
@@ -35,7 +35,7 @@ class Deadlines:
 
     @property
     def waiting_count(self) -> int:
-        """Entries held, those that are over included."""
+        """Entries held, including those that have ended."""
         return len(self._heap)
 
     @property
@@ -52,7 +52,7 @@ class Deadlines:
             self._arm(due_s)
 
     def expire_all(self) -> None:
-        """Everything that waits is over now: the broker stops."""
+        """Expire every entry now: the broker stops."""
         heap, self._heap = self._heap, []
         for _, _, waiting in sorted(heap):
             if not waiting.is_over:
@@ -83,7 +83,7 @@ class Deadlines:
                 if not waiting.is_over:
                     waiting.on_expired()
         finally:
-            # Whatever became of one of them, the others must not wait for ever.
+            # Even if one of them fails, the others must not wait for ever.
             if heap:
                 self._arm(heap[0][0])
 

@@ -1,4 +1,4 @@
-"""A request that met what nobody foresaw: its connection is closed, for nobody could go on behind an open answer."""
+"""A request that failed unexpectedly: its connection is closed, since no later request could be answered in order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ log = logging.getLogger(__name__)
 
 
 def close_failed(connection: Connection, error: Exception, **facts: object) -> None:
-    """Tell what happened and close.  Too few files are no bug, also for a handler's module that is only now read:
-    that takes one line, and the client's next try may find some.
+    """Log the failure and close.  Too few descriptors are no bug, also when a handler's module is first imported:
+    one line is logged, and the client's next attempt may succeed.
     """
     facts = {"peer": connection.peer_name, **facts}
     if lacks_descriptors(error):

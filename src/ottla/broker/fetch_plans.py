@@ -1,4 +1,4 @@
-"""How fetch requests are served: a full request reads all that it names, one of a session what may have changed."""
+"""How fetch requests are served: a full request reads all that it names, a session's request what may have changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WRONG_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 
 
 class FetchService:
-    """What all fetches share."""
+    """Shared by all fetches."""
 
     __slots__ = ("clock", "sessions", "size_bytes_max", "table")
 
@@ -35,11 +35,11 @@ class FetchService:
         self.clock = clock
 
     def enough_bytes(self, request: FetchRequest) -> int:
-        """What a fetch waits for: never more than one response may have, however much its reader asks for."""
+        """The bytes that a fetch waits for: at most one response's maximum, however much its reader asks for."""
         return min(request.min_bytes, request.max_bytes, self.size_bytes_max)
 
     def open_session(self, partitions: PartitionIndex, request: FetchRequest, read: FetchRead) -> int:
-        """Make what a full response has the beginning of a session; its id, 0 when there is no room for it."""
+        """Begin a session with a full response; its id, 0 when there is no room for it."""
         if has_long_name(request):
             return NO_SESSION
         now_ms = self.clock.monotonic_ms()
@@ -100,7 +100,7 @@ class FullFetch:
         return len(self._held_by)
 
     def stay_parked(self) -> None:
-        """Partitions hold a fetch until they are told to forget it."""
+        """Partitions hold a fetch until `forget_fetch`."""
 
     def unpark(self, fetch: WaitingFetch) -> None:
         for partition in self._held_by:
@@ -142,7 +142,7 @@ class SessionFetch:
     def response(self, read: SessionRead) -> Sequence[Piece]:
         session, request, version = self._session, self._request, self._version
         if session.epoch != next_epoch(request.session_epoch):
-            # Another request of this session came while this one waited, and has the session now.
+            # Another request of this session came while this one waited, and owns the session now.
             return fetch_response(
                 request, version, self._correlation_id, (), session_id=session.id, error_code=_WRONG_EPOCH
             )
@@ -164,5 +164,5 @@ class SessionFetch:
 
 
 def has_long_name(request: FetchRequest) -> bool:
-    """Whether some topic cannot exist for the length of its name, which a session would keep for long."""
+    """Whether some topic's name is too long to exist; a session would keep it in memory."""
     return any(len(topic) > TOPIC_NAME_LENGTH_MAX for topic, _ in request.topics)

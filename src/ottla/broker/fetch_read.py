@@ -1,4 +1,4 @@
-"""What one fetch request finds in the logs: a pure walk over its partitions, without sockets or waiting."""
+"""What one fetch request reads from the logs: a pure walk over its partitions, without sockets or waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The response to a fetch: what the partitions gave, as pieces with the file runs in their places."""
+"""The response to a fetch: what the partitions returned, as pieces with the file runs in their positions."""
 
 from __future__ import annotations
 

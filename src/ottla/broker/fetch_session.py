@@ -30,8 +30,8 @@ class SessionPartition:
     """One partition of a session.
 
     `fetch` is what was asked last.  The ends are those of the last response (-1: none, or an error).  `_partition` is
-    where the records come from: it stays the deleted topic's until the reader has been sent that error, so a topic made
-    anew under the name is never read in its place unnoticed.
+    where the records come from: it stays the deleted topic's until the reader has been sent that error, so a topic
+    recreated under the name is never read in its place unnoticed.
     """
 
     __slots__ = ("_partition", "_sent_high_watermark", "_sent_log_start", "fetch", "index", "session", "topic")
@@ -65,7 +65,7 @@ class SessionPartition:
         """The reader has been sent `read`."""
         self._sent_high_watermark, self._sent_log_start = read.high_watermark, read.log_start_offset
         if read.error_code and self._partition is not None and not self._partition.is_served:
-            # The reader knows that the topic is gone: the next one of its name may be read.
+            # The reader knows that the topic was deleted: the next one of its name may be read.
             self._partition = None
 
     def on_readable(self) -> None:
@@ -113,7 +113,7 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.epoch = FIRST_EPOCH
-        # As the cache knows it: the partitions count at its last use.
+        # The cache's record of it: the partitions count at its last use.
         self.cached_size = 0
         self.partitions_count = 0
         self.is_closed = False
@@ -144,7 +144,7 @@ class FetchSession:
         topics: Sequence[tuple[bytes, Sequence[FetchPartition]]],
         forgotten: Sequence[tuple[bytes, Sequence[int]]],
     ) -> None:
-        """Apply one request: partitions added or asked anew, then those removed."""
+        """Apply one request: partitions added or changed, then those removed."""
         for topic, wanted in topics:
             for fetch in wanted:
                 self.put(topic, fetch)
@@ -189,12 +189,12 @@ class FetchSession:
             self._waiting = None
 
     def watch_candidates(self) -> None:
-        """While a fetch of the session waits, those that have too little must mark themselves when they have more."""
+        """While a fetch of the session waits, those with too few bytes must mark themselves when they have more."""
         for entry in self.candidates:
             entry.watch()
 
     def close(self) -> None:
-        """Let go of all partitions; a fetch that waits is answered with what there is."""
+        """Release all partitions; a waiting fetch is answered with what there is."""
         self.is_closed = True
         for entry in self:
             entry.unwatch()

@@ -52,7 +52,7 @@ class FetchSessionCache:
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> bool:
-        """The session was used or filled.  False: it has become too large for the cache, and is gone."""
+        """The session was used or filled.  False: it became too large for the cache and was closed."""
         self.partitions_count += session.partitions_count - session.cached_size
         session.touch(now_ms)
         if self.partitions_count > SESSION_PARTITIONS_MAX:
@@ -82,7 +82,7 @@ class FetchSessionCache:
         if not evictable:
             return None
         least = min(evictable, key=_value)
-        # Of two that are alike the one that is there stays: ids are above 0.
+        # Of two that are equal the existing one stays: ids are above 0.
         return least if _value(least) < (is_privileged, partitions_count, 0) else None
 
     def _free_id(self) -> int:

@@ -1,6 +1,6 @@
-"""The thread that syncs files, and its hand-over with the event loop.
+"""The thread that syncs files, and how it exchanges work with the event loop.
 
-One plan is under way at a time (group commit): what is appended meanwhile rides the next one.  The scheduler
+One plan is in progress at a time (group commit): the next one covers what is appended meanwhile.  The scheduler
 (storage/log/flush.py) decides what and when; this shell executes and reports back.
 """
 
@@ -52,17 +52,17 @@ class Flusher:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a flush is under way, so that somebody waits for the thread."""
+        """Whether a flush is in progress, so that requests wait for the thread."""
         return self._is_busy
 
     def poke(self) -> None:
-        """Something may be due: look at the end of this turn, so that all its appends ride one flush."""
+        """Something may be due: check at the end of this turn, so that one flush covers all its appends."""
         if not self._is_poked and not self._is_busy and self._scheduler.has_waiting:
             self._is_poked = True
             self._loop.call_soon(self._kick)
 
     async def stop(self) -> None:
-        """Wait for the flush under way and end the thread."""
+        """Wait for the flush in progress and end the thread."""
         # A flush that ends may start the next one at once.
         while self._is_busy:
             await self._idle.wait()
@@ -91,7 +91,7 @@ class Flusher:
         if self._timer is not None:
             if self._timer_due_ms <= due_ms:
                 return
-            # Logs wait for different ages: what became dirty last may be due first.
+            # Logs wait for different ages: the log that became dirty last may be due first.
             self._timer.cancel()
         self._timer_due_ms = due_ms
         self._timer = self._loop.call_later(max(due_ms - now_ms, 1) / 1000, self._on_timer)

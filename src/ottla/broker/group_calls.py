@@ -37,7 +37,7 @@ class GroupCall:
         try:
             body = encode_response(self._api, header.api_version, response)
         except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
-            # Whoever calls is about to release others: a bug in this answer must not keep them waiting.
+            # The caller is about to release other requests: a bug in this answer must not keep them waiting.
             close_failed(self._connection, error, api_key=int(self._api))
             return
         frame = response_frame(self._api, header.api_version, header.correlation_id, body)
@@ -48,7 +48,7 @@ class GroupCall:
             self._ready.add(self._connection)
 
     def send_or_park(self) -> None:
-        """The handler has returned: send what it replied, or keep the request's place."""
+        """The handler has returned: send its reply, or reserve the request's position."""
         if self._frame is not None:
             self._connection.answer_now(self._frame)
         elif not self._connection.is_closed:

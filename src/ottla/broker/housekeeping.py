@@ -1,4 +1,4 @@
-"""What the broker does now and then on the loop: retention and checkpoints in slices, late produces."""
+"""Periodic work on the event loop: retention and checkpoints in slices, produces past their time-out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Housekeeping:
         try:
             goes_on = self._directory.housekeep(self._clock.now_ms())
         except OSError as error:
-            # Retention that fails must not take the broker down: it is tried again, and the log stays as it is.
+            # A failure of retention must not stop the broker: it is retried, and the log stays as it is.
             log.error("housekeeping.failed", extra=fields(error=str(error)))
         finally:
             # Retention may have rolled a segment.

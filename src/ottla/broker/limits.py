@@ -1,4 +1,4 @@
-"""Limits of the broker's shell that are not settings.  Memory is taken within them, never on a peer's word."""
+"""Limits of the broker's shell that are not settings.  They bound memory, whatever size a peer claims."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ REQUEST_BYTES_MIN: Final = 8
 # Produce requests of one connection whose answers wait for a flush.  Clients keep 5; load tests a few hundred.
 ANSWERS_PENDING_MAX: Final = 4_096
 
-# A produce with more partitions than this is not waited for together with others, nor is an answer of more bytes:
+# A produce with more partitions than this does not wait together with others, nor does one with a larger answer:
 # 4,096 of them would take gigabytes.
 PIPELINED_PARTITIONS_MAX: Final = 256
 PIPELINED_ANSWER_BYTES_MAX: Final = 16 * KIB
 
-# One turn of the loop sends at most this much for one connection, then lets the others have theirs.
+# One turn of the loop sends at most this much for one connection, then serves the others.
 SEND_TURN_BYTES: Final = 4 * MIB
 
-# Within a frame or an answer a peer must send or take some byte in each such time.
+# Within a frame or an answer a peer must send or receive some bytes in each such interval.
 STALLED_PEER_MS: Final = 30_000
 
-# Fetches that wait, over all connections; beyond it a fetch is answered at once with what there is.
+# Fetches that wait, over all connections; beyond it a fetch is answered at once with the records that there are.
 PARKED_FETCHES_MAX: Final = 100_000
 
 # Partitions named by fetches that wait, over all connections (some 300 bytes each); beyond it the same.
@@ -45,7 +45,7 @@ OPENED_BATCH_BYTES_MAX: Final = 64 * MIB
 OPENED_BATCH_RECORDS_MAX: Final = 100_000
 
 # What the batches of one produce request may hold together, of those that are opened: one turn of the loop opens them.
-# The first one is always opened; partitions behind these sums are told to try again.
+# The first one is always opened; partitions after these sums get an error that clients retry.
 OPENED_REQUEST_BYTES_MAX: Final = 16 * MIB
 OPENED_REQUEST_RECORDS_MAX: Final = 100_000
 
@@ -58,7 +58,7 @@ SHRINK_AFTER_SWEEPS: Final = 2
 
 # A stopping broker waits this long for answers under way.
 DRAIN_MS: Final = 5_000
-# And then so long for requests whose connections are closed: a change of topics ends as a whole.
+# And then this long for requests whose connections are closed: a change of topics is completed.
 STOP_REQUESTS_MS: Final = 10_000
 
 LISTEN_BACKLOG: Final = 1_024
@@ -68,8 +68,8 @@ ACCEPTS_PER_TURN: Final = 64
 GROUP_ID_LENGTH_MAX: Final = 1_024
 GROUP_CLIENT_ID_LENGTH_MAX: Final = 255
 
-# Of the reason for a join or a leave, which is kept for whoever looks for what happened; Java's clients cut it here.
+# Of the reason for a join or a leave, which is kept for diagnosis; Java's clients cut it at the same length.
 GROUP_REASON_LENGTH_MAX: Final = 255
 
-# What one member may say of itself, over all of its protocols.  It is in memory only until the group is written.
+# One member's own data, over all of its protocols.  It is in memory only until the group is written.
 GROUP_MEMBER_METADATA_BYTES_MAX: Final = MIB

@@ -1,4 +1,4 @@
-"""The listening socket: accepts connections, bounds their number, and sweeps out idle and stalled ones."""
+"""The listening socket: accepts connections, bounds their number, and closes idle and stalled ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ConnectionLimits(NamedTuple):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; `ConfigError` tells why the address cannot be had."""
+    """A listening socket; `ConfigError` says why the address cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -60,7 +60,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Listener:
-    """One listening socket and the connections that came by it."""
+    """One listening socket and the connections that it accepted."""
 
     def __init__(
         self,
@@ -100,12 +100,12 @@ class Listener:
         self._listening.close()
 
     def begin_drain(self) -> None:
-        """Start no further request on any connection; each closes when what is under way is answered."""
+        """Start no further request on any connection; each closes when its requests in progress are answered."""
         for connection in list(self._connections):
             connection.drain()
 
     async def drain(self, timeout_ms: int) -> None:
-        """Wait for the connections that drain; what is not answered in time is cut."""
+        """Wait for the connections that drain; those not answered in time are closed."""
         try:
             await asyncio.wait_for(self._all_closed.wait(), timeout_ms / 1000)
         except TimeoutError:
@@ -152,7 +152,7 @@ class Listener:
                 peer, self._loop, self._router, self._budget, limits.request_bytes_max, self._forget
             )
         except OSError as error:
-            # The peer went away between its connect and our accept.
+            # The peer disconnected between its connect and our accept.
             log.debug("connection.lost", extra=fields(error=str(error)))
             peer.close()
             return
@@ -165,7 +165,7 @@ class Listener:
             self._all_closed.set()
 
     def _sweep(self) -> None:
-        """Close who is idle or owes us bytes for too long.  One pass for all, no timer for each."""
+        """Close connections that are idle or stalled for too long.  One pass for all, no timer for each."""
         self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_MS / 1000, self._sweep)
         idle_sweeps = self._limits.idle_ms_max // SWEEP_INTERVAL_MS
         stalled_sweeps = STALLED_PEER_MS // SWEEP_INTERVAL_MS
@@ -182,6 +182,6 @@ class Listener:
             elif connection.quiet_sweeps >= SHRINK_AFTER_SWEEPS:
                 connection.shrink()
                 if is_owed and not connection.is_stalled:
-                    # It waits for us: its own silence begins when it is answered.
+                    # It waits for our answer: its own idle time begins when it is answered.
                     connection.quiet_sweeps = SHRINK_AFTER_SWEEPS
         self._on_sweep()

@@ -1,4 +1,4 @@
-"""From settings to what a log needs: the one place that knows both sets of names."""
+"""Maps settings to a log's configuration: the one place that knows both sets of names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.model.settings import BrokerSettings, TopicSettings
 from ottla.storage.log_config import FlushPolicy, LogConfig
 
 _UNSET: Final = 2**63 - 1
-# Of overrides that differ; beyond this all are made again.
+# Distinct overrides that are cached; beyond this the cache is cleared.
 CONFIGS_KEPT_MAX: Final = 256
 
 
@@ -68,5 +68,5 @@ def log_config(overrides: Mapping[str, str], broker: BrokerSettings) -> LogConfi
 
 
 def _none_if_unset(value: int) -> int | None:
-    """Kafka's default of "never" is the greatest number: whether somebody set it decides for policy `interval`."""
+    """Kafka's default of "never" is the greatest number: whether it was set decides for policy `interval`."""
     return None if value == _UNSET else value

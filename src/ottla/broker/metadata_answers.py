@@ -1,7 +1,7 @@
 """Metadata answers that are kept as bytes while the topics stay as they are.
 
 An answer for 10,000 partitions takes some 35 ms to make and a request for it 30 bytes: all clients that start together,
-or one that means harm, would hold up everybody else.
+or one hostile client, would block all others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.coordination.topics_view import NO_TOPICS, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.metadata import MetadataResponse
 
-# Smaller answers are made faster than they are worth keeping.
+# Smaller answers are too cheap to be worth keeping.
 PARTITIONS_COUNT_MIN: Final = 20
 ANSWERS_COUNT_MAX: Final = 64
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -39,7 +39,7 @@ class MetadataAnswers:
         return body
 
     def keep(self, view: TopicsView, request: Hashable, response: MetadataResponse, body: bytes) -> None:
-        """Keep a large answer without errors: one with errors may be another the next time."""
+        """Keep a large answer without errors: one with errors may differ the next time."""
         if view is not self._view:
             self._forget_all(view)
         partitions_count = sum(len(topic.partitions) for topic in response.topics)

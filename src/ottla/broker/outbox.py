@@ -1,4 +1,4 @@
-"""What a connection has to send: bytes and runs of files, in order, as fast as its peer takes them."""
+"""A connection's outgoing data: bytes and runs of files, in order, as fast as its peer receives them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Piece = bytes | bytearray | memoryview | FileRun
 class Outbox:
     """The sending half of a socket.
 
-    `add` collects this turn's small answers, which leave in one `send`; what the socket does not take waits for it to
-    become writable.  `on_progress` is called when the peer has taken some of what waited, `on_failed` when the socket
+    `add` collects this turn's small answers, which one `send` sends; bytes that the socket does not accept wait for it
+    to become writable.  `on_progress` is called when the peer has received some of those, `on_failed` when the socket
     failed.
     """
 
@@ -43,7 +43,7 @@ class Outbox:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether the peer has not taken something that was sent to it."""
+        """Whether the peer has not yet received some of what was sent."""
         return bool(self._unsent)
 
     @property
@@ -55,7 +55,7 @@ class Outbox:
         self._lines.append(data)
 
     def add_pieces(self, pieces: Sequence[Piece]) -> None:
-        """An answer in pieces, behind everything that was added before."""
+        """An answer in pieces, after everything that was added before."""
         for piece in pieces:
             if type(piece) is bytes and not self._unsent:
                 self._lines.append(piece)
@@ -64,7 +64,7 @@ class Outbox:
                 self._unsent.append(piece)
 
     def send(self) -> None:
-        """Send what is there; the rest follows when the socket is writable."""
+        """Send as much as the socket accepts; the rest follows when it is writable."""
         if self._unsent:
             self._join_lines()
             if not self._is_writing:
@@ -87,7 +87,7 @@ class Outbox:
             self._wait_writable()
 
     def close(self) -> None:
-        """Forget everything; before the socket is closed."""
+        """Drop everything; before the socket is closed."""
         if self._is_writing:
             self._loop.remove_writer(self._socket.fileno())
             self._is_writing = False
@@ -114,7 +114,7 @@ class Outbox:
             self._wait_writable()
 
     def _send_piece(self, unsent: deque[Piece]) -> int:
-        """Send from the first piece; returns the bytes that the socket took."""
+        """Send from the first piece; returns the bytes that the socket accepted."""
         piece = unsent[0]
         if isinstance(piece, FileRun):
             sent = piece.file.send_to(self._socket, piece.position, piece.length_bytes)

@@ -23,7 +23,7 @@ class FetchPlan(Protocol[Read]):
     """How one fetch request is served: all its partitions at once, or those of a session that have changed."""
 
     def read(self) -> Read:
-        """What the partitions have now."""
+        """Read what the partitions have now."""
         ...
 
     def is_enough(self, read: Read) -> bool:
@@ -39,7 +39,7 @@ class FetchPlan(Protocol[Read]):
         ...
 
     def stay_parked(self) -> None:
-        """What was read was not enough: partitions that have woken the fetch must do so again."""
+        """Too little was read: partitions that have woken the fetch must do so again."""
         ...
 
     def unpark(self, fetch: WaitingFetch) -> None:
@@ -62,7 +62,7 @@ class ParkedFetches:
         return self._deadlines.has_room and self.partitions_count < PARKED_PARTITIONS_MAX
 
     def park(self, plan: FetchPlan[Read], connection: Connection, max_wait_ms: int) -> None:
-        """Answer `connection` when the plan has enough, or after `max_wait_ms` with what there is then."""
+        """Answer `connection` when the plan has enough, or after `max_wait_ms` with what it has then."""
         fetch = ParkedFetch(plan, connection.park(exclusive=True), self)
         self.partitions_count += fetch.partitions_count
         self._deadlines.add(fetch, max_wait_ms)
@@ -85,7 +85,7 @@ class ParkedFetch(Generic[Read]):
     __slots__ = ("_answer", "_owner", "_plan", "partitions_count")
 
     def __init__(self, plan: FetchPlan[Read], answer: Answer, owner: ParkedFetches) -> None:
-        # None once it is over: its deadline keeps this object until its time comes, but not what it asked for.
+        # None once it has ended: its deadline keeps this object until it is due, but not its plan.
         self._plan: FetchPlan[Read] | None = plan
         self._answer = answer
         self._owner = owner

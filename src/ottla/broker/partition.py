@@ -40,7 +40,7 @@ _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class Role(enum.Enum):
-    """What this broker is for the partition."""
+    """This broker's role for the partition."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -99,7 +99,7 @@ class Partition:
         self.topic_id_bytes = log.topic_id.bytes
         self.index = log.topic_partition.partition
         self.role = Role.FOLLOWER
-        # False once it has left this broker: a request that still holds it must not read on.
+        # False once this broker has ceased to serve it: a request that still holds it must not continue to read.
         self.is_served = True
         # Replicas that are in sync, this one included: no other broker follows it.
         self.in_sync_count = 1
@@ -120,14 +120,14 @@ class Partition:
         return self._log.leader_epoch
 
     def become_leader(self, epoch: int) -> None:
-        """Take appends and reads of clients from now on; `epoch` is not below any that the log has seen."""
+        """Accept appends and reads of clients from now on; `epoch` is not below any that the log has seen."""
         if epoch != self._log.leader_epoch:
             self._log.start_epoch(epoch)
         self.role = Role.LEADER
         self._move_high_watermark()
 
     def leadership_error(self, current_leader_epoch: int) -> int:
-        """The error code for a client that knows `current_leader_epoch` (-1: none), 0 when it may go on (KIP-320)."""
+        """The error for a client that knows `current_leader_epoch` (-1: none), 0 when it may continue (KIP-320)."""
         if current_leader_epoch != NO_LEADER_EPOCH:
             leader_epoch = self._log.leader_epoch
             if current_leader_epoch != leader_epoch:
@@ -135,17 +135,17 @@ class Partition:
         return _NONE if self.role is _LEADER else _NOT_LEADER
 
     def update_config(self, config: LogConfig) -> None:
-        """Apply new settings; they hold for the next request."""
+        """Apply new settings; they are in force for the next request."""
         self._log.update_config(config)
         self._apply_config(config)
 
     def retire(self, error_code: int) -> None:
-        """The partition leaves this broker: every request that waits for it is answered, produces with `error_code`."""
+        """Cease to serve the partition: answer every request that waits for it, produces with `error_code`."""
         self.is_served = False
         self.fail_waiting(error_code)
 
     def _apply_config(self, config: LogConfig) -> None:
-        """What produce needs of the settings, ready to compare."""
+        """The settings that produce needs, in a form that is ready to compare."""
         self.max_message_bytes = config.max_message_bytes
         self.stamps_append_time = config.message_timestamp_type == _LOG_APPEND_TIME
         self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
@@ -153,7 +153,7 @@ class Partition:
         self.opening = opening_of(config)
         min_in_sync_count = config.min_insync_replicas
         if self.topic_partition.topic in INTERNAL_TOPICS:
-            # The setting is meant for users' topics: groups go on with the replicas that their log has, as in Kafka.
+            # The setting is meant for users' topics: groups continue with the replicas that their log has, as in Kafka.
             min_in_sync_count = 1
         self._has_min_in_sync = self.in_sync_count >= min_in_sync_count
 
@@ -171,12 +171,12 @@ class Partition:
 
     @property
     def stable_end(self) -> int:
-        """What this replica will not lose ends here (docs/invariants.md, 6)."""
+        """Exclusive end of what this replica will not lose (docs/invariants.md, 6)."""
         return self._log.stable_end
 
     @property
     def last_stable_offset(self) -> int:
-        """What readers of committed records see ends here: the high watermark, since there are no transactions."""
+        """The exclusive limit of committed reads: the high watermark, since there are no transactions."""
         return self.high_watermark
 
     @property
@@ -213,13 +213,13 @@ class Partition:
     def truncate_to(self, offset: int) -> None:
         """Cut the log to end at `offset`, or below it where that lies inside a batch; leaders never do.
 
-        The high watermark goes back with the log's end, and produces that wait above it fail with
+        The high watermark is lowered with the log's end, and produces that wait above it fail with
         NOT_LEADER_OR_FOLLOWER: their batches are gone.  Raises `StorageError`.
         """
         self._log.truncate_to(offset)
 
     def _on_truncated(self) -> None:
-        """The log's end went back."""
+        """The log's end was lowered."""
         end_offset = self._log.log_end_offset
         self.high_watermark = min(self.high_watermark, end_offset)
         for parked in (self._parked_for_leader, self._parked_for_all):
@@ -244,7 +244,8 @@ class Partition:
         whole_first_batch: bool,
         reads_committed: bool = False,
     ) -> PartitionRead:
-        """What a fetch gets: records below the reader's limit, or an error, or where its history leaves ours.
+        """Read for a fetch: records below the reader's limit, or an error, or the point where its history diverges from
+        ours.
 
         The limit is the high watermark, and the last stable offset if it `reads_committed`.  `leader_epoch` and
         `last_fetched_epoch` are what the reader knows, -1 for nothing.  No more than `size_bytes_max` bytes, which may
@@ -260,7 +261,7 @@ class Partition:
             if last_fetched_epoch >= 0:
                 diverging = log.epoch_end_offset(last_fetched_epoch)
                 if diverging[0] < 0:
-                    # An epoch that this log has not reached: there is no offset from which the client could go on.
+                    # An epoch that this log has not reached: there is no offset from which the client could continue.
                     return PartitionRead(self.index, _OUT_OF_RANGE)
                 if diverging[0] < last_fetched_epoch or diverging[1] < fetch_offset:
                     return PartitionRead(
@@ -273,7 +274,7 @@ class Partition:
         except OttlaError as error:
             return PartitionRead(self.index, error.error_code)
         except OSError as error:
-            # Opening or reading a closed segment failed: no descriptor left, a disk that cannot read.
+            # Opening or reading a closed segment failed: no descriptor left, a disk that fails to read.
             _log.error("fetch.read_failed", extra=fields(partition=self.topic_partition, error=str(error)))
             return PartitionRead(self.index, _STORAGE_ERROR)
         return PartitionRead(self.index, _NONE, high_watermark, last_stable_offset, log.log_start_offset, None, (), run)
@@ -346,7 +347,7 @@ class Partition:
             self._append_waiters.pop(fetch, None)
 
     def wake_fetches(self) -> None:
-        """Wake every parked fetch: the log start moved, or the partition changed in another way that readers see."""
+        """Wake every parked fetch: the log start moved, or another change that readers see."""
         _wake(self._watermark_waiters)
         if self._append_waiters:
             _wake(self._append_waiters)

@@ -1,4 +1,4 @@
-"""What one partition gives to one fetch."""
+"""The result of one fetch for one partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PartitionRead(NamedTuple):
     high_watermark: int = NO_OFFSET
     last_stable_offset: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
-    # (epoch, end offset) where the reader's history leaves ours (KIP-595).
+    # (epoch, end offset) where the reader's history diverges from ours (KIP-595).
     diverging: tuple[int, int] | None = None
     # (producer id, first offset) of each aborted transaction that the run touches.
     aborted: Sequence[tuple[int, int]] = ()

@@ -65,7 +65,7 @@ class PartitionIndex:
         self._counts[topic] += 1
 
     def remove(self, topic: bytes, index: int) -> Partition | None:
-        """Forget what is held of this partition; the partition if it was served."""
+        """Remove this partition or its refusal; returns the partition if it was served."""
         removed = self.get(topic, index)
         if removed is not None:
             self._partitions[topic][index] = None
@@ -88,7 +88,7 @@ class PartitionIndex:
 
 
 class PartitionTable:
-    """The partitions of this broker in two indexes that always hold the same."""
+    """The partitions of this broker in two indexes that always agree."""
 
     __slots__ = ("_refusals", "by_id", "by_name")
 

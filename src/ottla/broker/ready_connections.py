@@ -1,4 +1,4 @@
-"""What became ready in this turn: fetches that read again, then connections that send.
+"""The connections that became ready in this turn: fetches that read again, then connections that send.
 
 Each reads or sends once, however many partitions moved for it and however many answers it got.
 """

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 
 class ReceiveBudget:
-    """A count of bytes.  Who finds no room is called back, in order, when some is given back.
+    """A count of bytes.  A connection that finds no room is called back, in order, when some is released.
 
     A peer that holds room and sends nothing is closed by the sweep for stalled peers, so waiting ends.  Holders that
-    all wait for each other would not: the one that would be the last to wait gets its bytes, beyond the limit.
+    all wait for each other would deadlock: the one that would be the last to wait gets its bytes, beyond the limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._taken_bytes = 0
-        # Who waits, in order, and the bytes that it holds meanwhile.
+        # Waiting connections, in order, and the bytes that each holds meanwhile.
         self._waiting: dict[Callable[[], None], int] = {}
         self._held_by_waiting_bytes = 0
 
@@ -25,16 +25,16 @@ class ReceiveBudget:
 
     @property
     def is_contended(self) -> bool:
-        """Whether somebody waits for room: who holds some without need gives it back."""
+        """Whether a connection waits for room: idle connections should release theirs."""
         return bool(self._waiting)
 
     def take(self, size_bytes: int, when_room: Callable[[], None], *, held_bytes: int = 0) -> bool:
-        """Take `size_bytes`; without room, False, and `when_room` is called once later to try again.
+        """Acquire `size_bytes`; without room, False, and `when_room` is called once later to try again.
 
         `held_bytes` is what the caller has already and keeps while it waits.
         """
         assert size_bytes >= 0
-        # With nobody else who will give some back the request is served, however large: else nothing would go on.
+        # When no other connection will release any, the request is served, however large: else all would wait for ever.
         others_bytes = self._taken_bytes - self._held_by_waiting_bytes - held_bytes
         if others_bytes > 0 and self._taken_bytes + size_bytes > self._limit_bytes:
             self._waiting[when_room] = held_bytes
@@ -44,7 +44,7 @@ class ReceiveBudget:
         return True
 
     def forget(self, when_room: Callable[[], None]) -> None:
-        """Whoever waited under this name waits no more."""
+        """Remove a waiting connection."""
         self._held_by_waiting_bytes -= self._waiting.pop(when_room, 0)
 
     def release(self, size_bytes: int) -> None:

@@ -15,12 +15,12 @@ from ottla.broker.receive_budget import ReceiveBudget
 _LENGTH: Final = struct.Struct(">i")
 LENGTH_BYTES: Final = 4
 
-# A large frame is read up to its end only, so that the next one starts at the buffer's begin without a move.
+# A large frame is read up to its end only, so that the next one starts at the start of the buffer without a move.
 _LOOK_AHEAD_BYTES: Final = 256 * 1024
 
 
 class ReceiveBuffer:
-    """Growing beyond the first size is paid from a budget that all connections share."""
+    """Growing beyond the first size takes bytes of a budget that all connections share."""
 
     __slots__ = ("_budget", "_grown_bytes", "_when_room", "data", "end", "start", "view")
 
@@ -42,7 +42,7 @@ class ReceiveBuffer:
         return self.end == len(self.data)
 
     def window(self) -> memoryview:
-        """Where the next bytes are received: up to a large frame's end, else as far as looking ahead goes."""
+        """Where the next bytes are received: up to a large frame's end, else to the end of the read-ahead."""
         start, end, size = self.start, self.end, len(self.data)
         limit = end + _LOOK_AHEAD_BYTES
         if end - start >= LENGTH_BYTES:
@@ -52,7 +52,7 @@ class ReceiveBuffer:
         return self.view[end : limit if limit < size else size]
 
     def make_room(self) -> bool:
-        """See that the window has room for what is missing of the frame in front; False: wait for `when_room`."""
+        """Make room in the window for the rest of the first frame; False: wait for `when_room`."""
         start, end, size = self.start, self.end, len(self.data)
         if start == end:
             self.start = self.end = 0
@@ -72,13 +72,13 @@ class ReceiveBuffer:
         return True
 
     def shrink(self) -> None:
-        """Give back a grown buffer that holds nothing."""
+        """Release a grown buffer that is empty."""
         if self._grown_bytes and self.is_empty:
             self.start = self.end = 0
             self._replace(RECEIVE_BUFFER_BYTES)
 
     def close(self) -> None:
-        """Give everything back.  Who still knows the connection keeps no bytes of it."""
+        """Release everything.  References to the connection that remain keep none of its bytes."""
         self.data = bytearray()
         self.view = memoryview(self.data)
         self.start = self.end = 0

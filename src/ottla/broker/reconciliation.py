@@ -1,8 +1,8 @@
-"""What this broker must change so that it serves what the tree says.  Pure.
+"""The changes that this broker must make to serve what the tree says.  Pure.
 
 A topic's changes follow from the topic as the tree has it and from what the broker holds of it, never from the request
-that changed the tree.  So a change that could not be made is found again by the next pass, and a start, a request and
-a view that arrives from elsewhere need the same function only.
+that changed the tree.  So the next pass finds a change that could not be made, and a start, a request and a view from
+another broker all use this one function.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TopicChanges(NamedTuple):
     name: str
     # The topic in the tree, None when there is none.
     topic: Topic | None
-    # Partitions that are served, or refused, and are no more this broker's.
+    # Partitions that are served, or refused, and are no longer this broker's.
     stop: list[TopicPartition]
     # Logs of deleted topics.
     drop: list[TopicPartition]
@@ -84,7 +84,7 @@ def changed_topics(old: TreeViews, new: TreeViews) -> list[str]:
 
 
 def vanished_topics(old: TopicsView, new: TopicsView, names: Collection[str]) -> bool:
-    """Whether a topic of one of these names was deleted between the views; a topic made anew is another one."""
+    """Whether a topic of one of these names was deleted between the views; a recreated topic is another one."""
     return any(
         (before := old.by_name.get(name)) is not None and before.topic_id not in new.by_id for name in names
     )  # fmt: skip
@@ -102,15 +102,15 @@ def reconcile(
 ) -> TopicChanges:
     """What to change for the topic of this name.
 
-    `held`: by index, what the broker holds of the name; indexes without an entry are `NOTHING_HELD`.  `deletions`: of
-    which deleted topics something may be left.  `is_settled`: whether the changes for `old` were all made.
+    `held`: by index, what the broker holds of the name; indexes without an entry are `NOTHING_HELD`.  `deletions`:
+    deleted topics of which something may remain.  `is_settled`: whether the changes for `old` were all made.
     """
     topic = new.topics.by_name.get(name)
     settings = new.configs.topic(name)
     applies_config = topic is not None and (not is_settled or old.configs.topic(name) != settings)
     changes = TopicChanges(name, topic, [], [], [], [], [], [], [], applies_config and bool(held))
     if topic is not None and not held:
-        # As of a new topic with its thousands of partitions: there is nothing to compare.
+        # For example a new topic with thousands of partitions: there is nothing to compare.
         changes.make.extend(node for node in topic.partitions if node_id in node.replicas)
         return changes
     wanted = {} if topic is None else {node.partition_index: node for node in topic.partitions}
@@ -139,7 +139,7 @@ def reconcile(
 def _reconcile_wanted(
     changes: TopicChanges, topic_id: UUID, node: PartitionNode, here: HeldPartition, deleted_ids: Collection[UUID]
 ) -> None:
-    """One partition that the tree gives to this broker."""
+    """One partition that the tree assigns to this broker."""
     error_code: ErrorCode | None = None
     topic_partition = TopicPartition(changes.name, node.partition_index)
     if here.is_on_disk and here.topic_id is not None and here.topic_id != topic_id:
@@ -149,7 +149,7 @@ def _reconcile_wanted(
             changes.drop.append(topic_partition)
             changes.make.append(node)
             return
-        # Another topic's records: neither serve nor touch them.
+        # Another topic's records: neither serve nor change them.
         error_code = ErrorCode.INCONSISTENT_TOPIC_ID
     elif here.failure is not None:
         error_code = here.failure

@@ -1,10 +1,10 @@
-"""From a frame to its handler.
+"""Routes each frame to its handler.
 
-Two kinds of handlers.  Produce, Fetch and those of groups are synchronous: they answer at once or park, and cost no
+Two kinds of handlers.  Produce, Fetch and those of groups are synchronous: they answer at once or park, and need no
 task.  All others are coroutines, one at a time per connection.
 
-What the protocol cannot answer closes the connection with one log line: an API or version that is not offered
-(except ApiVersions, which always gets an answer), bytes that are not what a version allows.
+A request that the protocol cannot answer closes the connection with one log line: an API or version that is
+not offered (except ApiVersions, which always gets an answer), or bytes that the version does not allow.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Router:
             if end - position >= 10:
                 key, version, correlation_id, name_length = _HEAD.unpack_from(buffer, position)
                 if key == _PRODUCE and _PRODUCE_MIN <= version < _PRODUCE_FLEXIBLE_FROM and name_length >= -1:
-                    # The hot path does not read the client id, it only steps over it.
+                    # The hot path does not read the client id, it only skips it.
                     body = position + 10 + (name_length if name_length > 0 else 0)
                     self._produce.handle(connection, view, body, end, version, correlation_id)
                     return
@@ -89,8 +89,8 @@ class Router:
                 self._start_other(connection, header, bytes(view[header.body_position : end]))
         except WireError as error:
             self.refuse(connection, error)
-        except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
-            # A bug of ours must leave nobody waiting: the connection could not go on behind an unanswered request.
+        except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
+            # A bug of ours must leave no client waiting: the connection could not go on behind an unanswered request.
             close_failed(connection, error, client_id=connection.client_id)
 
     def refuse(self, connection: Connection, error: WireError) -> None:
@@ -101,7 +101,7 @@ class Router:
         connection.close(str(error))
 
     async def stop(self) -> None:
-        """Wait for the coroutines under way; what does not end in time is cut off."""
+        """Wait for the coroutines in progress; those that do not end in time are cancelled."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=STOP_REQUESTS_MS / 1000)
@@ -130,8 +130,8 @@ class Router:
         except WireError as error:
             self.refuse(connection, error)
             return
-        except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
-            # A bug of ours must not leave a client waiting for ever: it closes the connection and tells its story.
+        except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
+            # A bug of ours must not leave a client waiting for ever: the connection is closed and the failure logged.
             close_failed(connection, error, api_key=header.api_key)
             return
         if not connection.is_closed:

@@ -1,8 +1,8 @@
 """The topics that this broker serves: they follow the tree.
 
 After each change of the tree, and at start, `follow` reads it and makes the changes that `reconciliation` finds: logs
-are made, opened, dropped, and partitions begin or cease to be served.  What cannot be done (no room, no descriptor) is
-refused with an error that clients retry, and tried again until it is done.
+are created, opened, dropped, and partitions begin or cease to be served.  Partitions whose change fails (no room, no
+descriptor) are refused with an error that clients retry, and the change is retried until it succeeds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ottla.storage.log_config import LogConfig
 
 log = logging.getLogger(__name__)
 
-# After a failure, and after each further one twice as long.
+# After the first failure; doubled after each further one.
 RETRY_AFTER_S_MIN: Final = 1.0
 RETRY_AFTER_S_MAX: Final = 10.0
 
@@ -51,7 +51,7 @@ _NO_CONFIGS: Final = ConfigsView(0, MappingProxyType({}))
 
 
 class Timers(Protocol):
-    """The part of an event loop that this needs."""
+    """The part of an event loop that this module needs."""
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
 
@@ -66,9 +66,9 @@ class NotServed(StorageError):
 class ServedTopics:
     """Brings `partitions` and `directory` in line with the tree.
 
-    `view` is replaced when the partitions of a view are served, or refused: so clients hear of a partition when it can
+    `view` is replaced when the partitions of a view are served, or refused: so clients learn of a partition when it can
     be used.  `on_changed` is called for each topic of which partitions begin or cease to be served, with None when the
-    tree has it no more; `on_followed` when all changes of a view are made.
+    tree no longer has it; `on_followed` when all changes of a view are made.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ServedTopics:
         return self._followed.topics
 
     def require_served(self, name: str) -> None:
-        """Raises `NotServed` if changes of this topic could not be made, or another's log is in its place."""
+        """Raises `NotServed` if changes of this topic could not be made, or another topic's log is in its place."""
         failure = self._failures.get(name)
         if failure is not None:
             raise NotServed(f"topic {name!r} is in the tree, but not all of it is served: {failure}") from failure
@@ -122,25 +122,25 @@ class ServedTopics:
         return any(self._directory.holds(topic_partition) for topic_partition in names)
 
     async def start(self) -> None:
-        """Serve what the tree has, and reconcile every log of the data directory."""
+        """Serve the topics of the tree, and reconcile every log of the data directory."""
         async with self._following:
             held = dict.fromkeys(name.topic for name in (*self._directory.logs, *self._directory.failed))
             await self._follow(held, is_start=True)
 
     async def follow(self) -> None:
-        """Read what changed in the tree, and make the changes.  What fails is reported, and tried again later."""
+        """Read what changed in the tree, and make the changes.  Failures are reported, and retried later."""
         async with self._following:
             self._retries_count = 0
             await self._follow(())
 
     async def retry(self) -> None:
-        """Try again what could not be done."""
+        """Retry the changes that failed."""
         async with self._following:
             self._retries_count += 1
             await self._follow(self._failures)
 
     async def stop(self) -> None:
-        """No retries from now on; returns when no change is under way."""
+        """No retries from now on; returns when no change is in progress."""
         self._is_stopped = True
         self._arm()
         async with self._following:
@@ -227,7 +227,8 @@ class ServedTopics:
                 self._refuse(topic_partition, refusal)
             if topic is not None:
                 await self._serve(topic, changes, offload)
-                # Before logs are made, which may lack room: a setting of the others may make it.  A new log has it.
+                # Before logs are created, which may lack room: a changed setting of other logs may free some.  A new
+                # log is created with it.
                 await self._apply_config(changes, offload)
                 await self._make_logs(topic, changes.make, offload)
         except (OSError, OttlaError) as error:
@@ -287,7 +288,7 @@ class ServedTopics:
             await offload.pause()
 
     def _fail(self, changes: TopicChanges, error: OSError | OttlaError) -> None:
-        """Refuse what could not be made, so that its clients try again."""
+        """Refuse partitions whose changes failed, so that their clients retry."""
         name, topic = changes.name, changes.topic
         failure = error if isinstance(error, OttlaError) else StorageError(str(error))
         before = self._failures.get(name)
@@ -303,7 +304,7 @@ class ServedTopics:
                 self._partitions.refuse(topic_partition, Refusal(topic.topic_id, ErrorCode.KAFKA_STORAGE_ERROR))
 
     async def _finish(self, deletions: Collection[TopicDeletion]) -> None:
-        """Remove the tree's notes of those topics of which nothing is left."""
+        """Remove the tree's deletion notes of topics of which nothing remains."""
         done: list[UUID] = [deletion.topic_id for deletion in deletions if deletion.name not in self._failures]
         self._has_deletions = len(done) < len(deletions)
         if not done:
@@ -311,7 +312,7 @@ class ServedTopics:
         try:
             await self._registry.finish_deletions(done)
         except OttlaError as error:
-            # Only the note is left: a later change, or the next start, finds that there is nothing to drop.
+            # Only the note remains: a later change, or the next start, finds that there is nothing to drop.
             log.warning("topic.note_left", extra=fields(topics_count=len(done), error=str(error)))
             self._has_deletions = True
 
@@ -327,7 +328,7 @@ class ServedTopics:
             self._timer = None
         # A directory that is offline stays so in this process.
         if self._failures and not self._is_stopped and not self._is_offline:
-            # A disk that stays full for hours must not make the power too large for a float.
+            # A disk that stays full for hours must not let the power overflow a float.
             delay_s = min(RETRY_AFTER_S_MIN * 2 ** min(self._retries_count, 10), RETRY_AFTER_S_MAX)
             self._timer = self._timers.call_later(delay_s, self._on_timer)
 

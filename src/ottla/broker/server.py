@@ -1,4 +1,4 @@
-"""`serve`: a broker from its options to its end."""
+"""`serve`: runs a broker from its options until it stops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla.storage.errors import lacks_descriptors
 log = logging.getLogger(__name__)
 
 # The broker makes almost no garbage with cycles, and a young collection walks what one turn allocated: rarely is
-# enough, and the parts that live for ever are taken out of its sight.
+# enough, and the long-lived objects are frozen, so that it skips them.
 _COLLECT_AFTER_ALLOCATIONS = 50_000
 
 # Some connections, a new segment or two, and modules that are read when they are first called.
@@ -28,7 +28,7 @@ _FILES_LEFT_MIN = 24
 
 
 async def serve(options: ServeOptions) -> None:
-    """Run a broker until SIGTERM or SIGINT; then answer what is under way, flush, and return.
+    """Run a broker until SIGTERM or SIGINT; then answer requests in progress, flush, and return.
 
     Raises `OttlaError` when it cannot start.
     """
@@ -43,7 +43,7 @@ async def serve(options: ServeOptions) -> None:
     try:
         if open_files is not None:
             _require_files_left(options.data_dir, open_files.now)
-        # What a start makes stays: a collection would walk all of it (20-40 ms) and find next to nothing.
+        # Objects made at start are long-lived: a collection would walk all of them (20-40 ms) and free almost none.
         gc.freeze()
         gc.set_threshold(_COLLECT_AFTER_ALLOCATIONS, 20, 20)
         gc.enable()
@@ -68,7 +68,7 @@ async def serve(options: ServeOptions) -> None:
 
 
 def _require_files_left(data_dir: str, limit: int) -> None:
-    """Raises `TooManyOpenFiles` when the logs took nearly all: clients could not connect, and modules not be read."""
+    """Raises `TooManyOpenFiles` when the logs use nearly all: clients could not connect, nor modules be imported."""
     try:
         # The lowest free number: as many are open at least, and about as many in all.
         fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

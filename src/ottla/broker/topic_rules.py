@@ -1,4 +1,4 @@
-"""Rules for topics that are made or grown: their replicas and settings.  Pure; errors are `RequestError`."""
+"""Rules for topics that are created or grown: their replicas and settings.  Pure; errors are `RequestError`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def added_assignment(
     """The replicas of the partitions that make `topic` one of `count`; `given` lists those of each added one."""
     present = len(topic.partitions)
     if topic.name in INTERNAL_TOPICS:
-        # What a group's offsets are kept in follows from this count.
+        # A group's partition follows from this count.
         raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"the partitions of {topic.name} are fixed")
     if count == present:
         raise RequestError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {present} partition(s) already")
@@ -83,7 +83,7 @@ def _require_only_broker(index: int, replicas: Sequence[int], node_id: NodeId) -
 
 
 def checked_config(config: Mapping[str, str | None], settings: BrokerSettings) -> dict[str, str]:
-    """A new topic's own settings, when a log can live by them."""
+    """A new topic's own settings, if a log can use them."""
     given = {name: value for name, value in config.items() if value is not None}
     if len(given) < len(config):
         name = next(name for name, value in config.items() if value is None)

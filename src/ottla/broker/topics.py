@@ -1,6 +1,6 @@
 """Requests that change topics: each writes to the tree, then this broker follows it (`served_topics`).
 
-A crash between the two leaves a topic without directories, which the next start makes, or directories without a
+A crash between the two leaves a topic without directories, which the next start creates, or directories without a
 topic, which are removed only if the tree has a note of the deletion (`TopicRegistry.pending_deletions`).
 """
 
@@ -128,19 +128,19 @@ class Topics:
             raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE, problem)
         try:
             partition.delete_records_before(before_offset)
-            # What was acknowledged as deleted must not come back after a crash.
+            # Records that were acknowledged as deleted must not reappear after a crash.
             self._directory.checkpoint()
         except OSError as error:
             raise StorageError(f"{topic}-{index}: the new log start could not be written: {error}") from error
         return partition.log_start_offset
 
     def _require_online(self) -> None:
-        """A directory that is offline makes no logs before a restart: then the tree is left as it is."""
+        """An offline directory creates no logs before a restart: then the tree is not changed."""
         if self._directory.offline is not None:
             raise self._directory.offline
 
     def _imagined(self, name: str, assignment: Sequence[Sequence[NodeId]]) -> Topic:
-        """A topic as it would be, for `validate_only`: its id is all zero."""
+        """The topic that `validate_only` would create: its id is all zero."""
         state = PartitionState(self._node_id, LeaderEpoch(0), (ReplicaIncarnation(self._node_id, self._broker_epoch),))
         nodes = (PartitionNode(index, tuple(replicas), state, 0) for index, replicas in enumerate(assignment))
         return Topic(name, UUID(int=0), tuple(nodes))

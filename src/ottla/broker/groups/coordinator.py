@@ -38,14 +38,14 @@ from ottla.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Deadlines of shards are served for so long, then other callbacks of the loop run.
+# Deadlines of shards are served for at most this long, then other callbacks of the loop run.
 TIMER_TURN_S: Final = 0.002
 
 
 class GroupCoordinator:
     """Every method runs on the event loop's thread and none waits.
 
-    `times_of`: what a consumer group's members live by now, from the group's id.
+    `times_of`: the settings in force for a consumer group, by the group's id.
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class GroupCoordinator:
 
     @property
     def exists(self) -> bool:
-        """Whether the tree has the topic of the groups."""
+        """Whether the tree has `__consumer_offsets`."""
         return bool(self._shards)
 
     def state_of(self, group_id: str) -> ErrorCode:
-        """NONE when commands of this group are decided here now, else the error that its clients get."""
+        """NONE when this broker decides commands of this group now, else the error that its clients get."""
         shard = self._shard_of(group_id)
         return ErrorCode.NOT_COORDINATOR if shard is None else shard.error
 
     def submit(self, group_id: str, command: Command, reply: Callable[[Any], None]) -> None:
-        """Decide `command`; `reply` is called exactly once, now or later, with what the command's kind is answered."""
+        """Decide `command`; `reply` is called exactly once, now or later, with the reply that the command names."""
         if len(group_id) > GROUP_ID_LENGTH_MAX:
             reply(refusal(command, ErrorCode.INVALID_GROUP_ID))
             return
@@ -105,7 +105,7 @@ class GroupCoordinator:
         self._arm_for(shard)
 
     def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> None:
-        """Ask every shard; `on_all` is called once, with what all of them answered."""
+        """Ask every shard; `on_all` is called once, with all their answers."""
         asked = [shard for shard in self._shards if shard is not None]
         moment = self._moment()
         gathering = Gathering(len(asked), on_all)
@@ -116,7 +116,7 @@ class GroupCoordinator:
                 shard.shard.submit(command, gathering.place(index), moment)
 
     def on_topics_changed(self, view: TopicsView) -> None:
-        """Topics were made, grown or deleted: groups follow, and the partitions of their own topic do, too."""
+        """Topics were created, grown or deleted: update groups, and the shards if the topic is `__consumer_offsets`."""
         if self._is_stopped:
             return
         offsets_topic = view.by_name.get(OFFSETS_TOPIC)
@@ -134,9 +134,10 @@ class GroupCoordinator:
         self._arm()
 
     def follow(self, offsets_topic: Topic | None) -> None:
-        """Load the shards whose partitions this broker began to lead, unload those that it leads no more, or anew.
+        """Load the shards whose partitions this broker began to lead, unload those that it no longer leads, or leads in
+        a new epoch.
 
-        None: the tree does not have the topic of the groups.
+        None: the tree does not have `__consumer_offsets`.
         """
         if self._is_stopped:
             return
@@ -144,7 +145,7 @@ class GroupCoordinator:
         led = [self._led_partition(index) for index in range(count)]
         for index, shard in enumerate(self._shards):
             if shard is not None and not shard.serves(led[index] if index < count else None):
-                # First: what it answers may come back to this shard.
+                # First: its answers may lead to calls of this shard.
                 self._shards[index] = None
                 self._unload(shard)
         self._shards = [*self._shards[:count], *[None] * (count - len(self._shards))]
@@ -154,7 +155,7 @@ class GroupCoordinator:
                 self._load(shard)
 
     def on_directory_offline(self) -> None:
-        """The disk failed: nothing can be decided any more, since nothing can be logged."""
+        """The disk failed: no command can be decided any more, since none can be logged."""
         self._is_offline = True
         self._loader.stop()
         for shard in self._shards:
@@ -201,7 +202,7 @@ class GroupCoordinator:
         self._loader.add(served.loading, lambda error: self._on_loaded(served, error))
 
     def _unload(self, served: ServedShard) -> None:
-        """Answer its parked requests, and forget its groups: another broker, or a later load, has them from the log."""
+        """Answer its parked requests, and drop its groups: another broker, or a later load, reads them from the log."""
         if served.loading is not None:
             self._loader.discard(served.loading)
         served.fail(ErrorCode.NOT_COORDINATOR)
@@ -220,7 +221,7 @@ class GroupCoordinator:
         self._arm_for(served)
 
     def _on_moved(self, served: ServedShard) -> None:
-        """Its stable end moved: replies have left, and deadlines may have begun."""
+        """Its stable end moved: replies were sent, and deadlines may have begun."""
         self._poke_flusher()
         if not served.error:
             self._arm_for(served)
@@ -263,13 +264,13 @@ class GroupCoordinator:
         pause_at_s = self._loop.time() + TIMER_TURN_S
         try:
             for _ in self._shards:
-                # Before it is called: whatever becomes of one shard, the others' deadlines go on.
+                # Before it is called: if one shard fails, the others' deadlines continue.
                 self._turn_of = (self._turn_of + 1) % len(self._shards)
                 shard = self._shards[self._turn_of]
                 if shard is not None and not shard.error:
                     shard.shard.on_time(moment)
                 if self._loop.time() >= pause_at_s:
-                    # Rounds of expiry, for one, come to all shards at the same time.
+                    # Offset expiry, for example, is due in all shards at the same time.
                     break
         finally:
             self._poke_flusher()

@@ -1,4 +1,4 @@
-"""One answer made of several replies, which come in any order, at once or later."""
+"""One answer assembled from several replies, which arrive in any order, at once or later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Gathering(Generic[T]):
-    """Calls `on_all` with `count` replies in the order of their places, once the last of them is there."""
+    """Calls `on_all` with `count` replies in the order of their places, once the last of them has arrived."""
 
     __slots__ = ("_missing", "_on_all", "_replies")
 

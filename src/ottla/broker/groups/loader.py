@@ -1,9 +1,9 @@
 """The loop's share of loading: one slice in a turn, and a pause after it while others are served.
 
 The pause is for the flusher's thread, too: it needs the interpreter to begin and to end a flush, and would wait for it
-while slice follows slice.  And it leaves the processor to others: a thread that never sleeps is the one that the
-kernel lets finish its turn of some milliseconds.  Slices are measured by a clock of their own (`now_s`): the loop's
-counts whole milliseconds.
+while slice follows slice.  It also yields the processor: the kernel lets a thread that never sleeps use its whole time
+slice of some milliseconds.  Slices are measured by a clock of their own (`now_s`): the loop's counts whole
+milliseconds.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 # A request waits this long at most, and for the records between two reads of the clock.
 SLICE_S: Final = 0.0002
-# A turn that took the loop this long between two slices has served somebody.
+# A turn that took the loop this long between two slices has served requests.
 BUSY_TURN_S: Final = 0.00005
-# Who was served once is served again soon.
+# A client that was served once sends its next request soon.
 BUSY_FOR_S: Final = 0.005
-# Timers of the loop are up to twice as late.  A million offsets are some 2.5 s of work, 12,000 slices: beside others
-# who are busy all the time they take some 12 s.
+# Timers of the loop are up to twice as late.  A million offsets are some 2.5 s of work, 12,000 slices: beside clients
+# that are always busy they take some 12 s.
 PAUSE_S: Final = 0.001
 
 OnLoaded = Callable[[OttlaError | OSError | None], None]
@@ -47,7 +47,7 @@ class Loader:
         self._handle: asyncio.Handle | None = None
         self._left_off_s = 0.0
         self._has_paused = False
-        # A flush under way goes first, once: else a broker that always flushes would never load.
+        # A flush in progress has priority, once: else a broker that always flushes would never load.
         self._has_yielded = False
         self._busy_until_s = 0.0
         self._started_s = 0.0
@@ -83,7 +83,7 @@ class Loader:
         while self._waiting and now_s - started_s < SLICE_S:
             self._load_some()
             now_s = self._now_s()
-        # What was loaded lives for long: the collector need not walk it again and again.
+        # Loaded state is long-lived: the collector need not walk it again and again.
         gc.freeze()
         self._left_off_s = now_s
         if not self._waiting:

@@ -1,6 +1,6 @@
 """Groups read back from their partition at start, a short slice of the loop's turn at a time.
 
-The broker is ready before: requests of a group that is not loaded yet get COORDINATOR_LOAD_IN_PROGRESS.
+The broker is ready earlier: requests of a group that is not loaded yet get COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ShardLoading:
     def load_some(self) -> bool:
         """Apply the next few records; False when there are no more.
 
-        Raises `OttlaError` or `OSError` when the log cannot be read or holds what is no record of ours.
+        Raises `OttlaError` or `OSError` when the log cannot be read or holds a record that is not a group record.
         """
         replay = self._shard.replay
         for _ in range(RECORDS_BETWEEN_LOOKS):
@@ -54,7 +54,7 @@ class ShardLoading:
                 yield from key_values(batch)
 
     def _read_batches(self) -> Iterator[memoryview]:
-        """The next whole batches; the place is kept as an offset, so that compaction may put other files under it."""
+        """The next whole batches; the place is kept as an offset, so that compaction may replace the files."""
         run = self._partition.read_batches(self._next_offset, self._end_offset, self._read_bytes)
         if run is None:
             self._next_offset = self._end_offset

@@ -1,4 +1,4 @@
-"""`__consumer_offsets`: how it is made, and which of its partitions a group belongs to."""
+"""`__consumer_offsets`: its settings, and the partition that a group belongs to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIGN: Final = 1 << 31
 
 
 def offsets_topic(settings: BrokerSettings) -> NewTopic:
-    """The topic as Apache Kafka makes it: compacted, and stored as it is written."""
+    """The topic as Apache Kafka creates it: compacted, and stored with the producer's codec."""
     return NewTopic(
         OFFSETS_TOPIC,
         partitions_count=settings[OFFSETS_TOPIC_NUM_PARTITIONS],

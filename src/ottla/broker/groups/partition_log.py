@@ -13,7 +13,7 @@ from ottla.records.header import HEADER
 
 
 class PartitionLog:
-    """A `GroupLog` over a partition, written with acks=all: what is stable here is below the high watermark.
+    """A `GroupLog` over a partition, written with acks=all: stable here means below the high watermark.
 
     `on_stable` is called with the high watermark whenever it has passed an append.
     """

@@ -1,4 +1,4 @@
-"""The line of the log about a join that the group's members make impossible: its client says little of why it stops."""
+"""Logs a join that is inconsistent with the group's members: the client itself reports little of the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHER_MEMBERS: Final = {
 
 
 def note_refused_join(group_id: str, call: Call, error: ErrorCode) -> None:
-    """At most one line for each join that was refused; clients do not repeat such a one by themselves."""
+    """At most one line for each refused join; clients do not repeat such a join by themselves."""
     reason = _OTHER_MEMBERS.get(error)
     if reason is not None:
         facts = {"group": group_id, "client_id": call.client_id, "host": call.client_host}

@@ -65,7 +65,7 @@ class ServedShard:
         self.shard.loaded(moment, end_offset)
 
     def fail(self, error: ErrorCode) -> None:
-        """Answer what waits with `error`, and everything from now on."""
+        """Answer waiting requests with `error`, and all later ones."""
         self.error = error
         self.shard.fail_all(error)
 
@@ -74,7 +74,7 @@ class ServedShard:
         self._on_moved(self)
 
     def _on_failed(self, code: int) -> None:
-        """What waits will not become stable here: the disk failed, or this broker leads the partition no more."""
+        """Waiting appends will not become stable: the disk failed, or this broker lost the partition's leadership."""
         if code != ErrorCode.KAFKA_STORAGE_ERROR:
             self.fail(ErrorCode.NOT_COORDINATOR)
             return

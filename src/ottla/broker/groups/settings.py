@@ -1,4 +1,4 @@
-"""From the broker's settings to what groups need: the one place that knows both sets of names."""
+"""Maps the broker's settings to those of groups: the one place that knows both sets of names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def group_settings(broker: BrokerSettings) -> GroupSettings:
 
 
 def consumer_times(configs: ConfigsView, group_id: str, broker: BrokerSettings) -> ConsumerTimes:
-    """What holds for one consumer group: its own times over the broker's."""
+    """The settings of one consumer group: its own over the broker's."""
     own = configs.of(ConfigEntity.group(group_id))
     return ConsumerTimes(
         in_force(CONSUMER_SESSION_TIMEOUT_MS, own, broker), in_force(CONSUMER_HEARTBEAT_INTERVAL_MS, own, broker)

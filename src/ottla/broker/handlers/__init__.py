@@ -1,7 +1,7 @@
 """One module for each API: versions, behaviour and gaps in its head.
 
-`HANDLERS` has the coroutines of the cold APIs; `GROUP_HANDLERS` those of groups, which are called back instead; Produce
-and Fetch stand by themselves.  A module is imported when its API is first asked for: each brings its message classes,
+`HANDLERS` has the coroutines of the cold APIs; `GROUP_HANDLERS` those of groups, which reply by callback; Produce and
+Fetch are in neither.  A module is imported at the first request of its API: each brings its message classes,
 and a broker that only moves records needs few of them.
 """
 

@@ -1,10 +1,10 @@
 """AlterConfigs (key 33), v0-v2.
 
-A topic's or a group's own settings (types 2, 32) become those of the request: what it does not name is unset.  They
-hold when the answer leaves.  `validate_only` checks and changes nothing.  Errors as in IncrementalAlterConfigs, which
-clients should prefer: INVALID_CONFIG for an unknown setting or a bad value, INVALID_REQUEST for a setting or a resource
-that is there twice, a missing value, an unknown type.
-Not done: brokers (type 4): their settings are read at start, so any change is INVALID_REQUEST.
+A topic's or a group's own settings (types 2, 32) become those of the request: what it does not name is unset.  They are
+in force when the answer is sent.  `validate_only` checks and changes nothing.  Errors as in IncrementalAlterConfigs,
+which clients should prefer: INVALID_CONFIG for an unknown setting or a bad value, INVALID_REQUEST for a setting or a
+resource that occurs twice, a missing value, an unknown type. Not done: brokers (type 4): their settings are read at
+start, so any change is INVALID_REQUEST.
 """
 
 from __future__ import annotations

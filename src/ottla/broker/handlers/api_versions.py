@@ -1,9 +1,9 @@
 """ApiVersions (key 18), v0-v4.
 
-Tells which APIs and versions are offered: `ADVERTISED_VERSIONS`, the same to everybody.  No features are told, neither
-supported nor finalized: a visible `transaction.version` would make clients use transactions of the second protocol.
-A version that is not known is answered in the format of v0 with UNSUPPORTED_VERSION and the one entry of ApiVersions
-itself, from which every client learns what to ask with (KIP-511).  From v3 on an ill-formed client software name or
+Lists the APIs and versions that are offered: `ADVERTISED_VERSIONS`, the same to every client.  No features are listed,
+neither supported nor finalized: a visible `transaction.version` would make clients use transactions of the second
+protocol. An unknown version is answered in the format of v0 with UNSUPPORTED_VERSION and the one entry of ApiVersions
+itself, from which every client learns which version to use (KIP-511).  From v3 on an ill-formed client software name or
 version is answered with INVALID_REQUEST and no entries.
 """
 
@@ -31,7 +31,7 @@ async def handle(request: ApiVersionsRequest, broker: BrokerContext, call: Call)
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """The answer to a version that is not known; it is written as v0."""
+    """The answer to an unknown version; it is written as v0."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_entry(ApiKey.API_VERSIONS)])
 
 

@@ -1,4 +1,4 @@
-"""The operations that KIP-430 lists, as bits by Kafka's numbers; without access rules all are allowed to everybody."""
+"""The operations that KIP-430 lists, as bits by Kafka's numbers; without access rules every client has all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration request names: a topic, a broker or a group, checked; and how changes of each are answered."""
+"""The resource of a configuration request (topic, broker or group), checked; and the answers to changes of each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Named = TypeVar("Named", bound=NamedResource)
 
 
 async def alter_each(resources: Sequence[Named], alter: Callable[[Named], Awaitable[None]]) -> list[Outcome]:
-    """One after another, in the request's order: what fails keeps no other from being changed."""
+    """One after another, in the request's order: a failed change does not prevent the others."""
     times_named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     outcomes = []
     for resource in resources:
@@ -70,7 +70,7 @@ def require_topic(broker: BrokerContext, name: str) -> None:
 
 
 def require_group_name(name: str) -> None:
-    """Raise `RequestError` unless a group could have this id; whether there is one does not matter."""
+    """Raise `RequestError` unless a group could have this id; whether it exists does not matter."""
     if name == "":
         raise RequestError(ErrorCode.INVALID_REQUEST, "a group's id is needed: nothing is set for all groups at once")
     if len(name) > GROUP_ID_LENGTH_MAX:
@@ -78,7 +78,7 @@ def require_group_name(name: str) -> None:
 
 
 def is_every_broker(broker: BrokerContext, name: str) -> bool:
-    """Whether the resource is what holds for every broker (an empty name), or else this broker.
+    """Whether the resource is every broker (an empty name), or else this broker.
 
     Raises `RequestError` for another broker: only it knows its settings.
     """

@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (key 69), v0-v1.
 
-Consumer groups (KIP-848); v1 tells the kind of each member.  GROUP_ID_NOT_FOUND for what is no consumer
-group.  Authorized operations, when asked for, are all that there are.
+Consumer groups (KIP-848); v1 has the kind of each member.  GROUP_ID_NOT_FOUND for any group that
+is not a consumer group.  Authorized operations, when asked for, are all operations.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _member(member: DescribedConsumer) -> DescribedMember:
         member.client_id,
         member.client_host,
         list(member.topic_names),
-        # As Apache Kafka tells of a member without one, although the field may be null.
+        # As Apache Kafka answers for a member without one, although the field may be null.
         member.topic_pattern or "",
         _assignment(member.assignment),
         _assignment(member.target),

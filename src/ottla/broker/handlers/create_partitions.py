@@ -1,11 +1,11 @@
 """CreatePartitions (key 37), v0-v3.
 
-A topic's partitions are added until there are `count`; they are served when the answer leaves.  Each topic by itself:
+A topic's partitions are added until there are `count`; they are served when the answer is sent.  Each topic by itself:
 UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS when it has as many or more, or would have too many;
 INVALID_REPLICA_ASSIGNMENT when the assignments are not one for each added partition, or name another broker;
-INVALID_REQUEST, answered once, for a topic that is there twice; INVALID_TOPIC_EXCEPTION for internal topics, whose
-count groups depend on.  KAFKA_STORAGE_ERROR: they are added, and served once their logs can be made.  `validate_only`
-adds nothing.  The time-out is not used.
+INVALID_REQUEST, answered once, for a topic that occurs twice; INVALID_TOPIC_EXCEPTION for internal topics, whose count
+groups depend on.  KAFKA_STORAGE_ERROR: they are added, and served once their logs can be created.  `validate_only` adds
+nothing.  The time-out is not used.
 """
 
 from __future__ import annotations

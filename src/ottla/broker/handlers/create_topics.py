@@ -5,10 +5,10 @@ given.  Errors: INVALID_TOPIC_EXCEPTION for an illegal name or one that differs 
 TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR (not positive, or above the live brokers),
 INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG (unknown setting, bad value, or none).  A name that occurs twice in a request
 is INVALID_REQUEST, answered once; more than 10,000 partitions in one request are POLICY_VIOLATION.  `validate_only`
-makes nothing and answers the topic id of zeros.  From v5 on the answer has partition count, replication factor and all
-settings (KIP-525).  A topic is served when the answer leaves; the time-out is not used.
-When its logs cannot be made for want of room or descriptors the answer is KAFKA_STORAGE_ERROR: the topic is in the tree
-then, and is served without another request once they can be made.
+creates nothing and answers the topic id of zeros.  From v5 on the answer has partition count, replication factor and
+all settings (KIP-525).  A topic is served when the answer is sent; the time-out is not used. When its logs cannot be
+created for want of disk space or descriptors the answer is KAFKA_STORAGE_ERROR: the topic is in the tree then, and is
+served without another request once they can be created.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ottla.protocol.schemas.create_topics import (
     CreateTopicsResponse,
 )
 
-# As in Apache Kafka: what one request may make.
+# As in Apache Kafka: what one request may create.
 PARTITIONS_OF_REQUEST_MAX: Final = 10_000
 _DEFAULT: Final = -1
 

@@ -1,6 +1,6 @@
 """DeleteGroups (key 42), v0-v2.
 
-Groups without members go, with their offsets.  NON_EMPTY_GROUP for one with members, GROUP_ID_NOT_FOUND for an
+Groups without members are deleted, with their offsets.  NON_EMPTY_GROUP for one with members, GROUP_ID_NOT_FOUND for an
 unknown one.  The deletion is durable when it is answered.
 """
 

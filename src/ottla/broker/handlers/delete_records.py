@@ -3,7 +3,7 @@
 Moves a partition's log start up to an offset; -1 is the high watermark.  Answers the new log start as low watermark;
 it is durable then.  An offset above the high watermark or below -1 is OFFSET_OUT_OF_RANGE; one below the log start
 changes nothing.  Topics whose cleanup.policy lacks `delete` get POLICY_VIOLATION, internal topics
-INVALID_TOPIC_EXCEPTION.  Files go at the next round of retention.
+INVALID_TOPIC_EXCEPTION.  Retention deletes the files in its next round.
 """
 
 from __future__ import annotations

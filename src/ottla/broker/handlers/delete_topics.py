@@ -1,10 +1,10 @@
 """DeleteTopics (key 20), v1-v6.
 
 Topics are named, or from v6 on given by id.  UNKNOWN_TOPIC_OR_PARTITION for an unknown name, UNKNOWN_TOPIC_ID for an
-unknown id, INVALID_REQUEST for one that is there twice, has both name and id, or neither.  With delete.topic.enable
-off: TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.  An internal topic is INVALID_TOPIC_EXCEPTION, unless none of
-its logs could be made.  A topic is gone from the tree and served no more when the answer leaves; its files follow.  The
-time-out is not used.
+unknown id, INVALID_REQUEST for one that occurs twice, has both name and id, or neither.  With delete.topic.enable off:
+TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.  An internal topic is INVALID_TOPIC_EXCEPTION, unless none of its
+logs could be created.  When the answer is sent the topic is no longer in the tree nor served; its files are removed
+later.  The time-out is not used.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def _delete(wanted: DeleteTopicState, broker: BrokerContext) -> DeletableT
     if isinstance(known, RequestError):
         return _refused(wanted, known.code, error_text(known))
     try:
-        # By id as well: a topic that was made anew under the name meanwhile is another one.
+        # By id as well: a topic that was recreated under the name meanwhile is another one.
         await broker.delete_topic(known.name, known.topic_id)
     except RequestError as error:
         return _refused(wanted, error.code, error_text(error))

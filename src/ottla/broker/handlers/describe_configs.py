@@ -42,7 +42,7 @@ async def handle(request: DescribeConfigsRequest, broker: BrokerContext, call: C
 def _result(
     resource: DescribeConfigsResource, request: DescribeConfigsRequest, broker: BrokerContext
 ) -> DescribeConfigsResult:
-    # As in Apache Kafka the message is empty, not null, when all went well.
+    # As in Apache Kafka the message is empty, not null, on success.
     result = DescribeConfigsResult(ErrorCode.NONE, "", resource.resource_type, resource.resource_name)
     try:
         entries = _entries(resource, broker)

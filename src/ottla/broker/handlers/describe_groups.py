@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), v0-v6.
 
-Classic groups.  What is no classic group has the state "Dead" and no error, from v6 on
-GROUP_ID_NOT_FOUND.  Authorized operations, when asked for (v3+), are all that there are: there are no access rules
+Classic groups.  Any other group has the state "Dead" and no error, from v6 on
+GROUP_ID_NOT_FOUND.  Authorized operations, when asked for (v3+), are all operations: there are no access rules
 yet.
 """
 

@@ -1,9 +1,9 @@
 """DescribeLogDirs (key 35), v1-v4.
 
-The one data directory: its path, the size of each partition's segments, and from v4 on how large its file system is and
-what is left of it (KIP-827).  Partitions that are asked for and not here are left out; null asks for all.  The lag is 0
-and no partition is a future one, since there is one directory and one replica.  A directory that is out of use answers
-KAFKA_STORAGE_ERROR.
+The one data directory: its path, the size of each partition's segments, and from v4 on the total and usable bytes of
+its file system (KIP-827).  Partitions that are asked for and not on this broker are left out; null asks for all.  The
+lag is 0 and no partition is a future one, since there is one directory and one replica.  A directory that is offline
+answers KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations

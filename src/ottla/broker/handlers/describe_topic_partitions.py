@@ -1,11 +1,11 @@
 """DescribeTopicPartitions (key 75), v0-v0.  KIP-966.
 
-Topics by name in the order of their names, all of them when none is named, until so many partitions are told as the
-request and max.request.partition.size.limit allow; then `next_cursor` says where the next request goes on.  A cursor
+Topics by name in the order of their names, all of them when none is named, up to as many partitions as the request
+and max.request.partition.size.limit allow; then `next_cursor` says where the next request continues.  A cursor
 leaves out the topics before its own, and its topic's partitions before its own.  A topic that is named and unknown is
 UNKNOWN_TOPIC_OR_PARTITION, an illegal name INVALID_TOPIC_EXCEPTION.  A cursor with a negative partition, or of a topic
-that is not among those named, is INVALID_REQUEST for each that was named.  Partitions are told as Metadata tells them;
-who could lead beside the in-sync replicas is nobody, since one broker holds each.
+that is not among those named, is INVALID_REQUEST for each that was named.  Partitions have the fields of Metadata; the
+eligible leader replicas are empty, since one broker holds each partition.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def handle(
 
 
 def _names(request: DescribeTopicPartitionsRequest, broker: BrokerContext) -> list[str]:
-    """The topics that are asked for, from the cursor's on."""
+    """The requested topics, from the cursor's on."""
     names = {topic.name for topic in request.topics} or set(broker.topics.by_name)
     begin = request.cursor.topic_name if request.cursor is not None else ""
     return sorted(name for name in names if name >= begin)

@@ -1,9 +1,9 @@
 """ElectLeaders (key 43), v0-v2.
 
-Each partition has one replica, its preferred leader, which leads it while the broker runs: for a partition that is
-served ELECTION_NOT_NEEDED is the truth, whatever the type of the election.  UNKNOWN_TOPIC_OR_PARTITION for one that
-does not exist, INVALID_REQUEST for an unknown type.  As in Apache Kafka null asks for all and lists only partitions
-with another answer than ELECTION_NOT_NEEDED: none.
+Each partition has one replica, its preferred leader, which leads it while the broker runs: a partition that is served
+gets ELECTION_NOT_NEEDED, whatever the type of the election.  UNKNOWN_TOPIC_OR_PARTITION for one that
+does not exist, INVALID_REQUEST for an unknown type.  As in Apache Kafka null asks for all and gets only partitions
+with another error than ELECTION_NOT_NEEDED: none.
 """
 
 from __future__ import annotations

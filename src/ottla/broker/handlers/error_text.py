@@ -1,4 +1,4 @@
-"""What went wrong, as the text of an answer."""
+"""An error as the message of an answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from ottla.model.errors import OttlaError
 
-# Texts quote what the client sent, which may be longer than the 32,767 bytes that an old version's string holds.
+# Messages quote what the client sent, which may be longer than the 32,767 bytes that an old version's string holds.
 ERROR_TEXT_LENGTH_MAX: Final = 1_000
 
 

@@ -4,16 +4,16 @@ Long-polls until `min_bytes` are readable below the high watermark (below the la
 committed records), or `max_wait_ms` passes, or a partition has an error.  Records go from the page cache to the socket
 by sendfile; a run may end inside a batch, as in Apache Kafka, and clients drop the cut one.
 
-Up to v12 topics have names, from v13 on ids (KIP-516).  UNKNOWN_TOPIC_ID for an id that is not served, so a topic made
-anew under its old name is not read in place of the one that the client knows: the client asks for metadata first.
+Up to v12 topics have names, from v13 on ids (KIP-516).  UNKNOWN_TOPIC_ID for an id that is not served, so a topic
+recreated under its old name is not read in place of the one that the client knows: the client requests metadata first.
 
 Sessions (v7+, KIP-227): epoch 0 asks for one, -1 for none; both close the session that they name.  A request that
-continues a session names what it asks anew and what it forgets; the response has only partitions with records, with an
-error, or with another high watermark or log start than the reader has been sent.  FETCH_SESSION_ID_NOT_FOUND for a
-session that is not there (any more), INVALID_FETCH_SESSION_EPOCH for any epoch but the next,
-FETCH_SESSION_TOPIC_ID_ERROR for a request with ids in a session of names, or the other way round.  A full response
-without a session id means that the cache had no room (max.incremental.fetch.session.cache.slots), or that a topic's
-name is longer than names are.
+continues a session names the partitions that it adds or changes and those that it removes; the response has only
+partitions with records, with an error, or with another high watermark or log start than the reader has been sent.
+FETCH_SESSION_ID_NOT_FOUND for a session that does not exist (any more), INVALID_FETCH_SESSION_EPOCH for any epoch but
+the next, FETCH_SESSION_TOPIC_ID_ERROR for a request with ids in a session of names, or the other way round.  A full
+response without a session id means that the cache had no room (max.incremental.fetch.session.cache.slots), or that a
+topic's name is longer than a name may be.
 
 A request that claims to be a replica, by its replica id (to v14) or replica state (v15+, KIP-903), is refused
 (CVE-2018-1288).
@@ -109,7 +109,7 @@ class FetchHandler:
             connection.answer_pieces(plan.response(read))
 
     def _update_session(self, session: FetchSession | None, request: FetchRequest, version: int) -> int:
-        """Let a request change its session; an error code, and nothing changed, when it may not."""
+        """Let a request change its session; an error code, without a change, when it may not."""
         if session is None or request.replica_id > _CONSUMER:
             return _NOT_FOUND
         if session.epoch != request.session_epoch:
@@ -127,6 +127,6 @@ class FetchHandler:
 
 
 def _refusal(request: FetchRequest) -> Topics:
-    """No other broker follows this one: a request that claims to be a replica's is refused, and moves nothing."""
+    """No other broker follows this one: a request that claims to be a replica's is refused, and changes nothing."""
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return [(topic, [PartitionRead(fetch[0], code) for fetch in wanted]) for topic, wanted in request.topics]

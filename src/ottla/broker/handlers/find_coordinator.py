@@ -1,12 +1,12 @@
 """FindCoordinator (key 10), v0-v4.
 
-The coordinator of every group is this broker.  `__consumer_offsets` is made when the first group is asked for, before
-the answer; Apache Kafka answers COORDINATOR_NOT_AVAILABLE until it is there.  COORDINATOR_NOT_AVAILABLE here means that
-the topic could not be made or that the group's partition cannot be used.
+The coordinator of every group is this broker.  `__consumer_offsets` is created when the first group is asked for,
+before the answer; Apache Kafka answers COORDINATOR_NOT_AVAILABLE until it exists.  COORDINATOR_NOT_AVAILABLE here means
+that the topic could not be created or that the group's partition cannot be used.
 
-Not done: transactions.  A transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as
-final, so that a transactional producer ends at once instead of trying for minutes; the message says why.  Other types
-of key are INVALID_REQUEST.
+Not done: transactions.  A transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats as
+final, so that a transactional producer ends at once instead of retrying for minutes; the message gives the reason.
+Other types of key are INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def handle(request: FindCoordinatorRequest, broker: BrokerContext, call: C
 
 
 async def _make_topic(broker: BrokerContext) -> Coordinator | None:
-    """Make the groups' topic if it is not there; the answer that stands if that fails."""
+    """Create `__consumer_offsets` if it does not exist; the error to answer if that fails."""
     if broker.groups.exists:
         return None
     try:

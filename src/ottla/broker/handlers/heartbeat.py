@@ -1,6 +1,6 @@
 """Heartbeat (key 12), v0-v4.
 
-Of a classic group's member; answered at once (groups/classic).
+From a member of a classic group; answered at once (groups/classic).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """IncrementalAlterConfigs (key 44), v0-v1.
 
-Topics (type 2): set, delete, append to and subtract from a list; all changes of a topic or none.  They hold when the
-answer leaves.  A group (type 32, there or not): the same, within the broker's bounds.
-`validate_only` checks and changes nothing.  INVALID_CONFIG for an unknown setting, a bad value, or an
-append or subtract on what is not a list; INVALID_REQUEST for a setting or a resource that is there twice, a missing
-value, an unknown operation or type.  Deleting what is not set succeeds, whatever its name.
-Not done: brokers (type 4): their settings are read at start, so any change is INVALID_REQUEST; loggers, client metrics
-(8, 16).
+Topics (type 2): set, delete, append to and subtract from a list; all changes of a topic or none.  They are in force
+when the answer is sent.  A group (type 32, there or not): the same, within the broker's bounds. `validate_only` checks
+and changes nothing.  INVALID_CONFIG for an unknown setting, a bad value, or an append or subtract on a setting that is
+not a list; INVALID_REQUEST for a setting or a resource that occurs twice, a missing value, an unknown operation or
+type.  Deleting a setting that is not set succeeds, whatever its name. Not done: brokers (type 4): their settings are
+read at start, so any change is INVALID_REQUEST; loggers, client metrics (8, 16).
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ async def _alter_group(
 
 
 def _effective(changes: list[ConfigChange], before: Mapping[str, str]) -> list[ConfigChange]:
-    """What is not set, known or not, can be deleted: scripts do so to be sure."""
+    """A setting that is not set, known or not, can be deleted: scripts do so to be sure."""
     return [each for each in changes if each.operation is not ConfigOperation.DELETE or each.name in before]
 
 

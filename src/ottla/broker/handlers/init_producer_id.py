@@ -1,9 +1,9 @@
 """InitProducerId (key 22), v0-v4.
 
-Without a transactional id: a producer id that was never given before, and epoch 0; what the producer had before (v3+)
-is not looked at, as in Apache Kafka, but an id without an epoch or an epoch without an id is INVALID_REQUEST.
-Not done: transactional ids (INVALID_REQUEST).  Their producers end before this call, since
-FindCoordinator refuses them.
+Without a transactional id: a producer id that was never assigned before, and epoch 0; the producer's former id and
+epoch (v3+) are ignored, as in Apache Kafka, but an id without an epoch or an epoch without an id is INVALID_REQUEST.
+Not done: transactional ids (INVALID_REQUEST).  Their producers end before this call, since FindCoordinator refuses
+them.
 """
 
 from __future__ import annotations

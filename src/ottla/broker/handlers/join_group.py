@@ -1,10 +1,10 @@
 """JoinGroup (key 11), v0-v9.
 
 The answer is held until the group's members have joined (groups/classic).  v0 has no rebalance time-out: the session's
-counts.  From v4 on a dynamic member without an id gets one with MEMBER_ID_REQUIRED (KIP-394); from v9 on a static
-leader that returns is told to skip the assignment (KIP-814).  Departures: what one member says of itself, its
-protocols' names and metadata above all, takes 1 MiB at most, else INVALID_REQUEST; its reason is cut; when the members
-of all groups hold too much memory (groups/member_bytes.py), COORDINATOR_NOT_AVAILABLE makes clients try again.
+is used.  From v4 on a dynamic member without an id gets one with MEMBER_ID_REQUIRED (KIP-394); from v9 on a static
+leader that returns is told to skip the assignment (KIP-814).  Departures: one member's own data, mostly its protocols'
+names and metadata, takes 1 MiB at most, else INVALID_REQUEST; its reason is cut; when the members
+of all groups hold too much memory (groups/member_bytes.py), COORDINATOR_NOT_AVAILABLE makes clients retry.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def answer(
 
 
 def _kept_bytes(request: JoinGroupRequest) -> int:
-    """What is kept of a member until it leaves; what goes beyond a record's limits is kept, too, while it joins."""
+    """The fields of a member that are kept until it leaves, also those beyond a record's limits while it joins."""
     texts = len(request.protocol_type) + len(request.group_instance_id or "")
     return texts + sum(ELEMENT_BYTES + len(each.name) + len(each.metadata) for each in request.protocols)
 

@@ -33,7 +33,7 @@ def answer(
     def on_reply(left: LeaveReply) -> None:
         error = left.error
         if not takes_many and error is ErrorCode.NONE and left.members:
-            # These versions have no place for a member's own error.
+            # These versions have no field for a member's own error.
             error = left.members[0].error
         reply(LeaveGroupResponse(error_code=error, members=[MemberResponse(*member) for member in left.members]))
 

@@ -1,8 +1,8 @@
 """ListConfigResources (key 74), v0-v1.
 
-The resources whose settings can be asked for, of the types that are wanted, none meaning all: every topic (2), the live
-brokers (4, and 8 for their loggers), and groups (32) that have settings of their own.  Client metrics (16) can be asked
-for, and there are none: so v0, which asks for them only, is always empty.  UNSUPPORTED_VERSION for other types.
+The resources whose settings can be described, of the requested types, none meaning all: every topic (2), the live
+brokers (4, and 8 for their loggers), and groups (32) that have settings of their own.  Client metrics (16) can be
+requested, and there are none: so v0, which requests only them, is always empty.  UNSUPPORTED_VERSION for other types.
 """
 
 from __future__ import annotations

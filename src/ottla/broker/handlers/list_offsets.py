@@ -101,7 +101,7 @@ def _look_up(partition: Partition, timestamp: int) -> tuple[int, int, int]:
 
 
 def _epoch_at_start(partition: Partition) -> int:
-    """Of the first record, there now or to come: the current epoch has no line in the log until it has a record."""
+    """Of the first record, existing or future: the current epoch has no checkpoint entry until it has a record."""
     if partition.log_start_offset == partition.log_end_offset:
         return partition.leader_epoch
     return partition.epoch_of(partition.log_start_offset)

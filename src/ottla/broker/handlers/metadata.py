@@ -5,12 +5,12 @@ Answers the live brokers with the addresses that the caller can reach, and the t
 v11 are INVALID_REQUEST, as in Apache Kafka.  An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an illegal one
 INVALID_TOPIC_EXCEPTION, an unknown id UNKNOWN_TOPIC_ID.
 
-A topic that does not exist is made when the request allows it (v4+; before, always) and auto.create.topics.enable does.
-Departure: it is made before the answer, so the first answer has its partitions; Apache Kafka answers
+A topic that does not exist is created when the request allows it (v4+; before, always) and auto.create.topics.enable
+does. Departure: it is created before the answer, so the first answer has its partitions; Apache Kafka answers
 UNKNOWN_TOPIC_OR_PARTITION once.  There is no controller: the broker that answers names itself, since any broker serves
-admin requests.  A partition whose log could not be made or opened is LEADER_NOT_AVAILABLE with this broker offline.
-Authorized operations, when asked for, are all that there are: there are no access rules yet.
-Not done: v13 (top-level error code).
+admin requests.  A partition whose log could not be created or opened is LEADER_NOT_AVAILABLE with this broker offline.
+Authorized operations, when asked for, are all operations: there are no access rules yet. Not done: v13 (top-level
+error code).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def _wanted_entry(
 
 
 async def _create(broker: BrokerContext, name: str, may_create: bool) -> ErrorCode:
-    """Make the topic if that is wanted and allowed; the error that stands if it does not exist afterwards."""
+    """Create the topic if that is requested and allowed; the error to answer if it does not exist afterwards."""
     if topic_name_problem(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if may_create and broker.settings[AUTO_CREATE_TOPICS_ENABLE]:
@@ -126,7 +126,7 @@ def _topic_entry(broker: BrokerContext, topic: Topic, operations: int) -> Metada
 def partition_entry(
     broker: BrokerContext, topic_name: str, index: int, partition: Partition
 ) -> MetadataResponsePartition:
-    """A partition as this broker knows it."""
+    """A partition as this broker serves it."""
     state = partition.state
     replicas: list[int] = list(partition.replicas)
     code, leader, offline = ErrorCode.NONE, state.leader, list[int]()

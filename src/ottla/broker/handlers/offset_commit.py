@@ -1,10 +1,9 @@
 """OffsetCommit (key 8), v2-v9.
 
 Answered when the offsets are stable in the log.  Each partition by itself: UNKNOWN_TOPIC_OR_PARTITION for one that does
-not exist (Apache Kafka looks at the topic only), OFFSET_METADATA_TOO_LARGE.  Errors of the group are told for every
-partition.  v2 to v4 may say how long their offsets are kept.  Up to v8 a member of a consumer group (KIP-848) with an
-old epoch gets UNSUPPORTED_VERSION, since STALE_MEMBER_EPOCH is younger.
-Not done: v10 (topic ids).
+not exist (Apache Kafka checks only the topic), OFFSET_METADATA_TOO_LARGE.  Errors of the group are repeated for every
+partition.  v2 to v4 may set the retention time of their offsets.  Up to v8 a member of a consumer group (KIP-848) with
+an old epoch gets UNSUPPORTED_VERSION, since they do not know STALE_MEMBER_EPOCH. Not done: v10 (topic ids).
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def answer(
 def _sort(
     request: OffsetCommitRequest, known: TopicsView
 ) -> tuple[list[OffsetCommitResponseTopic], list[OffsetToCommit], list[OffsetCommitResponsePartition]]:
-    """The answer with an error for what does not exist; the offsets of all else, and their places in the answer."""
+    """The answer with errors for unknown partitions; the offsets of the others, and their places in the answer."""
     topics: list[OffsetCommitResponseTopic] = []
     offsets: list[OffsetToCommit] = []
     accepted: list[OffsetCommitResponsePartition] = []

@@ -1,8 +1,8 @@
 """OffsetDelete (key 47), v0-v0.
 
-Takes committed offsets of a group away, but for topics that its members read.  UNKNOWN_TOPIC_OR_PARTITION for what
-does not exist, GROUP_SUBSCRIBED_TO_TOPIC for one that is read, GROUP_ID_NOT_FOUND.  A partition without
-a committed offset is no error.
+Deletes committed offsets of a group, except of topics that its members subscribe to.  UNKNOWN_TOPIC_OR_PARTITION for a
+partition that does not exist, GROUP_SUBSCRIBED_TO_TOPIC for a subscribed topic, GROUP_ID_NOT_FOUND.  A partition
+without a committed offset is no error.
 """
 
 from __future__ import annotations

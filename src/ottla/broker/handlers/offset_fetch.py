@@ -1,10 +1,10 @@
 """OffsetFetch (key 9), v1-v9.
 
 Partitions without a committed offset are answered with -1 and no error, unknown groups too.  Null topics (v2+) ask for
-all that the group has committed.  v8+ takes many groups in one request.  An error of the group stands in each partition
+all that the group has committed.  v8+ takes many groups in one request.  An error of the group is in each partition
 in v1, once for the request up to v7, once for the group from v8 on.  Departures: a partition that is named twice is
-answered once, and a group that is named twice is INVALID_REQUEST.  For naming takes a few bytes, and what was committed
-may have thousands.  `require_stable` (v7+) changes nothing while there
+answered once, and a group that is named twice is INVALID_REQUEST.  A name takes a few bytes in a request, and
+committed metadata may take thousands in the answer.  `require_stable` (v7+) changes nothing while there
 are no transactions.
 Not done: v10 (topic ids).
 """

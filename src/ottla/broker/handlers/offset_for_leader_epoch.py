@@ -1,9 +1,9 @@
 """OffsetForLeaderEpoch (key 23), v2-v4.
 
-Answers the greatest known leader epoch that is not above the asked one, and where it ended: the start of the next
+Answers the greatest known leader epoch that is not above the asked one, and its end offset: the start of the next
 epoch, or the log end for the current one.  An epoch that was never known is answered with (-1, -1) and no error.
-Consumers that find their position above the end offset have met a truncation (KIP-320).
-Departure: a replica id is not looked at, so a follower is answered like a consumer.
+Consumers that find their position above the end offset have detected a truncation (KIP-320).
+Departure: the replica id is ignored, so a follower is answered like a consumer.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ottla.model.identifiers import NO_LEADER_EPOCH
 def find_partition(
     broker: BrokerContext, topic_name: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
 ) -> Partition | ErrorCode:
-    """The partition, or why the request cannot have it: not here, not open, not led, or in another leader epoch."""
+    """The partition, or the error that the request gets: not here, not open, not led, or in another leader epoch."""
     partition = broker.partitions.find(topic_name, index)
     if partition is None:
         return broker.partitions.absence_error(topic_name, index)
@@ -21,5 +21,5 @@ def find_partition(
 
 
 def storage_error_code(error: OttlaError) -> ErrorCode:
-    """What a failure to read a log is called in an answer; bad bytes in a batch are not the peer's fault here."""
+    """The error code of a failure to read a log; bad bytes in a batch are not the peer's fault here."""
     return ErrorCode.CORRUPT_MESSAGE if isinstance(error, WireError) else error.error_code

@@ -3,7 +3,7 @@
 Each partition's batch is checked by its head and CRC (broker/batch_rules.py), stamped and appended as it came, unless
 the topic's settings force the broker to open it (broker/batch_opening.py): then single records may be refused, and are
 named from v8 on (KIP-467).  Batches that would be opened after many others of the same request are refused with
-NOT_ENOUGH_REPLICAS, which makes clients send them again.
+NOT_ENOUGH_REPLICAS, which clients retry.
 acks=0 answers nothing, and an error closes the connection; acks=1 answers when the batch is below the leader's stable
 end, acks=all when it is below the high watermark, which on one replica is the same.  Errors are per partition:
 NOT_LEADER_OR_FOLLOWER where another broker leads, NOT_ENOUGH_REPLICAS for acks=all below min.insync.replicas,
@@ -104,7 +104,7 @@ class WaitingProduce:
 
     @property
     def waits(self) -> bool:
-        """False when all its batches were released or failed before it was parked: the disk failed under the last."""
+        """False when all its batches were released or failed before it was parked: the disk failed at the last."""
         return self._waits_for > 0
 
     def park(self, answer: Answer) -> None:
@@ -165,7 +165,7 @@ class ProduceHandler:
         self._ready = ready
         self._clock = clock
         self._poke_flusher = poke_flusher
-        # What the current request opened: nothing, for most.
+        # The sizes that the current request opened: zero, for most.
         self._opened = OpenedSum()
 
     def handle(
@@ -206,7 +206,7 @@ class ProduceHandler:
         self._poke_flusher()
         if not acks:
             if failure:
-                # A client that wants no answers notices nothing else.
+                # A client that requests no answers notices only a closed connection.
                 reason = f"a produce with acks=0 failed: {ErrorCode(failure).name}"
                 log.warning("produce.failed", extra=fields(peer=connection.peer_name, reason=reason))
                 connection.close(reason)
@@ -286,9 +286,9 @@ def _opened(
 
 
 def _stamp_time(batch: memoryview, now_ms: int) -> tuple[int, ...]:
-    """Give a batch the broker's time, as a topic with LogAppendTime asks; returns the new head.
+    """Stamp a batch with the broker's time, as LogAppendTime requires; returns the new head.
 
-    The attribute and the greatest timestamp change, the base timestamp stays; both lie under the CRC.
+    The attribute and the greatest timestamp change, the base timestamp stays; the CRC covers both.
     """
     ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)[0] | TIMESTAMP_TYPE_BIT)
     MAX_TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_AT, now_ms)

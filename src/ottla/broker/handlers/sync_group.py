@@ -1,7 +1,7 @@
 """SyncGroup (key 14), v0-v5.
 
 The answer is held until the leader's assignment is stable in the log (groups/classic).  From v5 on the protocol's type
-and name must be there, as in Apache Kafka; else INCONSISTENT_GROUP_PROTOCOL.
+and name are required, as in Apache Kafka; else INCONSISTENT_GROUP_PROTOCOL.
 """
 
 from __future__ import annotations
