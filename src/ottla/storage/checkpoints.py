@@ -3,11 +3,11 @@
 `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`: "topic partition offset" lines for all logs
 `cleaner-offset-checkpoint`: the same, where each log's next clean begins
 `leader-epoch-checkpoint`: "epoch start-offset" lines for one log
-`partition.metadata`: the topic's id                        `meta.properties`: whose directory this is
+`partition.metadata`: the topic's id                        `meta.properties`: the directory's owner
 `.kafka_cleanshutdown`: the last stop was clean
 
-Every one is replaced whole (temporary, sync, rename, sync).  None of them is worth data: where one is damaged its
-reader continues without it.
+Every one is replaced whole (temporary, sync, rename, sync).  None of them is needed to keep data: where one is
+damaged its reader continues without it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ META_PROPERTIES_FILE: Final = "meta.properties"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 
 VERSION: Final = 0
-# Kafka's format has no room for a checksum, so it is the offset of a partition that no topic has: Kafka's reader looks
-# partitions up by name and passes over it.
+# Kafka's format has no field for a checksum, so it is the offset of a partition that no topic has: Kafka's reader looks
+# partitions up by name and ignores it.
 CHECKSUM_ENTRY: Final = TopicPartition("__ottla_checksum", 0)
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class DamagedCheckpoint(StorageError):
-    """A checkpoint that cannot be what was written."""
+    """A checkpoint whose content cannot be what was written."""
 
     hint = "checkpoints are rebuilt from the logs; nothing is lost by going on without this one"
 
@@ -123,7 +123,7 @@ def _checksum(lines: list[str]) -> int:
 
 
 def read_recovery_points(disk: Disk, directory: str) -> dict[TopicPartition, int]:
-    """What is flushed of each log at least (exclusive); nothing is known when the file is missing or damaged."""
+    """A lower bound of each log's flushed end (exclusive); empty when the file is missing or damaged."""
     return _read_offsets(disk, f"{directory}/{RECOVERY_POINT_FILE}") or {}
 
 
@@ -150,7 +150,7 @@ def write_cleaned_ends(disk: Disk, directory: str, offsets: Mapping[TopicPartiti
 
 
 def _read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int] | None:
-    """None when the file is damaged, nothing in it when it is missing."""
+    """None when the file is damaged, empty when it is missing."""
     if not disk.exists(path):
         return {}
     try:
@@ -213,7 +213,7 @@ def write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
 
 
 def read_meta_properties(disk: Disk, directory: str) -> dict[str, str] | None:
-    """None when the file is missing.  Raises `DamagedCheckpoint`: whose directory it is must not be guessed."""
+    """None when the file is missing.  Raises `DamagedCheckpoint`: the owner must not be guessed."""
     path = f"{directory}/{META_PROPERTIES_FILE}"
     if not disk.exists(path):
         return None
@@ -253,13 +253,13 @@ def _parse_values(content: bytes, separator: str) -> dict[str, str]:
 
 
 def write_clean_shutdown_mark(disk: Disk, directory: str, broker_epoch: int = -1) -> None:
-    """Everything in the directory is whole and synced; only then may this be called."""
+    """Only to be called when everything in the directory is whole and synced."""
     content = json.dumps({"version": VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     replace_file(disk, f"{directory}/{CLEAN_SHUTDOWN_FILE}", content.encode())
 
 
 def has_clean_shutdown_mark(disk: Disk, directory: str) -> bool:
-    """Whether the last stop was clean, and no start came after it."""
+    """Whether the last stop was clean, and no start followed."""
     return disk.exists(f"{directory}/{CLEAN_SHUTDOWN_FILE}")
 
 

@@ -4,14 +4,14 @@ StorageError            the disk, or what lies on it
   CorruptLog            damage below the recorded flushed end: never cut, the log is not opened
   FlushedEndUnknown     no record of what was flushed, after an unclean stop: the log is not opened
   LogOffline            this partition accepts no more writes in this process (a write failed)
-  DiskFull              no room; nothing was written, and appends work again when there is room
+  DiskFull              no room; nothing was written, and appends succeed again when there is room
   DirectoryOffline      the whole log directory is out of use in this process (a sync failed)
   DirectoryLocked       another broker uses the directory
   ForeignDirectory      another program's directory, or another node's
   DirectoryUnusable     the path is no directory, or this user may not write there
   TooManyOpenFiles      the operating system gives this process too few descriptors
   LogExists             a log of that name exists already
-  SwapRefused           the log is not what a clean saw: cleaned segments cannot replace its own
+  SwapRefused           the log is not what a clean read: cleaned segments cannot replace its own
 OffsetOutOfRange        a read or a cut outside of what the log holds
 AppendRefused           the batch itself is refused; the log is as it was
   OutOfOrderSequence, InvalidProducerEpoch, BatchTooLarge

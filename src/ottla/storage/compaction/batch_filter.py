@@ -1,10 +1,10 @@
-"""What of one batch stays: nothing, all of it, its head alone, or a batch of the records that stay.
+"""Filters one batch: drops it, keeps all of it, its head alone, or a batch of the records that are kept.
 
 A batch that loses records keeps base offset, last offset, epoch, producer and base sequence, so neither offsets nor the
 sequences of idempotent producers change.  Its records keep their bytes.
 
 A reader that starts at the beginning of the log must see a tombstone for `delete.retention.ms` after the first clean
-that passed it.  That clean writes into the batch when it may be removed (KIP-534): attribute bit 6, and the time
+that passed it.  That clean writes the time of its removal into the batch (KIP-534): attribute bit 6, and the time
 instead of the base timestamp, relative to which the records' timestamps are rewritten.
 """
 
@@ -43,9 +43,9 @@ class FilterRules(NamedTuple):
     """The rules of one clean.  Ends are exclusive."""
 
     newest: Callable[[bytes], int]
-    # Up to here the newest offsets of all keys are known; records after it stay as they are.
+    # Up to here the newest offsets of all keys are known; records after it are kept unchanged.
     mapped_end: int
-    # The clean's limit: the batch that ends there stays, if only as a head, so that the log's extent stays known.
+    # The clean's limit: the batch that ends there is kept, at least its head, so that the log's extent remains known.
     limit_offset: int
     # Last offsets of the batches that the sequences of live producers are checked against.
     kept_last_offsets: Set[int]
@@ -54,21 +54,21 @@ class FilterRules(NamedTuple):
 
 
 class FilterCounts:
-    """What a clean saw and kept."""
+    """Counts of records and batches that a clean read and kept."""
 
     __slots__ = ("keyless_count", "records_kept_count", "records_read_count", "unreadable_batches_count")
 
     def __init__(self) -> None:
         self.records_read_count = 0
         self.records_kept_count = 0
-        # Records without a key have no place in a compacted topic: they are removed.
+        # Records without a key are not allowed in a compacted topic: they are removed.
         self.keyless_count = 0
-        # They cannot be opened, so their keys are not known: they stay.
+        # They cannot be opened, so their keys are unknown: they are kept.
         self.unreadable_batches_count = 0
 
 
 class _Selection:
-    """The records that stay, as stretches of the opened batch: numbers in arrays, since batches can be large."""
+    """The records that are kept, as ranges of the opened batch: numbers in arrays, since batches can be large."""
 
     __slots__ = ("count", "ends", "has_tombstone", "highest_delta_ms", "lowest_delta_ms", "starts")
 
@@ -124,7 +124,7 @@ class BatchFilter:
         return result
 
     def _control_batch(self, batch: memoryview, head: BatchTuple, data: bytes) -> bytes | memoryview | None:
-        """A marker stays as long as its transaction's data does, and then as long as a tombstone."""
+        """A marker is kept as long as its transaction's data, and then as long as a tombstone."""
         control_key: bytes | None = None
         markers = _Selection()
         for start, end, delta_ms, _, key, _ in walk_records(data, head):
@@ -139,7 +139,7 @@ class BatchFilter:
         return bool(head[5] & DELETE_HORIZON_BIT) and head[7] <= self._rules.now_ms
 
     def _select(self, data: bytes, head: BatchTuple) -> tuple[int, _Selection]:
-        """How many have no key, and those that stay."""
+        """The count of records without a key, and the records that are kept."""
         newest = self._rules.newest
         mapped_end = self._rules.mapped_end
         base_offset = head[0]
@@ -162,7 +162,7 @@ class BatchFilter:
     ) -> bytes | memoryview | None:
         if not kept.count:
             return self._emptied(head)
-        # A batch that ends above the map was not wholly passed: its time begins with the clean that does so.
+        # A batch that ends above the map was not wholly passed: its time begins with the clean that passes it.
         may_take_horizon = not head[5] & DELETE_HORIZON_BIT and head[0] + head[6] < self._rules.mapped_end
         result: bytes | memoryview = batch
         if may_take_horizon and (needs_horizon or kept.has_tombstone):
@@ -174,7 +174,7 @@ class BatchFilter:
         return result
 
     def _emptied(self, head: BatchTuple) -> bytes | None:
-        """Only the head, where an offset or a sequence is still wanted."""
+        """Only the head, if an offset or a sequence of it is still needed."""
         last_offset = head[0] + head[6]
         is_wanted = head[9] >= 0 and last_offset in self._rules.kept_last_offsets
         return _head_alone(head) if is_wanted or last_offset + 1 == self._rules.limit_offset else None

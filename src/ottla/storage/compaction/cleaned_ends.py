@@ -1,7 +1,8 @@
-"""Up to where (exclusive) each log of a directory was cleaned: the `cleaner-offset-checkpoint`, in memory and on disk.
+"""The cleaned end (exclusive) of each log of a directory: the `cleaner-offset-checkpoint`, in memory and on disk.
 
-Below its cleaned end a log holds each key once, so a clean need not look for keys there.  An end that is too low costs
-work; one that is too high would keep old values, so it is lowered, durably, before a log is truncated or created again.
+Below its cleaned end a log holds each key once, so a clean need not search for keys there.  An end that is too low
+costs work; one that is too high would keep old values, so it is lowered, durably, before a log is truncated or created
+again.
 """
 
 from __future__ import annotations

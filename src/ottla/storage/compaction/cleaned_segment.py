@@ -28,7 +28,7 @@ _WRITE_BYTES: Final = 1024 * 1024
 
 
 class CleanedFiles(NamedTuple):
-    """A finished one: which files there are beside the log, and how long the log is."""
+    """A finished segment: its files beside the log, and the log's size."""
 
     base_offset: int
     size_bytes: int
@@ -56,7 +56,7 @@ class CleanedSegment:
     def _create(self, suffix: str) -> File:
         path = self._path(suffix)
         if self._disk.exists(path):
-            # Of a clean that was given up.
+            # Left by an abandoned clean.
             self._disk.remove(path)
         return self._disk.open(path, create=True)
 
@@ -64,7 +64,7 @@ class CleanedSegment:
         return f"{self._directory}/{segment_file_name(self.base_offset, suffix)}{CLEANED_SUFFIX}"
 
     def append(self, batch: Buffer) -> None:
-        """Write one batch after the others, with index entries as `Segment.account` makes them."""
+        """Append one batch, with index entries as `Segment.account` makes them."""
         head = HEADER.unpack_from(batch)
         last_offset = head[0] + head[6]
         if head[8] > self._max_timestamp_ms:
@@ -86,7 +86,7 @@ class CleanedSegment:
         self._waiting.clear()
 
     def finish(self, aborted: list[AbortedTransaction]) -> CleanedFiles:
-        """Write what is left and the indexes, and make the files durable; their names are for the caller."""
+        """Write the rest and the indexes, and make the files durable; the caller syncs their names."""
         self._write()
         self._file.sync_data()
         self._file.close()
@@ -105,7 +105,7 @@ class CleanedSegment:
         return CleanedFiles(self.base_offset, self.size_bytes, (LOG_SUFFIX, *contents))
 
     def discard(self) -> None:
-        """Remove a finished segment again: nothing of it was new."""
+        """Remove a finished segment again: it does not differ from the old one."""
         for suffix in SEGMENT_SUFFIXES:
             path = self._path(suffix)
             if self._disk.exists(path):

@@ -1,6 +1,6 @@
 """One clean of one log: find the newest offset of each key in the dirty part, then rewrite the segments.
 
-Nothing here changes the log: cleaned files lie beside the old ones until `swap` puts them in their place.  Memory is
+Nothing here changes the log: cleaned files are beside the old ones until `swap` replaces those.  Memory is
 the map, a chunk of a file and one opened batch.
 """
 
@@ -79,14 +79,14 @@ def clean(disk: Disk, job: CleanJob, pace: Pace) -> Iterator[CleanedGroup | Clea
 
 
 def remove_cleaned_files(disk: Disk, directory: str) -> None:
-    """Remove the files of a clean that was given up."""
+    """Remove the files of an abandoned clean."""
     for name in disk.list_directory(directory):
         if name.endswith(CLEANED_SUFFIX):
             disk.remove(f"{directory}/{name}")
 
 
 def group_segments(segments: Sequence[SourceSegment], job: CleanJob) -> list[list[SourceSegment]]:
-    """Neighbours that fit into one segment together, were nothing removed: by size, index and offsets."""
+    """Adjacent segments that fit into one together even if nothing is removed: by size, index and offsets."""
     interval_bytes = max(job.index_interval_bytes, _INTERVAL_BYTES_MIN)
     size_bytes_max = min(job.segment_bytes, job.segment_index_bytes // INDEX_ENTRY_BYTES * interval_bytes)
     groups: list[list[SourceSegment]] = []
@@ -145,7 +145,7 @@ class _MapBuilder:
         return self._job.limit_offset
 
     def _add(self, head: BatchTuple, batch: memoryview) -> int | None:
-        """None, or the offset of the first record for which there was no room."""
+        """None, or the offset of the first record that did not fit."""
         last_offset = head[0] + head[6]
         is_control = head[5] & CONTROL_BIT
         is_data = head[5] & TRANSACTIONAL_BIT and not is_control
@@ -153,7 +153,8 @@ class _MapBuilder:
             return None
         try:
             data = open_batch(batch, head)
-            # A batch counts as a whole or not at all: the filter keeps one that is damaged, so none of it may shadow.
+            # A batch counts as a whole or not at all: the filter keeps one that is damaged, so none of its keys may
+            # remove older records.
             records: Iterable[WalkedRecord] = list(walk_records(data, head)) if head[12] < _MANY_RECORDS else ()
             for _ in () if records else walk_records(data, head):
                 pass
@@ -173,7 +174,7 @@ class _MapBuilder:
 
 
 class _GroupWriter:
-    """Writes what stays of a group's segments, into as many new ones as are needed (mostly one)."""
+    """Writes the records of a group's segments that are kept, into as many new ones as are needed (mostly one)."""
 
     def __init__(
         self, disk: Disk, job: CleanJob, pace: Pace, batch_filter: BatchFilter, transactions: Transactions

@@ -1,8 +1,8 @@
-"""The mark in a partition's directory that records were removed: below this offset a gap is no damage.
+"""The mark in a partition's directory that records were removed: gaps below this offset are not damage.
 
-No checksum covers a batch's base offset, and files can get lost: in a log that was never compacted each batch must
-begin where the one before ends.  In one that was, so it is from the mark's offset on.  No clean reaches above the
-flushed end, so up to the mark the log was flushed, also where the record of that is older.
+No checksum covers a batch's base offset, and files can be lost: in a log that was never compacted each batch must begin
+where the one before ends.  In a compacted log this holds from the mark's offset on.  No clean reaches above the flushed
+end, so the log was flushed up to the mark, even if the recorded flushed end is lower.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DIGITS_MAX: Final = 19
 
 
 def read_compacted_end(disk: Disk, directory: str) -> int | None:
-    """Up to where (exclusive) gaps are right; None when the log was never compacted.  Raises `CorruptLog`.
+    """The end (exclusive) of where gaps are allowed; None when the log was never compacted.  Raises `CorruptLog`.
 
     An empty mark is that of an imported log, whose gaps lie below what is recorded as flushed: 0.
     """
@@ -39,6 +39,6 @@ def lower_compacted_end(disk: Disk, directory: str, end_offset: int) -> None:
 
 
 def raise_compacted_end(disk: Disk, directory: str, end_offset: int) -> None:
-    """Gaps will be right below `end_offset`; durable when this returns."""
+    """Allow gaps below `end_offset`; durable when this returns."""
     if (read_compacted_end(disk, directory) or 0) < end_offset:
         replace_file(disk, f"{directory}/{COMPACTED_FILE}", f"{end_offset}\n".encode())

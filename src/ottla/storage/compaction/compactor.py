@@ -1,4 +1,4 @@
-"""The cleans of a directory's logs, one at a time: which is next, and how its results are applied.
+"""The cleans of a directory's logs, one at a time: selects the next one, and applies its results.
 
 A caller runs the cleans: it is given a `CleanJob` and passes back `CleanResult`s, in the order in which they were
 made.  Everything here is called from the event loop's thread.
@@ -31,12 +31,12 @@ _log = logging.getLogger(__name__)
 
 # Apache Kafka's default of log.cleaner.dedupe.buffer.size.
 MAP_BYTES: Final = 128 * 1024 * 1024
-# A clean may fail for a passing reason (a full disk, a killed worker), but not again and again.
+# A clean may fail for a temporary reason (a full disk, a killed worker), but not repeatedly.
 GIVEN_UP_MAX: Final = 3
 
 
 class _Clean(NamedTuple):
-    """A clean under way."""
+    """A clean in progress."""
 
     log: Log
     job: CleanJob
@@ -45,7 +45,7 @@ class _Clean(NamedTuple):
 
 
 class Compactor:
-    """`next_job`, then `apply_result` for each of its results until the clean is over; or `give_up`."""
+    """`next_job`, then `apply_result` for each of its results until the clean has ended; or `give_up`."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Compactor:
         # Logs that cannot be cleaned in this process, and why.
         self.uncleanable: dict[TopicPartition, str] = {}
         self.map_bytes = MAP_BYTES
-        # Whether the last clean ended without an outcome: the next one should not follow at once.
+        # Whether the last clean ended without a result: the next one should not follow at once.
         self.has_failed_last = False
 
     @property
@@ -122,9 +122,9 @@ class Compactor:
     # --- its results --------------------------------------------------------------------------------------
 
     async def apply_result(self, result: CleanResult, offload: Offload = INLINE) -> bool:
-        """Apply one result of the clean under way; returns whether more of its results are to come.
+        """Apply one result of the clean in progress; returns whether more of its results will follow.
 
-        A clean that cannot continue is over: its files are removed, and a later job tries again.
+        A clean that cannot continue ends: its files are removed, and a later job retries.
         """
         clean = self._current
         assert clean is not None, "a result of no clean"
@@ -192,7 +192,7 @@ class Compactor:
             )
 
     def give_up(self, reason: str) -> None:
-        """The clean under way ends here, through no fault of its log: the broker stops, the log was truncated."""
+        """End the clean in progress, without a fault of its log: the broker stops, the log was truncated."""
         clean = self._current
         if clean is not None:
             self._end(clean)
@@ -200,7 +200,7 @@ class Compactor:
             _log.info("log.clean_given_up", extra=fields(partition=clean.log.topic_partition, reason=reason))
 
     def _fail(self, clean: _Clean, reason: str, *, is_damage: bool) -> None:
-        """Damage is final; anything else is tried again, but not for ever."""
+        """Damage is final; anything else is retried, but not for ever."""
         self._end(clean)
         log = clean.log
         if log.is_deleted:
@@ -213,18 +213,18 @@ class Compactor:
             _log.warning("log.clean_failed", extra=fields(partition=log.topic_partition, reason=reason))
 
     def finish_swap(self) -> None:
-        """Finish the swap under way, if there is one, before this returns."""
+        """Finish the swap in progress, if there is one, before this returns."""
         swap, self._swap = self._swap, None
         if swap is None or swap.is_over:
             return
         try:
             swap.finish()
         except (OSError, StorageError) as error:
-            # The next result of the clean finds what is left of it.
+            # The next result of the clean finds the remaining segments.
             _log.warning("log.clean_failed", extra=fields(partition=swap.log.topic_partition, reason=str(error)))
 
     def _end(self, clean: _Clean) -> None:
-        # One that is committed counts on the cleaned files.
+        # A committed swap needs the cleaned files.
         self.finish_swap()
         self._current = None
         self.has_failed_last = True
@@ -244,12 +244,12 @@ class Compactor:
     # --- changes of logs ----------------------------------------------------------------------------------
 
     def before_truncation(self, log: Log, end_offset: int) -> None:
-        """The log will end at `end_offset`: what is appended after it is dirty, and dense."""
+        """The log will end at `end_offset`: later appends are dirty, and dense."""
         self._ends.lower(log.topic_partition, end_offset)
         lower_compacted_end(self._disk, log.path, end_offset)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Logs that are deleted, or made: nothing is known of a log of that name."""
+        """Logs are deleted or created: forget what was recorded of a log of that name."""
         forgotten = list(partitions)
         for topic_partition in forgotten:
             self.uncleanable.pop(topic_partition, None)

@@ -61,12 +61,12 @@ class CleanSummary(NamedTuple):
     keyless_count: int
     unreadable_batches_count: int
     keys_count: int
-    # The map of keys filled up before the limit: there is more to do at once.
+    # The map of keys was full before the limit: the next clean is due at once.
     is_map_full: bool
 
 
 class CleanFailure(NamedTuple):
-    """Why a clean ended early.  `is_damage`: the log itself is at fault, so trying again is no use."""
+    """Why a clean ended early.  `is_damage`: the log itself is damaged, so a retry cannot succeed."""
 
     reason: str
     is_damage: bool

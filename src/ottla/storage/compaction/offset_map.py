@@ -1,11 +1,11 @@
 """The newest offset of each key, in memory that is bounded to the byte.
 
-Open addressing over one anonymous mapping, whose pages are taken when they are touched.  An entry is 24 bytes, as in
-Apache Kafka: 16 that name the key and its offset as int64.  At most three quarters of the slots are filled, so a key
+Open addressing over one anonymous mapping, whose pages are allocated when they are touched.  An entry is 24 bytes, as
+in Apache Kafka: 16 that name the key and its offset as int64.  At most three quarters of the slots are filled, so a key
 costs 32 bytes: the default of 128 MiB holds 4,194,303 keys.
 
-A key of up to 15 bytes names itself, so it is never mistaken for another.  A longer one is named by 120 bits of BLAKE2b
-with a salt of this map: no client can make two keys that count as one.
+A key of up to 15 bytes identifies itself, so it is never mistaken for another.  A longer one is identified by 120 bits
+of BLAKE2b with a salt of this map: no client can make two keys that collide.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 ENTRY_BYTES: Final = 24
 _NAME_BYTES: Final = 16
 _SHORT_KEY_BYTES_MAX: Final = 15
-# What follows a short key: zeros, and its length + 1; no name is all zeros, and 0xFF marks a digest.
+# A short key is followed by zeros and its length + 1; no entry is all zeros, and 0xFF marks a digest.
 _PADS: Final = tuple(bytes(_SHORT_KEY_BYTES_MAX - length) + bytes([length + 1]) for length in range(16))
 _DIGEST_MARK: Final = b"\xff"
 _EMPTY: Final = bytes(_NAME_BYTES)
@@ -41,7 +41,7 @@ class OffsetMap:
         self.entries_count = 0
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Note that `offset` is the newest of `key`; False, and nothing is noted, when a new key finds no room."""
+        """Record that `offset` is the newest of `key`; False, without a change, when there is no room for a new key."""
         name = self._name_of(key)
         table = self._table
         at = hash(name) % self._slots_count * ENTRY_BYTES

@@ -1,4 +1,4 @@
-"""Which part of a log may be cleaned now, and whether it is worth it.
+"""Which part of a log may be cleaned now, and whether that is worth its cost.
 
 Kafka's rules: closed segments only, wholly below the stable and the flushed end and the first open transaction, and old
 enough (`min.compaction.lag.ms`); when the part that no clean has seen makes up more than `min.cleanable.dirty.ratio`,
@@ -35,7 +35,7 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(log: Log, cleaned_end: int, now_ms: int) -> Cleanable | None:
-    """None when there is nothing that may be cleaned."""
+    """None when nothing may be cleaned."""
     first_dirty_offset = cleaned_end
     if not log.log_start_offset <= cleaned_end <= log.log_end_offset:
         first_dirty_offset = log.log_start_offset
@@ -62,12 +62,12 @@ def cleanable(log: Log, cleaned_end: int, now_ms: int) -> Cleanable | None:
 
 
 def is_due(log: Log, part: Cleanable) -> bool:
-    """Whether a clean is worth its work."""
+    """Whether a clean is worth its cost."""
     return part.is_overdue or part.dirty_ratio > log.config.min_cleanable_dirty_ratio
 
 
 def clean_limit(log: Log) -> int:
-    """Where (exclusive) no clean may reach: what may still change or is not shown yet."""
+    """The exclusive limit of cleans: records above may still change or are not readable yet."""
     open_transactions = [
         entry.current_txn_first_offset for _, entry in log.producers.entries() if entry.current_txn_first_offset >= 0
     ]
@@ -79,8 +79,8 @@ def clean_job(
 ) -> CleanJob:
     """The job of cleaning this part."""
     config = log.config
-    # Not only each producer's last batch: all by which a repeated one is recognized, in case a snapshot gets lost.
-    # And those that were the last ones at the limit: a power loss may lose what was appended since.
+    # Not only each producer's last batch: all by which a duplicate is recognized, in case a snapshot is lost.
+    # And those that were the last at the limit: a power loss may lose what was appended since.
     known = list(log.producers.entries())
     if producers_at_limit is not None:
         known += [each for each in producers_at_limit.entries() if log.producers.entry(each[0]) is not None]

@@ -1,6 +1,6 @@
-"""The records of an opened batch as compaction needs them: where each lies, its key, whether it is a tombstone.
+"""The records of an opened batch as compaction needs them: the position of each, its key, whether it is a tombstone.
 
-Headers are not parsed: a record that stays is copied as it is.
+Headers are not parsed: a record that is kept is copied unchanged.
 
 `records/record_walk` is the walk that produce requests wait for.  It makes neither keys nor a tuple for each record:
 built on this one it took 1.4-2.2 us a record in place of 1.0-1.8.
@@ -17,7 +17,7 @@ from ottla.records.header import BATCH_OVERHEAD_BYTES, CODEC_MASK
 from ottla.records.varint import append_varint, read_varint, read_varlong, varint_size_bytes
 from ottla.storage.segment.batch_scan import BatchTuple
 
-# A batch that would open to more is kept as it is: memory is not allocated on a client's word.
+# A batch that decompresses to more is kept unchanged: a client's claim does not allocate memory.
 OPENED_BYTES_MAX: Final = 128 * 1024 * 1024
 _RECORD_BYTES_MIN: Final = 7
 
@@ -35,7 +35,7 @@ def open_batch(batch: memoryview, head: BatchTuple) -> bytes:
 
 
 def walk_records(data: bytes, head: BatchTuple) -> Iterator[WalkedRecord]:
-    """All records of a batch in order.  Raises `CorruptBatch` for anything that no batch can hold."""
+    """All records of a batch in order.  Raises `CorruptBatch` for anything that is not a valid batch."""
     count, last_delta, size_bytes = head[12], head[6], len(data)
     position = 0
     previous_delta = -1
@@ -69,7 +69,7 @@ def walk_records(data: bytes, head: BatchTuple) -> Iterator[WalkedRecord]:
 
 
 def shift_timestamps(data: bytes, start: int, end: int, shift_ms: int) -> bytes:
-    """The records in `data[start:end]` with `shift_ms` added to their timestamp deltas, else as they are."""
+    """The records in `data[start:end]` with `shift_ms` added to their timestamp deltas, else unchanged."""
     out = bytearray()
     position = start
     while position < end:

@@ -1,9 +1,8 @@
 """Cleaned segments replace those of a log.
 
-The syncs are for another thread, the rest happens between two turns of the event loop: committing touches nothing of
-the log, and when the cleaned files have their names and the log knows them, settling touches nothing but the file that
-describes the swap.  In between no segment is removed: retention waits, and a truncation or a deletion finishes the swap
-first.
+The syncs run in another thread, the rest runs between two turns of the event loop: committing touches nothing of the
+log, and when the cleaned files have their names and the log knows them, settling touches only the file that describes
+the swap.  In between no segment is removed: retention waits, and a truncation or a deletion finishes the swap first.
 
 Readers that have runs of the old files keep them: those are closed and removed after `file.delete.delay.ms`.
 """
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Swapped(NamedTuple):
-    """Segments and files that the log does not need any more once its readers are done."""
+    """Segments and files that the log no longer needs once its readers are done."""
 
     segments: list[Segment]
     paths: list[str]
 
 
 class DiskWork:
-    """Slow work that touches the disk only: done once, by the thread that calls it first."""
+    """Slow work that touches only the disk: done once, by the thread that calls it first."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -43,7 +42,7 @@ class DiskWork:
         self.error: OSError | None = None
 
     def __call__(self) -> None:
-        """Returns when it is done, also where another thread does it."""
+        """Returns when it is done, also when another thread does it."""
         with self._lock:
             if self.is_done:
                 return
@@ -55,10 +54,10 @@ class DiskWork:
 
 
 class Swap:
-    """Puts a cleaned group in its place: call what `next_work` returns, in any thread, until it returns None.
+    """Swaps in one cleaned group: call what `next_work` returns, in any thread, until it returns None.
 
     `on_swapped` is called as soon as the log has its new segments; never when retention has removed the whole group.
-    `on_sync_failed` is called when a sync failed and it is not known what a crash would bring back.
+    `on_sync_failed` is called when a sync failed and the state after a crash is unknown.
     """
 
     def __init__(
@@ -81,8 +80,8 @@ class Swap:
     def next_work(self) -> DiskWork | None:
         """Called from the event loop's thread only, as `finish`.
 
-        Raises `SwapRefused` and `OSError`: the log is as it was; `LogOffline`: a restart completes the swap.  What it
-        raised once it raises again.
+        Raises `SwapRefused` and `OSError`: the log is as it was; `LogOffline`: a restart completes the swap.  An error
+        that it raised is raised again by later calls.
         """
         while self._go_on is not None:
             if self._work is not None and not self._work.is_done:
@@ -103,7 +102,7 @@ class Swap:
         return self._go_on is None
 
     def finish(self) -> None:
-        """Do all that is left in this thread: what follows cannot wait.  Raises as `next_work`."""
+        """Do the rest in this thread: the caller cannot wait.  Raises as `next_work`."""
         while (work := self.next_work()) is not None:
             work()
 
@@ -121,7 +120,7 @@ class Swap:
         error = self._work.error
         if error is not None:
             if is_swap_begun(disk, log.path):
-                # Whether it will be there after a crash is not known: as after any failed sync.
+                # Whether it survives a crash is unknown, as after any failed sync.
                 self._on_sync_failed(error)
             raise error
         try:

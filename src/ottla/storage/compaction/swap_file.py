@@ -1,12 +1,12 @@
-"""Putting cleaned files in place of old ones, so that a crash at any point leaves the old log or the new one.
+"""Replacing old files by cleaned ones, so that a crash at any point leaves the old log or the new one.
 
 1. The cleaned files and their names are durable (the clean does that).
-2. `compaction-swap` names what is replaced by what; from its sync on the swap counts.
-3. Old files get `.deleted` names, cleaned ones their own; the directory is synced.
+2. `compaction-swap` lists the old files and their replacements; its sync commits the swap.
+3. Old files get `.deleted` names, cleaned ones their final names; the directory is synced.
 4. `compaction-swap` is removed, durably, before anything else can give a file one of these names.
 
 A crash before 2 undoes the clean: cleaned files without a swap are removed at the next opening.  A crash after it is
-completed there: a step is left out exactly when it is done already, which the names show.
+completed there: a step is skipped exactly when it is done already, which the names show.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SWAP_FILE: Final = "compaction-swap"
 
 
 def commit_swap(disk: Disk, directory: str, group: CleanedGroup) -> None:
-    """From its return on the swap will happen, whatever crashes."""
+    """Commit the swap: once this returns, a crash at any point completes it."""
     text = result_to_json(group)
     replace_file(disk, f"{directory}/{SWAP_FILE}", f"{crc32c(text.encode())}\n{text}\n".encode())
 
@@ -51,7 +51,7 @@ def move_files(disk: Disk, directory: str, group: CleanedGroup) -> list[str]:
 
 
 def settle_swap(disk: Disk, directory: str) -> None:
-    """The swap is over: its names are durable, and no restart will do it again."""
+    """The swap has ended: its names are durable, and no restart repeats it."""
     disk.sync_directory(directory)
     disk.remove(f"{directory}/{SWAP_FILE}")
     disk.sync_directory(directory)
@@ -72,7 +72,7 @@ def _rename(disk: Disk, directory: str, group: CleanedGroup) -> list[str]:
                 retire(f"{directory}/{segment_file_name(base_offset, suffix)}")
     for base_offset, suffix in sorted(fresh, key=lambda each: (each[0], each[1] == LOG_SUFFIX)):
         path = f"{directory}/{segment_file_name(base_offset, suffix)}"
-        # Where the cleaned name is missing, the file is in its place already.
+        # Where the cleaned name is missing, the file has its final name already.
         if disk.exists(path + CLEANED_SUFFIX):
             retire(path)
             disk.rename(path + CLEANED_SUFFIX, path)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-# Shorter waits are put together: a sleep has its own cost.
+# Shorter waits are accumulated: a sleep has a cost of its own.
 _WAIT_MS_MIN: Final = 20
 
 
 class Throttle:
-    """Counts bytes against time; `charge` waits when they came too fast.  What was not used up is not saved."""
+    """Counts bytes against time; `charge` waits when the rate is exceeded.  Unused bytes are not carried over."""
 
     def __init__(
         self, bytes_per_second: float, monotonic_ms: Callable[[], int], sleep: Callable[[float], None]

@@ -1,9 +1,9 @@
-"""Which batches of an imported log belong to aborted transactions, and which markers have no data left.
+"""Finds the batches of aborted transactions in an imported log, and the markers without remaining data.
 
 This broker writes no transactions; logs of Apache Kafka hold them, with a `.txnindex` beside a segment for the aborted
 ones that end in it: entries of int16 version (0), int64 producer id, first offset, last offset, last stable offset.
 
-Batches must be passed in offset order.  A marker is wanted as long as a batch of its transaction was passed.
+Batches must be passed in offset order.  A marker is needed as long as a batch of its transaction was passed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def format_aborted(transactions: Iterable[AbortedTransaction]) -> bytes:
 
 
 class Transactions:
-    """One walk over a log from `start_offset` on; `kept_aborted` collects those whose marker stays."""
+    """One walk over a log from `start_offset` on; `kept_aborted` collects those whose marker is kept."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction], start_offset: int) -> None:
         self._coming = [each for each in aborted if each.last_offset >= start_offset]

@@ -1,7 +1,7 @@
 """The process that cleans: `python -m ottla.storage.compaction.worker BYTES_PER_SECOND`.
 
 It reads jobs from standard input, a line of JSON each, and writes their results to standard output in the same way.  It
-runs at the lowest priority and ends when its input does: with the broker, whatever becomes of that.
+runs at the lowest priority and ends when its input does: with the broker, however that ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BrokerGone(Exception):
 
 
 class Pace:
-    """Waits as the throttle demands, and now and then checks that the broker still waits for the results."""
+    """Waits as the throttle requires, and checks regularly that the broker still waits for the results."""
 
     def __init__(self, charge: Callable[[int], None], check: Callable[[], None]) -> None:
         self._charge = charge
@@ -71,7 +71,7 @@ def main() -> None:
     jobs = sys.stdin.buffer
 
     def check() -> None:
-        # The broker sends nothing while a clean is under way: readable means that its end is closed.
+        # The broker sends nothing while a clean is in progress: readable means that its end is closed.
         if select.select([jobs], [], [], 0)[0]:
             raise BrokerGone
 
@@ -79,12 +79,12 @@ def main() -> None:
     try:
         serve(PosixDisk(), jobs, sys.stdout.buffer, Pace(throttle.charge, check))
     except (BrokerGone, BrokenPipeError, KeyboardInterrupt):
-        # Nothing may be written any more, not even what waits in buffers.
+        # Nothing may be written any more, not even buffered data.
         os._exit(1)
 
 
 def _die_with_parent() -> None:
-    """A worker that outlives its broker would write into a directory that another may own by now."""
+    """A worker that outlives its broker would write into a directory that another broker may own by now."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -17,13 +17,13 @@ from ottla.storage.log_files import base_offsets_in, topic_partition_of
 FORMAT_NAME: Final = "ottla.format"
 FORMAT: Final = "1"
 META_VERSION: Final = "1"
-# What may lie in a directory that is otherwise empty: a start that was cut short, doctor's probe, a fresh volume.
+# Files that an otherwise empty directory may hold: of an interrupted start, doctor's probe, a fresh volume.
 PROBE_FILE: Final = ".ottla-doctor"
 _WITHOUT_OWNER: Final = frozenset({LOCK_FILE, PROBE_FILE, f"{checkpoints.META_PROPERTIES_FILE}.tmp", "lost+found"})
 
 
 class Owner(Enum):
-    """The owner of a directory.  LOST: logs, and nothing that names their owner; OTHERS: files of no broker."""
+    """The owner of a directory.  LOST: logs, without a file that names their owner; OTHERS: files of no broker."""
 
     NONE = auto()
     OTTLA = auto()
@@ -56,7 +56,7 @@ def _is_log(disk: Disk, path: str, name: str) -> bool:
 
 
 def claim(disk: PosixDisk, path: str, node_id: int, lock: FileLock) -> None:
-    """Make the directory if it is new, lock it, and claim it for this node; one that is refused is left as it was.
+    """Create the directory if it is new, lock it, and claim it for this node; one that is refused is not changed.
 
     Raises `ForeignDirectory`, `DirectoryLocked`, `DirectoryUnusable`, `DamagedCheckpoint`.
     """

@@ -1,4 +1,4 @@
-"""One broker for each log directory: an advisory lock on its `.lock` file, which the kernel drops with the process."""
+"""One broker for each log directory: an advisory lock on its `.lock` file, released with the process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FileLock:
             os.close(fd)
             by = f" by process {owner}" if owner else ""
             raise DirectoryLocked(f"{directory} is in use{by}") from error
-        with contextlib.suppress(OSError):  # a full disk must not keep a broker from starting: the number is a courtesy
+        with contextlib.suppress(OSError):  # a full disk must not prevent a start: the id only informs
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._fd = fd

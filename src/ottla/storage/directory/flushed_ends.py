@@ -11,10 +11,10 @@ A log's slot is durable before its first append, and from then on until the log 
 records and has no slot, or one with a wrong checksum, has lost its proof of what was flushed: only a clean stop or
 `ottla log repair` gives it a new one.
 
-Later ends are written without a sync, after the log was synced: after a power loss a slot is at worst older than the
-truth.  It is never torn by one: 32 bytes at a multiple of 32 lie in one sector, which a device writes whole or not at
-all.  It must never be ahead, so a truncation lowers it, durably, before it cuts the log's files.  A deletion removes
-the log's directory first: a slot without a log harms nothing, since topic ids are never used twice.
+Later ends are written without a sync, after the log was synced: after a power loss a slot is at worst out of
+date.  It is never torn by one: 32 bytes at a multiple of 32 lie in one sector, which a device writes whole or not at
+all.  It must never be too high, so a truncation lowers it, durably, before it cuts the log's files.  A deletion removes
+the log's directory first: a slot without a log is harmless, since topic ids are never used twice.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def read_flushed_ends(disk: Disk, directory: str) -> dict[LogKey, int]:
 def restore_flushed_ends(
     disk: Disk, directory: str, flushed_ends: FlushedEnds, logs: Iterable[tuple[TopicPartition, UUID]]
 ) -> None:
-    """After a clean stop logs are whole, and recovery points say where each ended: make lost records from them.
+    """After a clean stop logs are whole, and recovery points say where each ended: recreate lost records from them.
 
-    They are durable when this returns; the mark of the clean stop must not go before.  Raises `OSError`.
+    They are durable when this returns; the mark of the clean stop must not be removed before.  Raises `OSError`.
     """
     lost = [each for each in logs if flushed_ends.end_of(each[1], each[0].partition) is None]
     if not lost:
@@ -111,7 +111,7 @@ class FlushedEnds:
 
     @classmethod
     def open(cls, disk: Disk, directory: str) -> FlushedEnds:
-        """Open the directory's file, or make it, durably.  Raises `OSError`."""
+        """Open the directory's file, or create it, durably.  Raises `OSError`."""
         path = f"{directory}/{FLUSHED_ENDS_FILE}"
         if disk.exists(path):
             return cls(disk.open(path), read_file(disk, path))
@@ -157,7 +157,7 @@ class FlushedEnds:
         self._file.allocate(slots_count * SLOT_BYTES)
         present = len(self._slots) // SLOT_BYTES
         self._slots += bytes((slots_count - present) * SLOT_BYTES)
-        # The lowest is taken first, so that the slots in use share pages.
+        # The lowest is used first, so that the slots in use share pages.
         self._free = [*range(slots_count - 1, present - 1, -1), *self._free]
 
     def __len__(self) -> int:
@@ -169,7 +169,7 @@ class FlushedEnds:
         return None if found is None else self._end_in(found[0])
 
     def add(self, ends: Iterable[LogEnd]) -> None:
-        """Write the records of logs that may have none yet; they count from the next sync on.  Raises `OSError`."""
+        """Write the records of logs that may have none yet; durable from the next sync on.  Raises `OSError`."""
         self._write([self._set(*end) for end in ends])
 
     def record(self, ends: Iterable[LogEnd]) -> None:
@@ -199,7 +199,7 @@ class FlushedEnds:
             self._file.sync_data()
 
     def forget(self, keys: Iterable[LogKey]) -> None:
-        """Logs were deleted: they have no record, durably, when this returns."""
+        """Logs were deleted: remove their records, durably when this returns."""
         known = [key for topic_id, partition in keys if (key := (topic_id.int, partition)) in self._slot_of]
         slots = [self._slot_of.pop(key)[0] for key in known]
         if not slots:

@@ -15,7 +15,7 @@ from ottla.storage.log.flush import FlushScheduler
 from ottla.storage.log.log import Log
 
 RETENTION_CHECK_INTERVAL_MS: Final = 300_000
-# Looking at a log costs microseconds; what it drops costs some syncs on the loop's thread.
+# Checking a log costs microseconds; dropping segments costs some syncs on the loop's thread.
 LOGS_PER_SLICE: Final = 256
 LOGS_CUT_PER_SLICE: Final = 4
 REMOVALS_PER_SLICE: Final = 16
@@ -23,15 +23,15 @@ REMOVAL_RETRY_MS: Final = 60_000
 
 
 class Removal(NamedTuple):
-    """Files to remove at `due_ms`: by then they have no reader."""
+    """Files to remove at `due_ms`: they have no reader by then."""
 
     due_ms: int
     sequence: int
-    # A flush with this number, if it is still under way, may hold the files.
+    # A flush with this number, if it is still in progress, may hold the files.
     plans_count: int
     paths: tuple[str, ...]
     close: Callable[[], None] | None
-    # Removed with whatever is in it, after its files.
+    # Removed with its remaining content, after its files.
     directory: str | None
 
 
@@ -55,9 +55,9 @@ class Removals:
         heapq.heappush(self._waiting, removal)
 
     def remove_due(self, now_ms: int, count_max: int = REMOVALS_PER_SLICE) -> bool:
-        """Remove what is due, at most so many; whether more is due at once.
+        """Remove what is due, up to a maximum count; returns whether more is due at once.
 
-        Raises `OSError`: what could not be removed is tried again after `REMOVAL_RETRY_MS`.
+        Raises `OSError`: what could not be removed is retried after `REMOVAL_RETRY_MS`.
         """
         in_flight = self._scheduler.in_flight
         while self._waiting and self._waiting[0].due_ms <= now_ms:
@@ -85,7 +85,7 @@ class Removals:
             remove_tree(self._disk, removal.directory)
 
     def close_all(self) -> None:
-        """Close the files; what was not removed yet is left for the next start."""
+        """Close the files; those not removed yet are left for the next start."""
         for removal in self._waiting:
             if removal.close is not None:
                 removal.close()
@@ -109,7 +109,7 @@ class RetentionPass:
         self._round: Iterator[Log] | None = None
 
     def run_slice(self, now_ms: int) -> bool:
-        """Apply retention to the next logs; returns whether more are left in this round."""
+        """Apply retention to the next logs; returns whether more remain in this round."""
         if self._round is None:
             if now_ms < self._next_ms:
                 return False

@@ -1,4 +1,4 @@
-"""The files of new logs: made durable together, and removed again when a creation fails."""
+"""The files of new logs: created and synced together, and removed again when a creation fails."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from ottla.storage.directory.flushed_ends import FlushedEnds
 from ottla.storage.directory.housekeeping import remove_tree
 from ottla.storage.log_files import segment_file_name
 
-# Each costs two syncs, and all together two; beyond this one sync of the file system is cheaper, see flush.py.
+# Synced one by one each costs two syncs, all together two; beyond this one sync of the file system is cheaper, see
+# flush.py.
 CREATED_ONE_BY_ONE_MAX: Final = 2
 # A record of a flushed end takes some 10 us.
 RECORDS_PER_SLICE: Final = 64
 
 
 class LogCreation:
-    """Makes partition directories below `path`, and remembers those that it could neither complete nor remove."""
+    """Creates partition directories below `path`, and remembers those that it could neither complete nor remove."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
-        # By partition, the topic that it was made for.  Other modules read it.
+        # By partition, the topic that it was created for.  Other modules read it.
         self.half_made: dict[TopicPartition, UUID] = {}
 
     async def make(
         self, wanted: Sequence[tuple[TopicPartition, UUID]], flushed_ends: FlushedEnds, offload: Offload
     ) -> None:
-        """Make a directory with an empty log for each, and its record of a flushed end, durably.
+        """Create a directory with an empty log for each, and its record of a flushed end, durably.
 
-        Raises `OSError`: call `remove` then.  A record that is left without a log harms nothing.
+        Raises `OSError`: call `remove` then.  A record without a log is harmless.
         """
         syncs_each = len(wanted) <= CREATED_ONE_BY_ONE_MAX
         for topic_partition, topic_id in wanted:
@@ -57,7 +58,7 @@ class LogCreation:
         await offload(sync)
 
     async def remove(self, wanted: Sequence[tuple[TopicPartition, UUID]], offload: Offload) -> None:
-        """Remove what a failed creation of these made.  What cannot be removed now is left to `remove_half_made`."""
+        """Remove the files of a failed creation of these.  What cannot be removed now is left to `remove_half_made`."""
 
         def remove_all() -> list[tuple[TopicPartition, UUID]]:
             left: list[tuple[TopicPartition, UUID]] = []
@@ -98,7 +99,7 @@ class LogCreation:
         try:
             remove_tree(self._disk, path)
         except OSError:
-            # Listing it takes a descriptor, and perhaps there is none: these files are made first.
+            # Listing it needs a descriptor, and none may be left: these files are created first.
             for name in (segment_file_name(0), checkpoints.PARTITION_METADATA_FILE):
                 if self._disk.exists(f"{path}/{name}"):
                     self._disk.remove(f"{path}/{name}")

@@ -1,4 +1,4 @@
-"""All logs of one directory: who may use it, opening with recovery, creating, deleting, checkpoints, clean shutdown."""
+"""All logs of one directory: its lock, opening with recovery, creating, deleting, checkpoints, clean shutdown."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class LogDirectory:
         present = list(self._present_logs())
         if checkpoints.has_clean_shutdown_mark(disk, self.path):
             restore_flushed_ends(disk, self.path, self._flushed_ends, [each[:2] for each in present])
-        # The mark of a clean shutdown goes, durably, before any log is touched: a crash from here on is unclean.
+        # The mark of a clean shutdown is removed, durably, before any log is touched: a crash from here on is unclean.
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
         self._log_starts = LogStarts(disk, self.path)
         self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals, self.directory_failed)
@@ -150,7 +150,7 @@ class LogDirectory:
             except StorageError as error:
                 self._refuse(each.topic_partition, each.topic_id, error)
             except OSError as error:
-                if lacks_descriptors(error):  # not the log's fault, and the next ones would fare no better
+                if lacks_descriptors(error):  # not the log's fault, and the next logs would fail in the same way
                     _close_all(parts for _, parts in found)
                     raise
                 self._refuse(each.topic_partition, each.topic_id, cannot_be_opened(each.path, error))
@@ -194,12 +194,12 @@ class LogDirectory:
             self._flushed_ends.sync()
 
     def _forget_deleted(self) -> None:
-        """A crash may have come between the removal of a log and that of its record."""
+        """A crash may have occurred between the removal of a log and that of its record."""
         deleted = (deleted_log_of(name) for name in self._disk.list_directory(self.path))
         self._flushed_ends.forget(key for key in deleted if key is not None)
 
     def _partition_directories(self) -> Iterator[tuple[TopicPartition, str]]:
-        """(partition, path) of each; what is left of deleted topics is removed by housekeeping."""
+        """(partition, path) of each; housekeeping removes the remains of deleted topics."""
         for name in self._disk.list_directory(self.path):
             path = f"{self.path}/{name}"
             if not self._disk.is_directory(path):
@@ -229,7 +229,7 @@ class LogDirectory:
     def refuse_lost(self, topic_partition: TopicPartition, topic_id: UUID) -> StorageError | None:
         """The error of a log that held flushed batches and whose directory is gone; None when it never held any.
 
-        An empty log in its place would take the offsets for new records that consumers know as old ones.
+        An empty log in its place would assign offsets to new records that consumers have read already.
         """
         flushed_end = self._flushed_ends.end_of(topic_id, topic_partition.partition)
         if not flushed_end:
@@ -291,7 +291,7 @@ class LogDirectory:
             self.directory_failed(self._failed_sync)
 
     def directory_failed(self, error: OSError) -> None:
-        """A sync failed: the whole directory is out of use for this process's life (a retry may lie)."""
+        """A sync failed: the whole directory is offline for this process's life (a retry may wrongly succeed)."""
         self.scheduler.stop_planning()
         if self.offline is not None:
             return
@@ -312,7 +312,7 @@ class LogDirectory:
         return topic_partition in self.logs or topic_partition in self.failed or topic_partition in self._renamed
 
     def topic_id_of(self, topic_partition: TopicPartition) -> UUID | None:
-        """The topic of what this partition has on the disk: a log, or what a failed creation left.
+        """The topic of this partition's files on the disk: a log, or the remains of a failed creation.
 
         None when there is nothing, or when its topic cannot be read.
         """
@@ -346,7 +346,7 @@ class LogDirectory:
             for topic_partition, topic_id in wanted:
                 created.append(self._open_created(topic_partition, topic_id))
                 await offload.pause()
-            # Its own sync, or one of others meanwhile, may have failed: then these must not take appends.
+            # Its own sync, or another one meanwhile, may have failed: then these must not accept appends.
             self._check_failed_sync()
             self._require_online()
         except (OSError, OttlaError) as error:
@@ -371,7 +371,7 @@ class LogDirectory:
         """Take logs out of service, durably; their files are removed after the delay of their readers.
 
         Raises `OSError`: those that are in `logs` and `failed` still are there as they were.  Call it again with the
-        same partitions: the others are out of service, but a crash may bring them back.
+        same partitions: the others are out of service, but may reappear after a crash.
         """
         now_ms = self._clock.now_ms()
         self.finish_swap()
@@ -417,13 +417,13 @@ class LogDirectory:
     # --- housekeeping ---------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Make moved log starts durable; files of segments below them may then go.  Raises `OSError`."""
+        """Make moved log starts durable; files of segments below them may then be removed.  Raises `OSError`."""
         self._start_moves.settle(self._log_starts)
 
     def housekeep(self, now_ms: int) -> bool:
         """One slice of retention, checkpoints and removals; True when the next slice is due at once.
 
-        `OSError`s are reported and the work is tried again with the next slice.
+        `OSError`s are reported and the work is retried in the next slice.
         """
         self._check_failed_sync()
         if self.offline is not None:
@@ -439,7 +439,7 @@ class LogDirectory:
     # --- closing --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Flush everything and leave the mark of a clean shutdown; no plan may be in flight.
+        """Flush everything and write the mark of a clean shutdown; no plan may be in flight.
 
         If anything of it fails there is no mark, and the next start recovers as after a crash.
         """
@@ -474,10 +474,10 @@ class LogDirectory:
         self._flushed_ends.record(_end_of(log) for log in logs)
         self._flushed_ends.sync()
         self.checkpoint()
-        # For Apache Kafka's tools; our own recovery goes by the flushed ends.
+        # For Apache Kafka's tools; our own recovery uses the flushed ends.
         recovery_points = {log.topic_partition: log.flushed_end for log in self.logs.values()}
         checkpoints.write_recovery_points(self._disk, self.path, recovery_points)
-        # One log that is not whole keeps all from being believed at the next start; that costs one scan each.
+        # If one log is not whole, the next start trusts none; that costs one scan each.
         if len(logs) == len(self.logs) and not self.failed:
             checkpoints.write_clean_shutdown_mark(self._disk, self.path)
 

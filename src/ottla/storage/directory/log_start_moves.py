@@ -1,7 +1,7 @@
 """Logs whose start moved up: first the new start is made durable, then the files below it are removed.
 
-A log's start is moved in memory by DeleteRecords and by retention.  Until it is checkpointed here, a crash brings the
-old start back with all its files; afterwards files below it may be missing without being damage.
+A log's start is moved in memory by DeleteRecords and by retention.  Until it is checkpointed here, a crash restores the
+old start with all its files; afterwards files below it may be missing without being damage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.storage.segment.segment import Segment
 
 
 class LogStartMoves:
-    """Collects the logs and settles them together: one checkpoint for all."""
+    """Collects the logs and handles them together: one checkpoint for all."""
 
     def __init__(self, disk: Disk, clock: Clock, removals: Removals) -> None:
         self._disk = disk
@@ -49,7 +49,7 @@ class LogStartMoves:
             del self._moved[log]
 
     def _retire(self, due_ms: int, segment: Segment) -> None:
-        """Readers keep the open file until `due_ms`; the new names mark the files as removed for the next start."""
+        """Readers keep the open file until `due_ms`; the next start removes files that have the new names."""
         deleted = []
         for path in segment.existing_paths():
             self._disk.rename(path, path + DELETED_SUFFIX)

@@ -22,7 +22,7 @@ class LogStarts:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        # The starts are unknown when the file is missing or damaged: then each log starts with what it has.
+        # The starts are unknown when the file is missing or damaged: then each log starts with its first segment.
         starts = read_log_starts(disk, directory) if disk.exists(f"{directory}/{LOG_START_FILE}") else None
         self._is_known = starts is not None
         # Whether the file is missing, or has starts of logs that were forgotten since.
@@ -30,7 +30,7 @@ class LogStarts:
         self._starts: dict[TopicPartition, int] = starts or {}
 
     def start_of(self, topic_partition: TopicPartition) -> int | None:
-        """Its first readable offset as recorded, None when that is not known."""
+        """Its first readable offset as recorded, None when that is unknown."""
         return self._starts.get(topic_partition, 0) if self._is_known else None
 
     def set(self, topic_partition: TopicPartition, log_start_offset: int) -> None:

@@ -9,14 +9,14 @@ from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.storage.errors import TooManyOpenFiles
 from ottla.storage.log_files import base_offsets_in, topic_partition_of
 
-# As many connections as a broker without a limit of its own should take.
+# The connections that a broker without a limit of its own should accept.
 CONNECTIONS_ROOM: Final = 1_000
 
 _LIMIT_ADVISED_MIN: Final = 65_536
 
 
 class OpenFilesNeed(NamedTuple):
-    """What lies in a data directory, as far as files are concerned."""
+    """Counts of files in a data directory."""
 
     partitions: int
     segments: int
@@ -33,7 +33,7 @@ def advice(needed: int) -> str:
 
 
 def open_files_need(disk: Disk, data_dir: str) -> OpenFilesNeed:
-    """Count segments by their names; what cannot be listed counts nothing."""
+    """Count segments by their names; a directory that cannot be listed counts as empty."""
     try:
         names = [name for name in disk.list_directory(data_dir) if topic_partition_of(name) is not None]
     except OSError:
@@ -48,7 +48,7 @@ def open_files_need(disk: Disk, data_dir: str) -> OpenFilesNeed:
 
 
 def too_many_open_files(disk: Disk, data_dir: str) -> TooManyOpenFiles:
-    """The error for a broker that would not get far; a few files must be closed again before this counts."""
+    """The error for a broker that would soon run out; a few files must be closed again before this counts."""
     need = open_files_need(disk, data_dir)
     limit = raise_open_files_limit()
     return TooManyOpenFiles(

@@ -1,4 +1,4 @@
-"""A partition's directory as a start finds it: which topic's it is, or why it cannot be opened."""
+"""A partition's directory as a start finds it: its topic, or why it cannot be opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.storage.log_files import LOG_SUFFIX
 
 
 class PresentLog(NamedTuple):
-    """A partition's directory that says which topic it belongs to; `names` are listed once for all who need them."""
+    """A partition's directory with a readable topic id; `names` are listed once for all callers."""
 
     topic_partition: TopicPartition
     topic_id: UUID
@@ -23,7 +23,7 @@ class PresentLog(NamedTuple):
 
 
 def read_topic_id(disk: Disk, path: str, names: Sequence[str]) -> UUID | None:
-    """The topic's id; None when a crash came while the log was created: it has no id yet and no batch.
+    """The topic's id; None when a crash interrupted the log's creation: it has no id yet and no batch.
 
     Raises `CorruptLog` when there are batches, and `OSError`.
     """
@@ -40,6 +40,6 @@ def read_topic_id(disk: Disk, path: str, names: Sequence[str]) -> UUID | None:
 
 
 def cannot_be_opened(path: str, error: OSError) -> StorageError:
-    """The error of a log whose files the operating system does not give."""
+    """The error of a log whose files the operating system refuses to open."""
     hint = "check the directory's owner and the disk, then start again; `ottla log verify DIR` looks at it"
     return StorageError(f"{path} cannot be opened: {error}", hint=hint)

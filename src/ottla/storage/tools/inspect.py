@@ -1,7 +1,7 @@
-"""Looking at segment files without opening the log: the core of `ottla log dump` and `ottla log verify`.
+"""Inspecting segment files without opening the log: the core of `ottla log dump` and `ottla log verify`.
 
-Nothing here writes, and nothing stops at the first fault: findings are yielded one after the other.  It can run
-beside a live broker; a batch that is just being written then shows as a cut tail.
+Nothing here writes, and no check stops at the first fault: findings are yielded one after the other.  It
+can run beside a live broker; a batch that is just being written then shows as a cut tail.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from ottla.storage.segment.time_index import TimeIndex
 
 
 class Severity(Enum):
-    """DAMAGE: records cannot be read as they were written.  NOTE: something that a broker puts right by itself."""
+    """DAMAGE: records cannot be read as they were written.  NOTE: something that a broker repairs by itself."""
 
     DAMAGE = "damage"
     NOTE = "note"
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be; `position` is -1 where no byte can be named."""
+    """Something that is wrong; `position` is -1 where no byte can be named."""
 
     severity: Severity
     path: str
@@ -56,7 +56,7 @@ class Finding(NamedTuple):
 
 
 class DumpedBatch(NamedTuple):
-    """A batch's place and head."""
+    """A batch's position and head."""
 
     path: str
     position: int
@@ -136,7 +136,7 @@ def verify_flushed_ends(disk: Disk, data_dir: str, directories: Iterable[str]) -
 
 
 class _SegmentCheck:
-    """One segment file and its indexes, in one walk; afterwards `next_offset` and `last_epoch` say where it ends."""
+    """One segment file and its indexes, in one walk; afterwards `next_offset` and `last_epoch` are those of its end."""
 
     def __init__(
         self, disk: Disk, path: str, base_offset: int, last_epoch: int, deep: bool, may_have_gaps: bool
@@ -184,7 +184,7 @@ class _SegmentCheck:
             yield self._damage(position, f"base offset {header.base_offset} instead of {self.next_offset}")
         if header.leader_epoch < self.last_epoch:
             yield self._damage(position, f"leader epoch {header.leader_epoch} behind epoch {self.last_epoch}")
-        # None: what compaction or repair leave where records were.
+        # None: the empty batch that compaction or repair leaves in place of records.
         if not 0 <= header.records_count <= header.last_offset_delta + 1:
             yield self._damage(
                 position, f"{header.records_count} records with a last offset delta of {header.last_offset_delta}"
@@ -206,7 +206,7 @@ class _SegmentCheck:
     # --- indexes --------------------------------------------------------------------------------------------
 
     def _load_indexes(self) -> Iterator[Finding]:
-        """The active segment of a running broker has no index files, so a missing one is nothing to report."""
+        """The active segment of a running broker has no index files, so a missing one is not reported."""
         index_path, time_index_path = self._stem() + INDEX_SUFFIX, self._stem() + TIME_INDEX_SUFFIX
         if self._disk.exists(index_path):
             content = read_file(self._disk, index_path)
@@ -225,7 +225,7 @@ class _SegmentCheck:
                 self._time_entries = dict(zip(offsets, time_index.timestamps_ms, strict=True))
 
     def _leave_out_index_entries(self, position: int) -> Iterator[Finding]:
-        """Batches behind a damage are not seen, so the entries that point there can be neither right nor wrong."""
+        """Batches after damage are not read, so the entries that point there cannot be checked."""
         entries = {at: offset for at, offset in self._index_entries.items() if at < position}
         time_entries = {offset: at for offset, at in self._time_entries.items() if offset < self.next_offset}
         left_count = len(self._index_entries) - len(entries) + len(self._time_entries) - len(time_entries)

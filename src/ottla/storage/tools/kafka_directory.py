@@ -1,4 +1,4 @@
-"""A data directory of Apache Kafka, read only: whose it is, whether its broker runs, which partitions are in it."""
+"""A data directory of Apache Kafka, read only: its owner, whether its broker runs, its partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla.storage.directory.directory_lock import LOCK_FILE
 from ottla.storage.errors import StorageError
 from ottla.storage.log_files import topic_partition_of
 
-# What brokers keep for themselves: groups, transactions, the metadata log, share groups, tiered storage.
+# Topics that brokers keep for themselves: groups, transactions, the metadata log, share groups, tiered storage.
 INTERNAL_TOPICS: Final = frozenset(
     {
         "__consumer_offsets",
@@ -31,7 +31,7 @@ _META_VERSION: Final = "1"  # KRaft's; 0 is that of ZooKeeper's time
 
 
 class NotImportable(StorageError):
-    """The source, or a partition in it, cannot be taken over as it is."""
+    """The source, or a partition in it, cannot be imported as it is."""
 
 
 class KafkaDirectory:
@@ -134,9 +134,9 @@ class KafkaDirectory:
         return topic_id
 
     def log_start_of(self, partition: TopicPartition) -> int:
-        """Its first readable offset as far as the checkpoint tells: 0 is where its first segment begins."""
+        """Its first readable offset by the checkpoint: 0 means where its first segment begins."""
         return self._log_starts.get(partition, 0)
 
     def recovery_point_of(self, partition: TopicPartition) -> int:
-        """Its broker knew everything below to be on the disk; all of the log after a clean stop."""
+        """Its broker recorded everything below as flushed; all of the log after a clean stop."""
         return self._recovery_points.get(partition, 0)

@@ -1,6 +1,6 @@
-"""Taking another broker's logs over: files copied or hard-linked into a data directory of a stopped broker.
+"""Importing another broker's logs: files copied or hard-linked into a data directory of a stopped broker.
 
-Of what lies in a partition's directory, a running log writes in place to the active segment only, which is the last
+Of the files of a partition's directory, a running log writes in place only to the active segment, which is the last
 one, and to indexes, which it may rebuild: those are always copied.  Closed segments and snapshots are only ever read,
 renamed and removed, so they may be links: the source keeps its names and its bytes.
 
@@ -26,7 +26,7 @@ from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX
 from ottla.storage.tools.kafka_directory import NotImportable
 from ottla.storage.tools.source_log import SourceLog, SourceSegment
 
-# No partition's name ends so: what a crash leaves behind is passed over by brokers, and removed by the next import.
+# No partition's name ends so: brokers ignore the remains of a crash, and the next import removes them.
 UNFINISHED_SUFFIX: Final = ".importing"
 
 _COPY_BYTES: Final = 4 * MIB
@@ -55,7 +55,7 @@ class LogImport:
             )
 
     def check_former(self, logs: Iterable[SourceLog]) -> None:
-        """Raises `StorageError` for a directory of a log's name: only what an interrupted import left may go."""
+        """Raises `StorageError` for a directory of a log's name: only remains of an interrupted import are removed."""
         for log in logs:
             path = f"{self._data_dir}/{log.partition}"
             if self._disk.exists(path) and checkpoints.read_topic_id(self._disk, path) != log.topic_id:
@@ -65,8 +65,8 @@ class LogImport:
                 )
 
     def copy(self, log: SourceLog) -> None:
-        """Make the partition's directory under an unfinished name.  Raises `StorageError`, `OSError`."""
-        # Before anything is written, so that the sync of `publish` learns of every write-back that is lost.
+        """Create the partition's directory under an unfinished name.  Raises `StorageError`, `OSError`."""
+        # Before anything is written, so that the sync of `publish` reports every lost write-back.
         self._disk.hold_directory(self._data_dir)
         target = self._unfinished_path(log)
         if self._disk.exists(target):
@@ -78,7 +78,7 @@ class LogImport:
         name = segment_file_name(active.base_offset)
         self._copy_file(f"{log.path}/{name}", f"{target}/{name}", active.size_bytes)
         for name in self._disk.list_directory(log.path):
-            # A snapshot behind the end would tell of batches that a torn tail took with it.
+            # A snapshot above the end would describe batches that were lost with a torn tail.
             if name.endswith(SNAPSHOT_SUFFIX) and name[:20].isdecimal() and int(name[:20]) <= log.log_end_offset:
                 self._copy_file(f"{log.path}/{name}", f"{target}/{name}")
         if log.has_gaps:
@@ -87,7 +87,7 @@ class LogImport:
         self._write(f"{target}/{checkpoints.PARTITION_METADATA_FILE}", checkpoints.partition_metadata(log.topic_id))
 
     def publish(self, logs: Sequence[SourceLog]) -> None:
-        """Give the directories their names; everything in them is durable before.  `check_former` was asked."""
+        """Give the directories their names; everything in them is durable before.  Call `check_former` first."""
         self._disk.sync_file_system(self._data_dir)
         ends = FlushedEnds.open(self._disk, self._data_dir)
         try:
@@ -122,7 +122,7 @@ class LogImport:
                 self._copy_file(f"{source}/{name}", f"{target}/{name}")
 
     def _link(self, source: str, target: str) -> None:
-        # A running log opens its segments for writing although it writes to the last one only.
+        # A running log opens its segments for writing although it writes only to the last one.
         if not os.access(source, os.R_OK | os.W_OK):
             raise NotImportable(f"{source} may not be opened by this user", hint="copy the files instead: --copy")
         try:
@@ -154,7 +154,7 @@ class LogImport:
             file.close()
 
     def _epochs_of(self, log: SourceLog) -> list[checkpoints.EpochStart]:
-        """The source's epochs; none when it has no such file or a damaged one: the batches tell them again."""
+        """The source's epochs; none when it has no such file or a damaged one: the batches have them too."""
         path = f"{log.path}/{checkpoints.LEADER_EPOCH_FILE}"
         if not self._disk.exists(path):
             return []

@@ -1,4 +1,4 @@
-"""Repair of one damaged log, offline: what `repair_plan` planned is done, what it replaces is kept aside.
+"""Repair of one damaged log, offline: executes what `repair_plan` planned, and keeps a backup of the replaced files.
 
 The order makes every crash harmless: the backup is whole and durable before anything changes, a file is replaced in
 one step, and what is not done yet is still damage below the flushed end, so that the log stays refused and repair can
@@ -23,7 +23,7 @@ from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX
 from ottla.storage.tools.repair_plan import Copied, NewSegment, RepairPlan
 
 REPORT_FILE: Final = "repair.json"
-# A directory of this ending is no partition's: brokers pass over it.
+# A directory of this ending is no partition's: brokers ignore it.
 BACKUP_SUFFIX: Final = ".damaged"
 
 _COPY_BYTES: Final = 4 * MIB
@@ -32,9 +32,9 @@ _NO_LINKS: Final = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP)
 
 
 def execute_repair(disk: Disk, plan: RepairPlan, backup_path: str, topic_id: UUID | None = None) -> None:
-    """Do what was planned, durably; `backup_path` must not exist yet, beside the partition's directory.
+    """Execute the plan, durably; `backup_path` must not exist yet, beside the partition's directory.
 
-    With a `topic_id` the missing or damaged file that holds it is written anew.  Raises `OSError`, `DiskFull`; after
+    With a `topic_id` the missing or damaged file that holds it is rewritten.  Raises `OSError`, `DiskFull`; after
     that, and after a crash, plan again.
     """
     directory = plan.directory
@@ -47,13 +47,13 @@ def execute_repair(disk: Disk, plan: RepairPlan, backup_path: str, topic_id: UUI
         for each in plan.segments
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
     ]
-    # Indexes and producers are made again from the batches.
+    # Indexes and producers are rebuilt from the batches.
     stale += [*plan.lost_side_files, *(name for name in names if name.endswith(SNAPSHOT_SUFFIX))]
     metadata = [checkpoints.PARTITION_METADATA_FILE] if topic_id is not None else []
     doomed = [name for name in dict.fromkeys([*replaced, *stale, *metadata]) if name in names]
     _set_aside(disk, plan, backup_path, doomed)
     disk.sync_directory(root)
-    # After a clean stop nothing would be read again: now it must be.
+    # After a clean stop the next start would not read the log: now it must.
     checkpoints.take_clean_shutdown_mark(disk, root)
     for name in stale:
         if name in names and name not in plan.lost_side_files:
@@ -61,7 +61,7 @@ def execute_repair(disk: Disk, plan: RepairPlan, backup_path: str, topic_id: UUI
     for segment in plan.segments:
         _write_segment(disk, directory, segment, is_there=segment_file_name(segment.base_offset) in names)
     disk.sync_directory(directory)
-    # Last: these tell of a missing segment, whose offsets are filled only now.
+    # Last: these prove a missing segment, whose offsets are filled only now.
     for name in plan.lost_side_files:
         if disk.exists(f"{directory}/{name}"):
             disk.remove(f"{directory}/{name}")
@@ -71,8 +71,8 @@ def execute_repair(disk: Disk, plan: RepairPlan, backup_path: str, topic_id: UUI
 
 
 def settle_swap(disk: Disk, directory: str, backup_path: str) -> None:
-    """Complete a compaction that a crash cut short, as the broker would.  If the note of it is damaged nobody knows
-    what was to replace what: the note and the files under unfinished names are set aside.
+    """Complete a compaction that a crash cut short, as the broker would.  If its swap file is damaged the replacements
+    are unknown: that file and the files under unfinished names are set aside.
     """
     if not is_swap_begun(disk, directory):
         return
@@ -93,7 +93,7 @@ def _check_room(disk: Disk, plan: RepairPlan) -> None:
 
 
 def _set_aside(disk: Disk, plan: RepairPlan, backup_path: str, names: Iterable[str]) -> None:
-    """Everything that will go or change gets a second name: the files themselves are never written to."""
+    """Every file that will be removed or changed gets a second name: the files themselves are never written to."""
     disk.make_directory(backup_path)
     for name in names:
         source, target = f"{plan.directory}/{name}", f"{backup_path}/{name}"

@@ -1,7 +1,7 @@
-"""What `ottla log repair` would do to one damaged log: which batches stay, which offsets are lost, which files change.
+"""What `ottla log repair` would do to one damaged log: the batches kept, the offsets lost, the files changed.
 
-Offsets never change and are never given twice: where records are lost, an empty batch takes their place, as Apache
-Kafka's compaction leaves them, so that the log stays dense and ends where it ended.  Consumers pass over it.
+Offsets never change and are never assigned twice: where records are lost, an empty batch takes their place, as Apache
+Kafka's compaction leaves them, so that the log stays dense and ends where it ended.  Consumers skip it.
 Planning only reads; `repair` executes.
 """
 
@@ -44,7 +44,7 @@ _DELTA_MAX: Final = 2**31 - 2
 class Recorded(NamedTuple):
     """What is known of a log besides its files; None: unknown.
 
-    While the flushed end is unknown, whole batches stay, also after damaged bytes: they may have been acknowledged.
+    While the flushed end is unknown, whole batches are kept, also after damaged bytes: they may have been acknowledged.
     """
 
     flushed_end: int | None
@@ -53,7 +53,7 @@ class Recorded(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Records that nothing can bring back: offsets [first_offset, end_offset), `size_bytes` damaged bytes."""
+    """Records that cannot be recovered: offsets [first_offset, end_offset), `size_bytes` damaged bytes."""
 
     path: str
     position: int
@@ -93,7 +93,7 @@ class RepairPlan:
     kept_records: int = 0
     # Where the repaired log ends, exclusive.
     end_offset: int = 0
-    # Cut off at the end of a log whose flushed end is unknown: nothing tells how many records they were.
+    # Cut off at the end of a log whose flushed end is unknown: the count of their records is unknown.
     tail_bytes: int = 0
 
     @property
@@ -110,12 +110,12 @@ class RepairPlan:
 
 
 def plan_repair(disk: Disk, directory: str, recorded: Recorded) -> RepairPlan:
-    """Read all of a partition's log and say what repair would keep.  Raises `OSError` for what cannot be read."""
+    """Read all of a partition's log and plan its repair.  Raises `OSError` for what cannot be read."""
     return _Planner(disk, directory, recorded).plan()
 
 
 class _Found(NamedTuple):
-    """A segment as it is: its runs of batches, what is wrong behind them, and how its file would change."""
+    """A segment as it is: its runs of batches, the damage after them, and how its file would change."""
 
     base_offset: int
     size_bytes: int
@@ -145,7 +145,7 @@ class _Planner:
         bases = base_offsets_in(names)
         start = self._recorded.log_start_offset
         start = (bases[0] if bases else 0) if start is None else start
-        # What lies wholly below the log's start goes at the next opening anyhow.
+        # Segments wholly below the log's start are removed at the next opening anyway.
         bases = bases[max(0, len([base for base in bases if base <= start]) - 1) :]
         self._plan_lost_side_files(names, start)
         ends: list[int | None] = [*bases[1:], None][: len(bases)]
@@ -265,7 +265,7 @@ class _Planner:
         if not segment.is_damaged:
             file = self._disk.open(self._path(segment.base_offset), read_only=True)
             try:
-                # Behind a torn tail nothing was counted, and nothing is kept.
+                # After a torn tail nothing was counted, and nothing is kept.
                 found = whole_batches(file, Bounds(segment.base_offset, None), frozenset())
                 kept = tuple(found[: sum(count for _, count in segment.epochs)])
             finally:
@@ -317,7 +317,7 @@ class _Planner:
         self._fill_files(spilled, end)
 
     def _add_copied(self, path: str, whole: Whole, parts: list[Copied | bytes]) -> None:
-        """The batch as it lies, or with its true epoch; neighbours become one run."""
+        """The batch unchanged, or with its true epoch; adjacent batches become one run."""
         if whole.stored_epoch != whole.leader_epoch:
             file = self._disk.open(path, read_only=True)
             try:
@@ -362,7 +362,7 @@ class _Planner:
 
 
 def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
-    """A batch without records that stands for [base_offset, end_offset)."""
+    """A batch without records that covers [base_offset, end_offset)."""
     delta = end_offset - base_offset - 1
     assert 0 <= delta <= _DELTA_MAX
     batch = bytearray(BATCH_OVERHEAD_BYTES)

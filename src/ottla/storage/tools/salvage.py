@@ -1,13 +1,13 @@
-"""What can be proven to be whole in a damaged segment file.  Pure but for reading.
+"""Finds the batches of a damaged segment file that are provably whole.  Pure but for reading.
 
 A batch is whole when its head can be one and its checksum is right.  Base offset and leader epoch lie outside of the
 checksum, so batches must also fit together: offsets rise in the order of positions, within the segment's bounds.
 Where they contradict each other the heaviest set that fits is kept (a run of bytes that was copied over another one
 loses against what follows), and none is ever given another offset than it claims.
 
-Behind a damaged batch the walk goes on where the lengths in the heads lead, if a whole batch stands there.  Else the
+After a damaged batch the walk continues where the lengths in the heads lead, if a whole batch is there.  Else the
 bytes are searched; a batch found so counts only when the lengths from it on lead to the file's end or to an entry of
-the offset index: a value that contains a batch is not taken for one of the log.
+the offset index: a value that contains a batch is not mistaken for one of the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SEARCH_CHUNK_BYTES: Final = 1024 * 1024
 
 
 class Whole(NamedTuple):
-    """A whole batch: its place in the file and its offsets (`end_offset` exclusive)."""
+    """A whole batch: its position in the file and its offsets (`end_offset` exclusive)."""
 
     position: int
     size_bytes: int
@@ -41,7 +41,7 @@ class Whole(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Where a segment's offsets may lie: [base_offset, end_offset); `end_offset` None: the last segment."""
+    """The range of a segment's offsets: [base_offset, end_offset); `end_offset` None: the last segment."""
 
     base_offset: int
     end_offset: int | None
@@ -62,7 +62,7 @@ def whole_batches(file: File, bounds: Bounds, indexed_positions: Set[int]) -> li
 
 
 def heaviest_rising(ranges: Sequence[tuple[int, int]], weights: Sequence[int] | None = None) -> list[int]:
-    """Slots of the heaviest choice of [start, end) ranges, in their order, where each starts at or behind the end of
+    """Slots of the heaviest choice of [start, end) ranges, in their order, where each starts at or after the end of
     the one before.  A range weighs its length unless `weights` says otherwise.  O(n log n).
     """
     # Ends and the best weight of a choice with that end: both rising, everything dominated is dropped.
@@ -90,8 +90,8 @@ def heaviest_rising(ranges: Sequence[tuple[int, int]], weights: Sequence[int] | 
 
 
 def whole_batch_behind(file: File, position: int, bounds: Bounds) -> int | None:
-    """Where the first whole batch behind the damage at `position` is.  It may lie inside of a value: this is for
-    those who would rather refuse a file than cut it.
+    """Where the first whole batch after the damage at `position` is.  It may be inside a value: this is for
+    callers that would rather refuse a file than cut it.
     """
     size_bytes = file.size_bytes()
     plausible = _plausible_positions(file, position + 1, size_bytes, bounds)
@@ -111,7 +111,7 @@ def _candidates(file: File, bounds: Bounds, indexed_positions: Set[int]) -> Iter
 
 
 def _walk(file: File, position: int, size_bytes: int) -> Iterator[tuple[int, BatchTuple]]:
-    """(position, head) of the whole batches from `position` on, up to the first place that is none."""
+    """(position, head) of the whole batches from `position` on, up to the first position without one."""
     scan = BatchScan(file, position, size_bytes)
     for head in scan.checked_heads():
         yield position, head
@@ -123,7 +123,7 @@ def _whole(position: int, head: BatchTuple) -> Whole:
 
 
 def _next_position(file: File, position: int, size_bytes: int, bounds: Bounds, indexed_positions: Set[int]) -> int:
-    """Where whole batches go on behind the damage at `position`; the file's size when they do not."""
+    """Where whole batches continue after the damage at `position`; the file's size when they do not."""
     # Head by head: damaged records leave the lengths right, and their neighbours may be damaged too.
     for following, _ in BatchScan(file, position, size_bytes, HEAD_CHUNK_BYTES).heads():
         if following > position and _is_whole(file, following, size_bytes, bounds):
@@ -142,13 +142,13 @@ def _is_whole(file: File, position: int, size_bytes: int, bounds: Bounds) -> boo
 
 
 def _is_proven(file: File, position: int, size_bytes: int, indexed_positions: Set[int]) -> bool:
-    """Whether the heads from `position` on, whole or not, lead to where a batch is known to begin or to end."""
+    """Whether the heads from `position` on, whole or not, lead to a known begin or end of a batch."""
     scan = BatchScan(file, position, size_bytes, HEAD_CHUNK_BYTES)
     return any(at in indexed_positions for at, _ in scan.heads()) or scan.problem is None
 
 
 def _plausible_positions(file: File, position: int, size_bytes: int, bounds: Bounds) -> Iterator[int]:
-    """Positions of what could be a batch's head, cheaply told: length, magic and offsets fit."""
+    """Positions that could be a batch's head, by a cheap test: length, magic and offsets fit."""
     while position + BATCH_OVERHEAD_BYTES <= size_bytes:
         chunk = file.read_at(position, _SEARCH_CHUNK_BYTES + BATCH_OVERHEAD_BYTES)
         at = -1

@@ -1,4 +1,4 @@
-"""One partition of another broker, read through once: is every batch whole, and can it be served as it is."""
+"""One partition of another broker, read once: whether every batch is whole, and can be served as it is."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SourceLog:
     records_count: int = 0
     batches_count: int = 0
     transactional_batches_count: int = 0
-    # Behind the last whole batch, in the last segment: a write that a crash cut short.
+    # After the last whole batch, in the last segment: a write that a crash cut short.
     torn_tail_bytes: int = 0
     has_gaps: bool = False
     segments: list[SourceSegment] = field(default_factory=list)
@@ -117,8 +117,8 @@ class _Reading:
         self._found.segments.append(SourceSegment(base_offset, position))
 
     def _refuse_damage(self, file: File, position: int, problem: str, *, is_last: bool) -> None:
-        """A torn tail is what a crash leaves at the end of the last segment: behind everything that was flushed, and
-        nothing whole behind it.  All else was whole once, and acknowledged.
+        """A torn tail is what a crash leaves at the end of the last segment: after everything that was flushed, and
+        nothing whole after it.  All else was whole once, and acknowledged.
         """
         found = self._found
         where = f"{file.path} at position {position} (offset {found.log_end_offset})"
@@ -161,7 +161,7 @@ class _Reading:
 
     def _read_marker(self, file: File, position: int, head: BatchTuple) -> None:
         """The end of a transaction.  Committed: its records are like any others.  Aborted: only read_uncommitted
-        may see them, and this broker does not tell the two apart yet.
+        may see them, and this broker does not distinguish the two yet.
         """
         try:
             records = decode_batch(memoryview(file.read_at(position, LOG_OVERHEAD_BYTES + head[1])))
