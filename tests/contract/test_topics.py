@@ -103,7 +103,7 @@ async def test_topic_ids_are_fresh_and_never_the_reserved_ones_or_begin_with_a_d
         assert topic.topic_id == UUID(int=2**127 + 7)
 
 
-async def test_topic_made_anew_under_its_name_has_another_id(home: TreeHome) -> None:
+async def test_recreated_topic_under_its_name_has_another_id(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         first = await registry.create("orders", [[ONE], [ONE]], EPOCHS)
@@ -227,7 +227,7 @@ async def test_states_change_together_or_not_at_all(home: TreeHome) -> None:
         await registry.change_states([])
 
 
-async def test_state_of_a_topic_that_was_made_anew_is_not_touched(home: TreeHome) -> None:
+async def test_state_of_a_recreated_topic_is_not_touched(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         old = await registry.create("orders", SINGLE, EPOCHS)

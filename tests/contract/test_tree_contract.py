@@ -125,7 +125,7 @@ async def test_any_version_matches_whatever_stands(home: TreeHome) -> None:
         assert await tree.exists("/a") is None
 
 
-async def test_versions_begin_again_but_change_ids_do_not_when_a_node_is_made_anew(home: TreeHome) -> None:
+async def test_versions_begin_again_but_change_ids_do_not_when_a_node_is_recreated(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         await tree.set("/a", b"x", 0)
@@ -279,7 +279,7 @@ async def test_writer_that_is_told_of_a_conflict_finds_it_when_it_reads(home: Tr
         assert all(outcomes)
 
 
-async def test_multi_with_a_delete_and_a_new_node_of_the_same_path_makes_it_anew(home: TreeHome) -> None:
+async def test_multi_with_a_delete_and_a_new_node_of_the_same_path_recreates_it(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"1")
         await tree.create("/a/b")

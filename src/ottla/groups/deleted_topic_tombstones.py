@@ -12,9 +12,9 @@ from typing import Final
 
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_table import GroupTable
-from ottla.groups.ledger import Ledger
 from ottla.groups.moment import Moment
 from ottla.groups.offset_expiry import write_in_batches
+from ottla.groups.shard_services import ShardServices
 from ottla.model.error_code import ErrorCode
 
 # Written in one slice; some two milliseconds.
@@ -25,9 +25,9 @@ RETRY_MS: Final = 1_000
 class DeletedTopicTombstones:
     """The deleted topics, by the groups that had committed offsets for them."""
 
-    def __init__(self, table: GroupTable, ledger: Ledger) -> None:
+    def __init__(self, table: GroupTable, services: ShardServices) -> None:
         self._table: Final = table
-        self._ledger: Final = ledger
+        self._services: Final = services
         self._rest: Final[dict[str, set[str]]] = {}
         # Monotonic; None when all is written.
         self.due_ms: int | None = None
@@ -46,7 +46,7 @@ class DeletedTopicTombstones:
         expire."""
         topics = self._rest.pop(group_id, None)
         if topics is not None:
-            write_in_batches(self._ledger, self._tombstones(group_id, topics), moment)
+            write_in_batches(self._services, self._tombstones(group_id, topics), moment)
 
     def run(self, moment: Moment) -> None:
         """Write one slice, when it is due."""
@@ -54,7 +54,7 @@ class DeletedTopicTombstones:
             return
         records, taken = self._take_slice()
         self.due_ms = moment.monotonic_ms if self._rest else None
-        if records and self._ledger.write(records, moment) is not ErrorCode.NONE:
+        if records and self._services.write(records, moment) is not ErrorCode.NONE:
             # Harmless to a shard whose disk failed: its deadlines are no longer run.
             self._rest.update(taken)
             self.due_ms = moment.monotonic_ms + RETRY_MS

@@ -14,9 +14,9 @@ from typing import Final
 from ottla.groups.group import CONSUMER
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_table import AnyGroup, GroupTable
-from ottla.groups.ledger import Ledger
 from ottla.groups.moment import Moment
 from ottla.groups.offset_records import committed_ms, expires_ms, offset_key, offset_key_prefix
+from ottla.groups.shard_services import ShardServices
 from ottla.model.error_code import ErrorCode
 
 # Visited in one slice, so that the event loop is not blocked; about a third of a millisecond.
@@ -28,9 +28,9 @@ TOMBSTONES_PER_BATCH: Final = 2_000
 class OffsetExpiry:
     """A round over all groups every check interval, in slices."""
 
-    def __init__(self, table: GroupTable, ledger: Ledger) -> None:
+    def __init__(self, table: GroupTable, services: ShardServices) -> None:
         self._table: Final = table
-        self._ledger: Final = ledger
+        self._services: Final = services
         # Monotonic; None before `start`.
         self.due_ms: int | None = None
         self._now = Moment(0, 0)
@@ -39,7 +39,7 @@ class OffsetExpiry:
         self._empty_since_ms: Final[dict[str, int]] = {}
 
     def start(self, moment: Moment) -> None:
-        self.due_ms = moment.monotonic_ms + self._ledger.settings.offsets_retention_check_interval_ms
+        self.due_ms = moment.monotonic_ms + self._services.settings.offsets_retention_check_interval_ms
 
     def stop(self) -> None:
         self.due_ms = None
@@ -92,7 +92,7 @@ class OffsetExpiry:
             if self._has_expired(value, since_ms)
         ]
         seen_count = len(partitions)
-        write_in_batches(self._ledger, expired, self._now)
+        write_in_batches(self._services, expired, self._now)
         return seen_count
 
     def _since_ms(self, group: AnyGroup) -> int:
@@ -104,22 +104,22 @@ class OffsetExpiry:
         wish_ms = expires_ms(value)
         if wish_ms is not None:
             return wish_ms <= self._now.wall_ms
-        return max(committed_ms(value), since_ms) + self._ledger.settings.offsets_retention_ms <= self._now.wall_ms
+        return max(committed_ms(value), since_ms) + self._services.settings.offsets_retention_ms <= self._now.wall_ms
 
     def _forget(self, group: AnyGroup) -> None:
         """An empty group without offsets: Kafka, too, drops it at once."""
         self.note_member(group.group_id)
         if group.has_records:
-            self._ledger.write(list(group.tombstones()), self._now)
+            self._services.write(list(group.tombstones()), self._now)
         else:
             self._table.forget_if_vacant(group)
 
 
-def write_in_batches(ledger: Ledger, records: Iterable[GroupRecord], moment: Moment) -> ErrorCode:
+def write_in_batches(services: ShardServices, records: Iterable[GroupRecord], moment: Moment) -> ErrorCode:
     """Append tombstones that need not be one batch; those appended before an error stay, which is harmless."""
     rest = list(records)
     for at in range(0, len(rest), TOMBSTONES_PER_BATCH):
-        error = ledger.write(rest[at : at + TOMBSTONES_PER_BATCH], moment)
+        error = services.write(rest[at : at + TOMBSTONES_PER_BATCH], moment)
         if error is not ErrorCode.NONE:
             return error
     return ErrorCode.NONE

@@ -9,31 +9,31 @@ from ottla.groups.append_errors import code_for_committer, code_for_member
 from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, TopicPartitions
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_table import AnyGroup, GroupTable
-from ottla.groups.ledger import Ledger
 from ottla.groups.moment import Moment
 from ottla.groups.offset_records import METADATA_BYTES_MAX, offset_key, offset_key_prefix, offset_value
 from ottla.groups.replies import CommitReply, DeleteOffsetsReply, FetchReply, TopicErrors
+from ottla.groups.shard_services import ShardServices
 from ottla.model.error_code import ErrorCode
 
 
 class OffsetRequests:
     """For all groups of a shard, of both kinds."""
 
-    def __init__(self, table: GroupTable, ledger: Ledger) -> None:
+    def __init__(self, table: GroupTable, services: ShardServices) -> None:
         self._table: Final = table
-        self._ledger: Final = ledger
+        self._services: Final = services
 
     def commit(self, command: CommitOffsets, reply: Callable[[CommitReply], None], moment: Moment) -> None:
         """All offsets of a request are appended as one batch, except those with too much metadata."""
         error = self._check_commit(command, moment)
         if error is not ErrorCode.NONE:
-            self._ledger.answer(reply, CommitReply((error,) * len(command.offsets)))
+            self._services.answer(reply, CommitReply((error,) * len(command.offsets)))
             return
         errors, records = self._records(command, moment.wall_ms)
-        if records and (refusal := self._ledger.write(records, moment)) is not ErrorCode.NONE:
+        if records and (refusal := self._services.write(records, moment)) is not ErrorCode.NONE:
             code = code_for_committer(refusal)
             errors = [code if error is ErrorCode.NONE else error for error in errors]
-        self._ledger.answer(reply, CommitReply(errors))
+        self._services.answer(reply, CommitReply(errors))
 
     def _check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
         if not command.group_id:
@@ -47,7 +47,7 @@ class OffsetRequests:
         return ErrorCode.GROUP_ID_NOT_FOUND if command.knows_stale_epoch else ErrorCode.ILLEGAL_GENERATION
 
     def _records(self, command: CommitOffsets, wall_ms: int) -> tuple[list[ErrorCode], list[GroupRecord]]:
-        metadata_max_bytes = min(self._ledger.settings.offset_metadata_max_bytes, METADATA_BYTES_MAX)
+        metadata_max_bytes = min(self._services.settings.offset_metadata_max_bytes, METADATA_BYTES_MAX)
         errors: list[ErrorCode] = []
         records: list[GroupRecord] = []
         last_topic, prefix = None, b""
@@ -83,7 +83,7 @@ class OffsetRequests:
         read = frozenset(group.read_among({topic for topic, _ in command.topics}))
         records = list(self._tombstones(group, [asked for asked in command.topics if asked.topic not in read]))
         if records:
-            error = code_for_member(self._ledger.write(records, moment))
+            error = code_for_member(self._services.write(records, moment))
             if error is not ErrorCode.NONE:
                 return DeleteOffsetsReply(error)
         return DeleteOffsetsReply(ErrorCode.NONE, [_per_topic(asked, asked.topic in read) for asked in command.topics])

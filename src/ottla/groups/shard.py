@@ -218,7 +218,7 @@ class GroupShard:
         """The invariants between any two commands; for tests, since it walks over everything."""
         self._table.assert_sound()
 
-    # -- what groups ask of their shard (`Ledger`) ---------------------------------------------------------------------
+    # -- services for groups (`ShardServices`) -------------------------------------------------------------------------
 
     def write(self, records: Sequence[GroupRecord], moment: Moment) -> ErrorCode:
         try:

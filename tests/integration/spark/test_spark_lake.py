@@ -149,7 +149,7 @@ def load_by_name(
 
 
 @pytest.mark.parametrize("count", [2, 8])
-def test_a_topic_made_anew_is_loaded_from_its_beginning(
+def test_a_recreated_topic_is_loaded_from_its_beginning(
     count: int, spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "lake"
@@ -193,7 +193,7 @@ def test_a_log_shorter_than_a_table_that_knows_its_topic_by_name_is_reported_or_
     assert load.rows_count == 3
 
 
-def test_a_topic_made_anew_during_a_load_has_nothing_committed(
+def test_a_recreated_topic_during_a_load_has_nothing_committed(
     spark: SparkSession, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "lake"

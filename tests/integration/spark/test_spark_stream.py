@@ -98,7 +98,7 @@ def test_deleted_records_stop_a_stream_or_are_skipped(drain: Drain, peer: Peer, 
     assert [value for batch in batches for value in batch] == [b"6", b"7", b"8", b"9"]
 
 
-def test_a_topic_made_anew_stops_a_stream_or_is_read_from_its_beginning(drain: Drain, peer: Peer, topic: str) -> None:
+def test_a_recreated_topic_stops_a_stream_or_is_read_from_its_beginning(drain: Drain, peer: Peer, topic: str) -> None:
     peer.produce(topic, numbered(5))
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     drain.run(**options)

@@ -92,7 +92,7 @@ def test_table_returns_a_removed_partition_once_and_accepts_its_successor(table:
     assert table.find("clicks", 0) is successor
 
 
-def test_topic_made_anew_is_found_by_its_own_id_only(table: PartitionTable) -> None:
+def test_recreated_topic_is_found_by_its_own_id_only(table: PartitionTable) -> None:
     for index in (0, 2):
         table.remove(TopicPartition("clicks", index))
     successor = served("clicks", 0, OTHER_ID)

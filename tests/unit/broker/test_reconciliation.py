@@ -130,7 +130,7 @@ def test_unreadable_log_goes_with_the_deleted_topic_of_its_name_only() -> None:
     assert changes(views(topic(count=1)), unreadable, deleted=OLD_ID) == {"refuse": [(0, NEW_ID, STORAGE_ERROR)]}
 
 
-def test_topic_made_anew_gets_new_logs_in_place_of_the_deleted_ones() -> None:
+def test_recreated_topic_gets_new_logs_in_place_of_the_deleted_ones() -> None:
     found = changes(views(topic()), served(OLD_ID), served(OLD_ID), deleted=OLD_ID)
     assert found == {"stop": [0, 1], "drop": [0, 1], "make": [0, 1]}
 
@@ -181,7 +181,7 @@ def test_topics_are_compared_by_identity() -> None:
     assert changed_topics(old, old._replace(configs=views(settings={"a": {"x": "1"}}).configs)) == ["a"]
 
 
-def test_topic_made_anew_has_vanished_and_a_grown_one_has_not() -> None:
+def test_recreated_topic_has_vanished_and_a_grown_one_has_not() -> None:
     old = TopicsView.of(1, {"t": topic(OLD_ID)})
     assert vanished_topics(old, NO_TOPICS, ["t"])
     assert vanished_topics(old, TopicsView.of(2, {"t": topic(NEW_ID)}), ["t"])

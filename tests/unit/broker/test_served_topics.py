@@ -290,7 +290,7 @@ async def test_deletion_whose_sync_fails_is_finished_by_the_next_start(tmp_path:
         assert await node.notes() == []
 
 
-async def test_topic_made_anew_waits_for_the_deletion_of_the_old_one(tmp_path: Path) -> None:
+async def test_recreated_topic_waits_for_the_deletion_of_the_old_one(tmp_path: Path) -> None:
     async with node_at(tmp_path) as node:
         await node.create("t", 2)
         node.append("t")

@@ -174,7 +174,7 @@ def test_offsets_of_a_deleted_topic_are_gone_in_every_group() -> None:
     assert coordinator.state("one") == "Dead"
 
 
-def test_topic_made_anew_under_its_old_name_has_no_offsets() -> None:
+def test_recreated_topic_under_its_old_name_has_no_offsets() -> None:
     coordinator = new_coordinator(TOPIC)
     coordinator.commit({0: 5})
     again = TopicsImage.of([TopicImage(TOPIC, UUID(int=99), 4)])

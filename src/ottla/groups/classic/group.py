@@ -21,7 +21,6 @@ from ottla.groups.decision import Decision
 from ottla.groups.group import CLASSIC, GroupKind
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_metadata import GroupMetadata, group_key
-from ottla.groups.ledger import Ledger
 from ottla.groups.moment import Moment
 from ottla.groups.replies import (
     DescribedGroup,
@@ -30,6 +29,7 @@ from ottla.groups.replies import (
     LeftMember,
     SyncReply,
 )
+from ottla.groups.shard_services import ShardServices
 from ottla.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.model.error_code import ErrorCode
 from ottla.observe.story import Story
@@ -38,10 +38,10 @@ from ottla.observe.story import Story
 class ClassicGroup:
     """Satisfies `Group`, and handles the four requests of the classic protocol."""
 
-    def __init__(self, group_id: str, ledger: Ledger) -> None:
+    def __init__(self, group_id: str, services: ShardServices) -> None:
         self._group_id: Final = group_id
         self._story: Story | None = None
-        self.rebalance: Final = Rebalance(self, ledger)
+        self.rebalance: Final = Rebalance(self, services)
 
     @property
     def group_id(self) -> str:
@@ -91,13 +91,13 @@ class ClassicGroup:
         rebalance = self.rebalance
         error = self._check_sync(command)
         if error is not ErrorCode.NONE:
-            rebalance.ledger.answer(reply, SyncReply(error))
+            rebalance.services.answer(reply, SyncReply(error))
             return
         member = rebalance.roster.members[command.member_id]
         if rebalance.state is GroupState.STABLE:
             member.has_synced = True
             rebalance.start_session(member, moment)
-            rebalance.ledger.answer(reply, rebalance.synced(member))
+            rebalance.services.answer(reply, rebalance.synced(member))
             return
         rebalance.wait_for_assignment(member, reply)
         if rebalance.roster.leader_id == member.member_id:
@@ -209,7 +209,7 @@ class ClassicGroup:
         rebalance = self.rebalance
         for member in rebalance.roster.members.values():
             rebalance.start_session(member, moment)
-        max_size = rebalance.ledger.settings.max_size
+        max_size = rebalance.services.settings.max_size
         if rebalance.state is GroupState.STABLE and len(rebalance.roster) > max_size:
             rebalance.prepare(f"{len(rebalance.roster)} members are more than {max_size}", moment)
 
@@ -244,7 +244,7 @@ class ClassicGroup:
             rebalance.complete_if_all_joined(moment)
 
     def on_append_failed(self, deadline: Deadline, moment: Moment) -> None:
-        raise AssertionError("a classic group writes by its ledger")
+        raise AssertionError("a classic group writes through its shard services")
 
     def fail_all(self, error: ErrorCode) -> None:
         for member in self.rebalance.roster.members.values():

@@ -35,12 +35,12 @@ def join(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment: Moment)
 
 
 def refuse(rebalance: Rebalance, reply: Reply, error: ErrorCode, member_id: str) -> None:
-    rebalance.ledger.answer(reply, JoinReply(error, member_id))
+    rebalance.services.answer(reply, JoinReply(error, member_id))
 
 
 def _has_room_for(rebalance: Rebalance, member_id: str) -> bool:
     """While members join, only joined ones count: a limit that was lowered keeps the first to join."""
-    roster, max_size = rebalance.roster, rebalance.ledger.settings.max_size
+    roster, max_size = rebalance.roster, rebalance.services.settings.max_size
     member = roster.members.get(member_id)
     if rebalance.state is GroupState.EMPTY:
         return True
@@ -73,7 +73,7 @@ def _supports(rebalance: Rebalance, command: JoinGroup) -> bool:
 
 
 def _join_dynamic(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment: Moment) -> None:
-    member_id = rebalance.ledger.new_member_id(command.client_id)
+    member_id = rebalance.services.new_member_id(command.client_id)
     if command.requires_known_member_id:
         rebalance.expect_pending(member_id, command.session_timeout_ms, moment)
         refuse(rebalance, reply, ErrorCode.MEMBER_ID_REQUIRED, member_id)
@@ -85,7 +85,7 @@ def _join_static(
     rebalance: Rebalance, command: JoinGroup, instance_id: str, reply: Reply, moment: Moment
 ) -> None:  # fmt: skip
     """A static member without an id: a new one, or one whose restarted process replaces it."""
-    member_id = rebalance.ledger.new_member_id(instance_id)
+    member_id = rebalance.services.new_member_id(instance_id)
     old_id = rebalance.roster.static_id(instance_id)
     if old_id is None:
         rebalance.add(member_id, command, reply, moment)
@@ -120,7 +120,7 @@ def _return_without_rebalance(
         answer = rebalance.joined(member, skips_assignment=leads)
     else:
         answer = rebalance.joined(member, leader_id=old_leader_id)
-    rebalance.ledger.answer(reply, answer)
+    rebalance.services.answer(reply, answer)
 
 
 def _replace_static(
@@ -151,7 +151,7 @@ def _join_known(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment: 
         rebalance.prepare_or_complete(f"{member_id} rejoins: {command.reason}", moment)
     else:
         rebalance.start_session(member, moment)
-        rebalance.ledger.answer(reply, rebalance.joined(member))
+        rebalance.services.answer(reply, rebalance.joined(member))
 
 
 def _causes_rebalance(rebalance: Rebalance, member: Member, command: JoinGroup) -> bool:

@@ -19,9 +19,9 @@ from ottla.groups.commands import JoinGroup, JoinProtocol
 from ottla.groups.deadlines import Deadline
 from ottla.groups.group import Group
 from ottla.groups.group_metadata import GroupMetadata, StoredMember, group_record
-from ottla.groups.ledger import Ledger
 from ottla.groups.moment import Moment
 from ottla.groups.replies import JoinedMember, JoinReply, SyncReply
+from ottla.groups.shard_services import ShardServices
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.protocol.primitives import INT32_MAX
@@ -41,10 +41,10 @@ SHORTEST_WAIT_MS: Final = 1_000
 class Rebalance:
     """State, generation and members of one group; `owner` is the group that deadlines call."""
 
-    def __init__(self, owner: Group, ledger: Ledger) -> None:
+    def __init__(self, owner: Group, services: ShardServices) -> None:
         self.owner: Final = owner
-        self.ledger: Final = ledger
-        self.roster: Final = Roster(ledger.member_bytes)
+        self.services: Final = services
+        self.roster: Final = Roster(services.member_bytes)
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD
         # Wall time; -1 when not known.
@@ -80,7 +80,7 @@ class Rebalance:
         member.is_new = True
         roster.add(member)
         roster.park_join(member, reply)
-        self.ledger.deadlines.arm(member.session, moment.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self.services.deadlines.arm(member.session, moment.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
 
     def rejoin(self, member: Member, command: JoinGroup, reply: Callable[[JoinReply], None]) -> None:
         """Park a member's join with its new metadata.  It supersedes an older join of the member."""
@@ -102,12 +102,12 @@ class Rebalance:
     def start_session(self, member: Member, moment: Moment) -> None:
         """The member is alive.  One with a parked request is not expected to send anything."""
         if member.join_reply is None and member.sync_reply is None:
-            self.ledger.deadlines.arm(member.session, moment.monotonic_ms + member.session_timeout_ms)
+            self.services.deadlines.arm(member.session, moment.monotonic_ms + member.session_timeout_ms)
 
     def expect_pending(self, member_id: str, session_timeout_ms: int, moment: Moment) -> None:
         deadline = Deadline(self.owner, PENDING, member_id)
         self.roster.add_pending(member_id, deadline)
-        self.ledger.issued_ids.add(deadline, session_timeout_ms, moment)
+        self.services.issued_ids.add(deadline, session_timeout_ms, moment)
 
     # -- join ----------------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Rebalance:
             self._arm(self._join_deadline, timeout_ms, moment)
             self.complete_if_all_joined(moment)
             return
-        delay_ms = self.ledger.settings.initial_rebalance_delay_ms
+        delay_ms = self.services.settings.initial_rebalance_delay_ms
         self._member_arrived = False
         self._initial_left_ms = max(timeout_ms - delay_ms, 0)
         if delay_ms > 0:
@@ -152,7 +152,7 @@ class Rebalance:
             return
         if self.previous_state is GroupState.EMPTY and self._member_arrived and self._initial_left_ms > 0:
             self._member_arrived = False
-            delay_ms = min(self.ledger.settings.initial_rebalance_delay_ms, self._initial_left_ms)
+            delay_ms = min(self.services.settings.initial_rebalance_delay_ms, self._initial_left_ms)
             self._initial_left_ms -= delay_ms
             self._arm(self._join_deadline, delay_ms, moment)
             return
@@ -223,7 +223,7 @@ class Rebalance:
     def answer_join(self, member: Member, value: JoinReply) -> None:
         reply = self.roster.take_join(member)
         if reply is not None:
-            self.ledger.answer(reply, value)
+            self.services.answer(reply, value)
 
     # -- sync ----------------------------------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class Rebalance:
     def _answer_sync(self, member: Member, value: SyncReply) -> None:
         reply, member.sync_reply = member.sync_reply, None
         if reply is not None:
-            self.ledger.answer(reply, value)
+            self.services.answer(reply, value)
 
     # -- what is durable -----------------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class Rebalance:
         except OttlaError as error:
             self.owner.story.add(moment.wall_ms, "generation does not fit a record", problem=str(error))
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        return code_for_member(self.ledger.write([record], moment))
+        return code_for_member(self.services.write([record], moment))
 
     def replace_static(self, old: Member, member_id: str, command: JoinGroup, moment: Moment) -> ErrorCode:
         """Log the stable generation with `old` under a new id; `apply` then knows the new member and fences the old."""
@@ -374,7 +374,7 @@ class Rebalance:
         self.roster.clear()
 
     def _arm(self, deadline: Deadline, after_ms: int, moment: Moment) -> None:
-        self.ledger.deadlines.arm(deadline, moment.monotonic_ms + after_ms)
+        self.services.deadlines.arm(deadline, moment.monotonic_ms + after_ms)
 
     def _become(self, state: GroupState, moment: Moment, reason: str) -> None:
         assert state in LEGAL_NEXT[self.state], (self.state, state, self.owner.story.as_fact())

@@ -452,7 +452,7 @@ def test_log_that_is_cut_while_a_swap_waits_has_it_finished_first(place: Place, 
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_topic_made_anew_while_a_swap_of_the_old_one_waits_has_nothing_of_it(place: Place, is_committed: bool) -> None:
+def test_recreated_topic_while_a_swap_of_the_old_one_waits_has_nothing_of_it(place: Place, is_committed: bool) -> None:
     fill(place)
     steps = begun_swap(place)
     work = next(steps)

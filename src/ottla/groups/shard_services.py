@@ -14,7 +14,7 @@ from ottla.groups.settings import GroupSettings
 from ottla.model.error_code import ErrorCode
 
 
-class Ledger(Protocol):
+class ShardServices(Protocol):
     """Appends before anything durable changes, and releases answers only when the state they reveal is stable."""
 
     @property
