@@ -323,10 +323,10 @@ async def test_growth_from_what_is_not_so_any_more_adds_nothing(home: TreeHome) 
         await registry.delete("orders")
         with pytest.raises(RequestError):
             await registry.add_partitions(topic, SINGLE, EPOCHS)
-        made_anew = await registry.create("orders", SINGLE, EPOCHS)
+        recreated = await registry.create("orders", SINGLE, EPOCHS)
         with pytest.raises(RequestError):
             await registry.add_partitions(topic, SINGLE, EPOCHS)
-        assert (await registry.refresh()).by_name == {"orders": made_anew}
+        assert (await registry.refresh()).by_name == {"orders": recreated}
 
 
 @pytest.mark.parametrize("was_written", [True, False])

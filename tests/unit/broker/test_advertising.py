@@ -1,4 +1,4 @@
-"""The address that a client is told: the configured one, else the way by which it came."""
+"""The address that a client is advertised: the configured one, else the way by which it came."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def advertising(*advertised: Listener) -> Advertising:
 
 
 @pytest.mark.parametrize(
-    ("reached", "told"),
+    ("reached", "advertised"),
     [
         (("10.0.0.7", 9092), ("10.0.0.7", 9092)),
         (("2001:db8::7", 9092), ("2001:db8::7", 9092)),
         (("::ffff:10.0.0.7", 9092), ("10.0.0.7", 9092)),
     ],
 )
-def test_client_is_told_the_address_by_which_it_came(reached: tuple[str, int], told: tuple[str, int]) -> None:
-    assert advertising().address_for(reached) == told
+def test_client_gets_the_address_that_it_connected_to(reached: tuple[str, int], advertised: tuple[str, int]) -> None:
+    assert advertising().address_for(reached) == advertised
 
 
-def test_client_is_told_the_configured_address_of_the_listener_that_it_reached() -> None:
-    told = advertising(Listener("OUTSIDE", "broker.example", 19_093))
-    assert told.address_for(("10.0.0.7", 9093)) == ("broker.example", 19_093)
-    assert told.address_for(("10.0.0.7", 9092)) == ("10.0.0.7", 9092)
+def test_client_gets_the_configured_address_of_the_listener_that_it_reached() -> None:
+    advertised = advertising(Listener("OUTSIDE", "broker.example", 19_093))
+    assert advertised.address_for(("10.0.0.7", 9093)) == ("broker.example", 19_093)
+    assert advertised.address_for(("10.0.0.7", 9092)) == ("10.0.0.7", 9092)

@@ -61,7 +61,7 @@ def test_index_beyond_a_known_topic_is_unknown_by_its_index(served: Served) -> N
     assert [found.error_code for found in served.partitions()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_waiting_reader_of_a_topic_made_anew_gets_an_error_and_not_its_records(served: Served) -> None:
+def test_waiting_reader_of_a_recreated_topic_gets_an_error_and_not_its_records(served: Served) -> None:
     served.add("t")
     served.ask(at(0), max_wait_ms=2**31 - 1)
     remake(served)
