@@ -267,7 +267,7 @@ def test_offsets_are_moved_where_the_flag_says(
     found = admin.committed(group)
     assert [found[TopicPartition(topic, index)].offset for index in range(PARTITIONS)] == expected
     if where[-1] == "70":
-        assert b"outside of the log (0 to 10); 10 is taken" in dry.stderr
+        assert b"outside of the log (0 to 10); 10 is used" in dry.stderr
 
 
 def test_offsets_are_shifted_exported_and_imported(

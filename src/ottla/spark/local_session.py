@@ -25,6 +25,8 @@ LOCAL_SETTINGS: Final = {
     # Shortens a micro-batch of Python tasks from about 200 to 160 ms, and needs no port.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A Python process imports pyarrow and the source before it connects: on a busy machine Spark's 15 s are too few.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 

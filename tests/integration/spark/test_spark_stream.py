@@ -112,5 +112,5 @@ def test_a_recreated_topic_stops_a_stream_or_is_read_from_its_beginning(drain: D
 
 
 def test_an_end_in_a_stream_is_refused_by_name(drain: Drain, topic: str) -> None:
-    with pytest.raises(Exception, match="'endingOffsets' has no place in a stream"):
+    with pytest.raises(Exception, match="'endingOffsets' does not apply to a stream"):
         drain.run(subscribe=topic, endingOffsets="latest")
