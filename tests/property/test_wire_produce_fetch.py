@@ -128,6 +128,7 @@ def test_fetch_request_is_read_in_place(version: int, data: st.DataObject, befor
         message.session_id,
         message.session_epoch,
     )
+    assert found.replica_epoch == (-1 if version < 15 else message.replica_state.replica_epoch)
     assert found.rack == message.rack_id.encode()
     assert found.forgotten == [(topic_key(t, version), t.partitions) for t in message.forgotten_topics_data]
     assert found.topics == [

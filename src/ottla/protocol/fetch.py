@@ -4,7 +4,7 @@ Records go from the segment file to the socket without passing here, so a respon
 caller's own objects (file runs) between them, and a length prefix that counts both.
 
 From version 13 on topics have their id (16 bytes) where they had their name (KIP-516); from 15 on a replica gives its
-id in a tagged field (KIP-903).
+id and its broker epoch in a tagged field (KIP-903).
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class FetchRequest(NamedTuple):
     topics: list[tuple[bytes, list[FetchPartition]]]
     forgotten: list[tuple[bytes, list[int]]]
     rack: bytes
+    # The broker epoch of the replica; -1 for consumers, and before version 15 for all.
+    replica_epoch: int = -1
 
 
 _HEAD_V4: Final = struct.Struct(">iiiib")
@@ -68,6 +70,7 @@ _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")
 _PARTITION_V12: Final = struct.Struct(">iiqiqi")
 _CONSUMER: Final = -1
+_NO_EPOCH: Final = -1
 _REPLICA_STATE_TAG: Final = 1
 # Replica id, replica epoch.
 _REPLICA_STATE: Final = struct.Struct(">iq")
@@ -77,6 +80,7 @@ def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version:
     """The request whose body is `buffer[position:end]`, in one of the versions 4 to 17."""
     data = memoryview(buffer)[:end]
     session_id, session_epoch = 0, -1
+    replica_epoch = _NO_EPOCH
     head = _HEAD_V15 if version >= _REPLICA_STATE_FROM_VERSION else _HEAD_V7 if version >= 7 else _HEAD_V4
     _require(data, position, head.size)
     if version >= _REPLICA_STATE_FROM_VERSION:
@@ -99,7 +103,7 @@ def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version:
         rack = bytes(take(data, position, length))
         position += length
         if version >= _REPLICA_STATE_FROM_VERSION:
-            replica_id, position = _read_replica_id(data, position)
+            replica_id, replica_epoch, position = _read_replica_state(data, position)
         else:
             position = skip_tagged_fields(data, position)
     else:
@@ -113,7 +117,17 @@ def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version:
     if position != end:
         raise WireError(f"a fetch request has {end - position} bytes after its end")
     return FetchRequest(
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, forgotten, rack
+        replica_id,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
+        rack,
+        replica_epoch,
     )
 
 
@@ -228,22 +242,22 @@ def _read_indexes(data: memoryview, position: int, count: int) -> tuple[list[int
     return list(struct.unpack_from(f">{count}i", data, position)), position + 4 * count
 
 
-def _read_replica_id(data: memoryview, position: int) -> tuple[int, int]:
-    """The id in the request's tagged field 1, the replica state; -1 when it is left out, as consumers do."""
+def _read_replica_state(data: memoryview, position: int) -> tuple[int, int, int]:
+    """Replica id and epoch in the request's tagged field 1, both -1 when it is left out, as consumers do; its end."""
     end = skip_tagged_fields(data, position)
     count, position = read_uvarint(data, position)
-    replica_id = _CONSUMER
+    replica_id, replica_epoch = _CONSUMER, _NO_EPOCH
     for _ in range(count):
         tag, position = read_uvarint(data, position)
         length, position = read_uvarint(data, position)
         if tag == _REPLICA_STATE_TAG:
             state = data[position : position + length]
             _require(state, 0, _REPLICA_STATE.size)
-            replica_id, _ = _REPLICA_STATE.unpack_from(state)
+            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(state)
             if skip_tagged_fields(state, _REPLICA_STATE.size) != length:
                 raise WireError(f"a replica state does not have the {length} bytes that it announces")
         position += length
-    return replica_id, end
+    return replica_id, replica_epoch, end
 
 
 _COUNT: Final = struct.Struct(">i")

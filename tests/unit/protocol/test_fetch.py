@@ -91,11 +91,19 @@ def test_all_that_a_request_names_is_counted(
 
 
 @pytest.mark.parametrize("version", [15, 16, 17])
-@pytest.mark.parametrize("replica_id", [-1, 0, 7])
-def test_replica_is_known_by_its_replica_state(version: int, replica_id: int) -> None:
-    request = FetchRequest(cluster_id="of another", replica_state=ReplicaState(replica_id, 3))
+@pytest.mark.parametrize("replica", [(-1, -1), (0, 1 << 40), (7, 3)])
+def test_replica_is_known_by_its_replica_state(version: int, replica: tuple[int, int]) -> None:
+    request = FetchRequest(cluster_id="of another", replica_state=ReplicaState(*replica))
     body = encode_request(ApiKey.FETCH, version, request)
-    assert read_fetch(bytearray(body), 0, len(body), version).replica_id == replica_id
+    found = read_fetch(bytearray(body), 0, len(body), version)
+    assert (found.replica_id, found.replica_epoch) == replica
+
+
+@pytest.mark.parametrize("version", [4, 12, 14])
+def test_replica_of_an_older_version_has_no_epoch(version: int) -> None:
+    body = encode_request(ApiKey.FETCH, version, FetchRequest(replica_id=7))
+    found = read_fetch(bytearray(body), 0, len(body), version)
+    assert (found.replica_id, found.replica_epoch) == (7, -1)
 
 
 @pytest.mark.parametrize("length", [0, 11, 12, 14])
