@@ -1,16 +1,142 @@
-"""Leader election after a broker has started.  Pure: from a view and an event to the states to write.
+"""Elections.  Pure: from a partition's state and the live brokers to the state to write.
 
-These are the rules for one broker without followers; those for several come with replication.
+Every replica computes the same result; the one that is to lead writes it, and the others only after a delay.  Writing
+is a compare-and-set on the state's version, so the races between them are safe.
+
+A member of the in-sync or eligible set counts only in the life (broker epoch) in which it was written there.  A broker
+that restarts has to *reaffirm*: it enters its new life if its log kept what the old one had reported, and leaves the
+sets otherwise.  So a broker that lost records never leads because of what it once had (KIP-903, KIP-966).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ottla.coordination.topics import StateChange
-from ottla.coordination.topics_view import TopicsView
+from ottla.coordination.topics_view import Partition, Topic, TopicsView
 from ottla.model.identifiers import NO_LEADER_EPOCH, LeaderEpoch, NodeId, TopicPartition
-from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
+
+LiveEpochs = Mapping[NodeId, int]
+"""The broker epoch of every live broker."""
+
+
+def is_due(state: PartitionState, live: LiveEpochs) -> bool:
+    """Whether the partition needs another leader: it has none, or one that is dead or in another life."""
+    return not state.has_current_leader(live)
+
+
+def elected(
+    replicas: Sequence[NodeId],
+    state: PartitionState,
+    live: LiveEpochs,
+    min_in_sync: int,
+    *,
+    excluded: Collection[NodeId] = (),
+) -> PartitionState | None:
+    """The state under the next leader, or None while no replica that holds every committed record is alive.
+
+    The leader is the first replica in assignment order that is in sync, else the first that is eligible.  Replicas in
+    `excluded` stay what they are and do not lead: they are about to stop.
+    """
+    in_sync = state.current_in_sync(live)
+    leader = _first(replicas, in_sync, excluded)
+    if leader is None:
+        if _first(replicas, in_sync, ()) is not None:
+            return None  # only excluded ones are in sync
+        leader = _first(replicas, state.current_eligible(live), excluded)
+        if leader is None:
+            return None
+        in_sync = (leader,)
+    return _led(state.with_in_sync(in_sync, replicas, min_in_sync), leader.node_id)
+
+
+def elected_unclean(state: PartitionState, leader: ReplicaIncarnation) -> PartitionState:
+    """The state when a replica leads that may lack committed records: its log is the partition's from now on."""
+    return _led(state._replace(in_sync=(leader,), eligible=()), leader.node_id)
+
+
+def unclean_candidates(replicas: Sequence[NodeId], state: PartitionState, live: LiveEpochs) -> list[ReplicaIncarnation]:
+    """The live replicas for an unclean election, the first one first.
+
+    None while a member of the sets is alive in another life: it will tell at once whether it kept its records.
+    """
+    members = (*state.in_sync, *state.eligible)
+    if any(member.node_id in live and not member.is_current(live) for member in members):
+        return []
+    return [ReplicaIncarnation(node_id, live[node_id]) for node_id in replicas if node_id in live]
+
+
+def preferred(
+    replicas: Sequence[NodeId], state: PartitionState, live: LiveEpochs, min_in_sync: int
+) -> PartitionState | None:
+    """The state under the first assigned replica, or None when it leads already or cannot lead."""
+    is_in_sync = any(member.node_id == replicas[0] for member in state.current_in_sync(live))
+    if not is_in_sync or (state.leader == replicas[0] and not is_due(state, live)):
+        return None
+    return elected(replicas, state, live, min_in_sync)  # the first in assignment order
+
+
+def reaffirmed(state: PartitionState, own: ReplicaIncarnation, *, is_kept: bool) -> PartitionState | None:
+    """The state after a broker has seen itself in it under another broker epoch; None when it is not there so.
+
+    With `is_kept`, its log holds all that it reported in its former life, and it continues in the same place.
+    Otherwise it leaves the sets, also when it is there in its present life: that is how an unusable log leaves.
+    The broker leads no longer: a new life needs a new leader epoch, and so an election.
+    """
+    members = [member for member in (*state.in_sync, *state.eligible) if member.node_id == own.node_id]
+    if not members:
+        return None
+    if not is_kept:
+        return state.without(own.node_id)
+    if all(member == own for member in members):
+        return None
+    return PartitionState(
+        NO_LEADER if state.leader == own.node_id else state.leader,
+        state.leader_epoch,
+        tuple(own if member.node_id == own.node_id else member for member in state.in_sync),
+        tuple(own if member.node_id == own.node_id else member for member in state.eligible),
+    )
+
+
+class DueElection(NamedTuple):
+    """An election that this broker may write.  `rank` 0 writes at once, each further rank waits longer."""
+
+    change: StateChange
+    rank: int
+
+
+class ElectionRules(NamedTuple):
+    """What an election needs to know of a topic."""
+
+    min_in_sync: Callable[[Topic, Partition], int]
+    """The effective `min.insync.replicas`: not more than the replicas that are assigned."""
+
+    allows_unclean: Callable[[Topic], bool]
+
+
+def due(
+    topic: Topic, partitions: Iterable[Partition], own: ReplicaIncarnation, live: LiveEpochs, rules: ElectionRules
+) -> list[DueElection]:
+    """The elections of these partitions that this broker may write, being one of their live replicas."""
+    found: list[DueElection] = []
+    for partition in partitions:
+        replicas, state = partition.replicas, partition.state
+        if own.node_id not in replicas or state.has_current_leader(live) or not own.is_current(live):
+            continue
+        after = elected(replicas, state, live, rules.min_in_sync(topic, partition))
+        if after is not None:
+            others = [node_id for node_id in replicas if node_id in live and node_id != after.leader]
+            rank = 0 if after.leader == own.node_id else 1 + others.index(own.node_id)
+            found.append(DueElection(StateChange(topic, partition, after), rank))
+        elif rules.allows_unclean(topic):
+            candidates = unclean_candidates(replicas, state, live)
+            if candidates:
+                # Each elects itself alone: only it knows whether its log can be used.
+                change = StateChange(topic, partition, elected_unclean(state, own))
+                found.append(DueElection(change, candidates.index(own)))
+    return found
 
 
 def after_start(
@@ -45,3 +171,14 @@ def after_start(
         assert led.leader_epoch > state.leader_epoch
         changes.append(StateChange(topic, partition, led))
     return changes
+
+
+def _first(
+    replicas: Sequence[NodeId], members: Sequence[ReplicaIncarnation], excluded: Collection[NodeId]
+) -> ReplicaIncarnation | None:
+    by_node = {member.node_id: member for member in members}
+    return next((by_node[node_id] for node_id in replicas if node_id in by_node and node_id not in excluded), None)
+
+
+def _led(state: PartitionState, leader: NodeId) -> PartitionState:
+    return state._replace(leader=leader, leader_epoch=LeaderEpoch(state.leader_epoch + 1))

@@ -5,6 +5,7 @@ Shared by elections, replication and the broker, so it lives below them all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.model.identifiers import LeaderEpoch, NodeId
@@ -18,6 +19,13 @@ class ReplicaIncarnation(NamedTuple):
     node_id: NodeId
     broker_epoch: int
 
+    def is_current(self, live: Mapping[NodeId, int]) -> bool:
+        """Whether this is the life that the node is in now.  `live` has the epochs of the registered brokers."""
+        return live.get(self.node_id) == self.broker_epoch
+
+
+Members = tuple[ReplicaIncarnation, ...]
+
 
 class PartitionState(NamedTuple):
     """The content of a partition's state node.
@@ -28,8 +36,50 @@ class PartitionState(NamedTuple):
 
     leader: NodeId
     leader_epoch: LeaderEpoch
-    in_sync: tuple[ReplicaIncarnation, ...]
-    eligible: tuple[ReplicaIncarnation, ...] = ()
+    in_sync: Members
+    eligible: Members = ()
 
     def in_sync_nodes(self) -> tuple[NodeId, ...]:
         return tuple(member.node_id for member in self.in_sync)
+
+    def is_led_by(self, incarnation: ReplicaIncarnation) -> bool:
+        """Whether this life of a broker leads.  A restarted broker has another one, and resumes no old leader epoch."""
+        return self.leader == incarnation.node_id and incarnation in self.in_sync
+
+    def has_current_leader(self, live: Mapping[NodeId, int]) -> bool:
+        """Whether the leader is alive, in the life in which it is in sync."""
+        broker_epoch = live.get(self.leader)
+        return broker_epoch is not None and ReplicaIncarnation(self.leader, broker_epoch) in self.in_sync
+
+    def current_in_sync(self, live: Mapping[NodeId, int]) -> Members:
+        return tuple(member for member in self.in_sync if member.is_current(live))
+
+    def current_eligible(self, live: Mapping[NodeId, int]) -> Members:
+        return tuple(member for member in self.eligible if member.is_current(live))
+
+    def with_in_sync(self, in_sync: Members, replicas: Sequence[NodeId], min_in_sync: int) -> PartitionState:
+        """The same leader with other members in sync.
+
+        While they are fewer than `min_in_sync`, the high watermark does not move: the members that leave keep every
+        committed record, and become eligible.  With enough of them it moves on without the others.
+        """
+        eligible: Members = ()
+        if len(in_sync) < min_in_sync:
+            kept = {member.node_id: member for member in (*self.eligible, *self.in_sync)}
+            for member in in_sync:
+                kept.pop(member.node_id, None)
+            eligible = in_assignment_order(kept.values(), replicas)
+        return self._replace(in_sync=in_assignment_order(in_sync, replicas), eligible=eligible)
+
+    def without(self, node_id: NodeId) -> PartitionState:
+        """The state when the records of a replica can no longer be relied on: it is neither in sync nor eligible."""
+        in_sync = tuple(member for member in self.in_sync if member.node_id != node_id)
+        eligible = tuple(member for member in self.eligible if member.node_id != node_id)
+        leader = NO_LEADER if self.leader == node_id else self.leader
+        return PartitionState(leader, self.leader_epoch, in_sync, eligible)
+
+
+def in_assignment_order(members: Iterable[ReplicaIncarnation], replicas: Sequence[NodeId]) -> Members:
+    """The members, the preferred leader first; those that are no longer assigned come last."""
+    order = {node_id: position for position, node_id in enumerate(replicas)}
+    return tuple(sorted(members, key=lambda member: order.get(member.node_id, len(order))))
