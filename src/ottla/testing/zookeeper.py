@@ -1,0 +1,341 @@
+"""A real ZooKeeper for tests, demonstrations and `ottla cluster up`: a process of its own on a free port.
+
+    with RunningZooKeeper() as zookeeper:
+        home = await ZooKeeperHome.open(zookeeper.connect)
+
+Its data outlives `kill` and `stop`, and `start` takes the same port again, so clients see one server that restarts.
+`pause` freezes it as a long garbage collection or a stopped virtual machine does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from ottla.model.errors import OttlaError
+from ottla.testing.zookeeper_jars import ZooKeeperUnavailable, find_zookeeper_jars, find_zookeeper_java
+
+__all__ = ["RunningEnsemble", "RunningZooKeeper", "ZooKeeperDidNotStart", "ZooKeeperUnavailable"]
+
+HOST: Final = "127.0.0.1"
+READY_WITHIN_S: Final = 60.0
+STOPPED_WITHIN_S: Final = 30.0
+POLL_INTERVAL_S: Final = 0.02
+ANSWER_WITHIN_S: Final = 5.0
+LOG_LINES_SHOWN: Final = 20
+# Another process may take a port between its choice and the server's start.
+PORT_ATTEMPTS: Final = 3
+# Sessions of 2 to 20 ticks are granted, so a session may be as short as a second.
+TICK_MS: Final = 500
+SESSION_TIMEOUT_MS_MAX: Final = 60_000
+
+_MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_JVM_OPTIONS: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_LOGGING: Final = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c{1} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+class ZooKeeperDidNotStart(OttlaError):
+    """The server ended, or was silent for too long, before it served; the message has its last log lines."""
+
+    hint = "its own message is above; the data directory and the ports are the usual reasons"
+
+
+class RunningZooKeeper:
+    """A ZooKeeper server.  Without `data_dir` it gets a temporary directory, which is removed with it.
+
+    With `own_group` a terminal's Ctrl-C does not reach it.  `server_id`, `ports` and `peers` are for a member of an
+    ensemble: its number, its own ports and the ensemble's `server.N` lines.  Raises `ZooKeeperUnavailable`.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        port: int = 0,
+        tick_ms: int = TICK_MS,
+        own_group: bool = False,
+        jvm_options: Sequence[str] = (),
+        server_id: int = 0,
+        peers: Sequence[str] = (),
+    ) -> None:
+        self._java = find_zookeeper_java()
+        self._jars = find_zookeeper_jars()
+        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-zookeeper-")
+        self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
+        self._tick_ms = tick_ms
+        self._process_group = 0 if own_group else None
+        self._jvm_options = tuple(jvm_options)
+        self._server_id = server_id
+        self._peers = tuple(peers)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = port
+
+    @property
+    def connect(self) -> str:
+        """`host:port`, for `zookeeper.connect`."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "ZooKeeper is not running"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_path(self) -> Path:
+        """What the server printed, over all its starts."""
+        return self.data_dir / "zookeeper.log"
+
+    def start(self) -> RunningZooKeeper:
+        """Start the process and wait until it serves; after a stop or kill on the same port, with its data.
+
+        Raises `ZooKeeperDidNotStart`.
+        """
+        for attempts_left in reversed(range(PORT_ATTEMPTS if self.port == 0 else 1)):
+            chosen = self.port
+            self.launch()
+            try:
+                self.wait_until_serving()
+            except ZooKeeperDidNotStart:
+                self.port = chosen
+                if attempts_left == 0:
+                    raise
+            else:
+                break
+        return self
+
+    def launch(self) -> None:
+        """Start the process without waiting: a member of an ensemble serves only when others are there."""
+        assert not self.is_running, "ZooKeeper is running already"
+        if self.port == 0:
+            (self.port,) = _free_ports(1)
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    self._java,
+                    *_JVM_OPTIONS,
+                    *self._jvm_options,
+                    f"-Dlog4j2.configurationFile={self._write('log4j2.properties', _LOGGING)}",
+                    "-cp",
+                    os.pathsep.join(map(str, self._jars)),
+                    _MAIN_CLASS,
+                    self._write("zoo.cfg", self._configuration()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=self._process_group,
+            )
+
+    def wait_until_serving(self) -> None:
+        """Wait until it answers as one who serves; in an ensemble that needs a majority.
+
+        Raises `ZooKeeperDidNotStart`, and then it is not running.
+        """
+        assert self._process is not None, "ZooKeeper is not running"
+        deadline_s = time.monotonic() + READY_WITHIN_S
+        while not self._is_serving():
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                self.kill()
+                lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+                raise ZooKeeperDidNotStart("ZooKeeper did not start:\n" + "\n".join(lines))
+            time.sleep(POLL_INTERVAL_S)
+
+    def ask(self, word: str, *, timeout_s: float = ANSWER_WITHIN_S) -> str:
+        """The answer to a four-letter word (`conf`, `cons`, `mntr`, `ruok`, `srvr`), empty when there is none."""
+        try:
+            with socket.create_connection((HOST, self.port), timeout=timeout_s) as connection:
+                connection.sendall(word.encode())
+                answer = bytearray()
+                while piece := connection.recv(65_536):
+                    answer += piece
+        except OSError:
+            return ""
+        return answer.decode(errors="replace")
+
+    def stop(self) -> None:
+        """Stop it as an operator would (SIGTERM)."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOPPED_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL), as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
+        assert self._process is not None, "ZooKeeper is not running"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None, "ZooKeeper is not running"
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Stop it, and remove the data directory if it was a temporary one."""
+        self.stop()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> RunningZooKeeper:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _is_serving(self) -> bool:
+        """Another server may have the port: only one with our directory counts."""
+        return f"dataDir={self._data}{os.sep}" in self.ask("conf", timeout_s=1) and "Mode: " in self.ask(
+            "srvr", timeout_s=1
+        )
+
+    @property
+    def _data(self) -> Path:
+        return self.data_dir.absolute() / "data"
+
+    def _write(self, name: str, text: str) -> str:
+        path = (self.data_dir / name).absolute()
+        path.write_text(text)
+        return str(path)
+
+    def _configuration(self) -> str:
+        lines = [
+            f"tickTime={self._tick_ms}",
+            f"maxSessionTimeout={SESSION_TIMEOUT_MS_MAX}",
+            f"dataDir={self._data}",
+            f"clientPort={self.port}",
+            f"clientPortAddress={HOST}",
+            "maxClientCnxns=0",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=conf,cons,mntr,ruok,srvr",
+            "autopurge.purgeInterval=1",
+            "initLimit=20",
+            "syncLimit=10",
+        ]
+        if self._peers:
+            self._data.mkdir(exist_ok=True)
+            (self._data / "myid").write_text(f"{self._server_id}\n")
+            lines += self._peers
+        return "\n".join(lines) + "\n"
+
+
+class RunningEnsemble:
+    """Several ZooKeeper servers that form one service, which works while a majority of them runs."""
+
+    def __init__(
+        self,
+        servers_count: int = 3,
+        data_dir: str | Path | None = None,
+        *,
+        tick_ms: int = TICK_MS,
+        own_group: bool = False,
+    ) -> None:
+        find_zookeeper_java(), find_zookeeper_jars()  # before anything is made
+        ports = _free_ports(3 * servers_count)
+        peers = [
+            f"server.{number}={HOST}:{ports[3 * number - 2]}:{ports[3 * number - 1]}"
+            for number in range(1, servers_count + 1)
+        ]
+        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-zookeeper-")
+        self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
+        self.servers = [
+            RunningZooKeeper(
+                self.data_dir / f"server-{number}",
+                port=ports[3 * number - 3],
+                tick_ms=tick_ms,
+                own_group=own_group,
+                server_id=number,
+                peers=peers,
+            )
+            for number in range(1, servers_count + 1)
+        ]
+
+    @property
+    def connect(self) -> str:
+        """All servers' addresses, for `zookeeper.connect`."""
+        return ",".join(server.connect for server in self.servers)
+
+    def start(self) -> RunningEnsemble:
+        """Start those that do not run and wait until all serve.  Raises `ZooKeeperDidNotStart`."""
+        for server in self.servers:
+            if not server.is_running:
+                server.launch()
+        for server in self.servers:
+            server.wait_until_serving()
+        return self
+
+    def leader(self) -> RunningZooKeeper:
+        """The server that orders the writes; killing it makes the others choose another."""
+        return next(server for server in self.servers if server.is_running and "Mode: leader" in server.ask("srvr"))
+
+    def close(self) -> None:
+        """Stop all, and remove the data directory if it was a temporary one."""
+        with ExitStack() as stack:
+            for server in self.servers:
+                stack.callback(server.close)
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> RunningEnsemble:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now; held together, so that no two are the same."""
+    with ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            held = stack.enter_context(socket.socket())
+            held.bind((HOST, 0))
+            ports.append(held.getsockname()[1])
+        return ports
