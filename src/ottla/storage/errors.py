@@ -15,6 +15,8 @@ StorageError            the disk, or what lies on it
 OffsetOutOfRange        a read or a cut outside of what the log holds
 AppendRefused           the batch itself is refused; the log is as it was
   OutOfOrderSequence, InvalidProducerEpoch, BatchTooLarge
+  CorruptRun            what a leader sent is damaged
+  RunDoesNotFollow      what a leader sent does not continue the log: another offset, an older epoch
 """
 
 from __future__ import annotations
@@ -176,3 +178,21 @@ class BatchTooLarge(AppendRefused):
     """A batch that does not fit into a whole segment."""
 
     error_code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class CorruptRun(AppendRefused):
+    """Batches that a leader sent are not whole: their checksum is wrong, or their heads say what cannot be."""
+
+    error_code = ErrorCode.CORRUPT_MESSAGE
+    hint = "nothing was written; if it comes again from the same leader, run `ottla log verify --deep` on its directory"
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"the leader sent a damaged batch at byte {position} of its answer: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+class RunDoesNotFollow(AppendRefused):
+    """Batches that a leader sent do not continue the follower's log."""
+
+    error_code = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -1,8 +1,11 @@
 """The mark in a partition's directory that records were removed: gaps below this offset are not damage.
 
 No checksum covers a batch's base offset, and files can be lost: in a log that was never compacted each batch must begin
-where the one before ends.  In a compacted log this holds from the mark's offset on.  No clean reaches above the flushed
-end, so the log was flushed up to the mark, even if the recorded flushed end is lower.
+where the one before ends.  In a compacted log gaps between files are allowed below the mark's offset only: above it a
+file's lost end would look the same.  Gaps inside a file may be anywhere, since a follower takes the batches of its
+leader's cleaned segments, one after the other without a clean of its own.
+
+No clean reaches above the flushed end, so the log was flushed up to the mark, even if the recorded end is lower.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ _DIGITS_MAX: Final = 19
 def read_compacted_end(disk: Disk, directory: str) -> int | None:
     """The end (exclusive) of where gaps are allowed; None when the log was never compacted.  Raises `CorruptLog`.
 
-    An empty mark is that of an imported log, whose gaps lie below what is recorded as flushed: 0.
+    An empty mark is that of an imported log, whose gaps lie below what is recorded as flushed: 0.  So is a follower's.
     """
     path = f"{directory}/{COMPACTED_FILE}"
     if not disk.exists(path):
@@ -30,6 +33,16 @@ def read_compacted_end(disk: Disk, directory: str) -> int | None:
     if not text.isdigit() or len(text) > _DIGITS_MAX:
         raise CorruptLog(path, 0, -1, "not an offset")
     return int(text)
+
+
+def allow_gaps(disk: Disk, directory: str) -> None:
+    """The log takes batches from a leader whose log was compacted; durable when this returns.
+
+    The mark's offset stays as it is, 0 when there was none: nothing above the recorded flushed end is known to be
+    flushed.
+    """
+    if read_compacted_end(disk, directory) is None:
+        replace_file(disk, f"{directory}/{COMPACTED_FILE}", b"0\n")
 
 
 def lower_compacted_end(disk: Disk, directory: str, end_offset: int) -> None:

@@ -77,13 +77,14 @@ class LeaderEpochs:
     def latest_epoch(self) -> int | None:
         return self._entries[-1].epoch if self._entries else None
 
-    def assign(self, epoch: int, start_offset: int) -> None:
-        """`epoch` begins at `start_offset`: write the checkpoint without a sync.
+    def assign(self, *starts: EpochStart) -> None:
+        """These epochs begin, oldest first: write the checkpoint without a sync.
 
         The first append of an epoch calls it, and its flush syncs the file system.  Until then a power loss may leave
         the former checkpoint or a torn one; the batches' heads have what is missing.
         """
-        self._add(EpochStart(epoch, start_offset))
+        for start in starts:
+            self._add(start)
         self.check_invariants()
         put_file(self._disk, self._path, format_epochs(self._entries))
 
@@ -135,6 +136,14 @@ class LeaderEpochs:
         """The epoch that wrote `offset`, -1 when it is below all known ones."""
         above = bisect_right(self._entries, offset, key=_start_of_entry)
         return self._entries[above - 1].epoch if above else NO_LEADER_EPOCH
+
+    def take_back(self, end_offset: int) -> None:
+        """The append of what was assigned from `end_offset` on failed: forget it, in memory only.
+
+        The next change writes the checkpoint without it, and an opening believes no entry at the log's end or above.
+        """
+        while self._entries and self._entries[-1].start_offset >= end_offset:
+            self._entries.pop()
 
     def truncate_from_end(self, end_offset: int) -> None:
         """The log now ends at `end_offset`: epochs that start there or later are dropped."""

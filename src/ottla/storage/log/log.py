@@ -19,9 +19,17 @@ from uuid import UUID
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from ottla.observe.events import fields
 from ottla.observe.story import Story
-from ottla.records.header import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT
+from ottla.records.header import (
+    BASE_OFFSET,
+    HEADER,
+    LEADER_EPOCH,
+    LEADER_EPOCH_AT,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+)
 from ottla.runtime.disk import Disk, File, FileRun
 from ottla.storage.checkpoints import EpochStart
+from ottla.storage.compaction.compacted_mark import allow_gaps
 from ottla.storage.errors import (
     BatchTooLarge,
     DirectoryOffline,
@@ -32,6 +40,7 @@ from ottla.storage.errors import (
     shortage_of,
 )
 from ottla.storage.log import log_reader, retention
+from ottla.storage.log.leader_run import check_run
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.read_places import ReadPlaces
 from ottla.storage.log_config import FOREVER, LogConfig
@@ -264,7 +273,7 @@ class Log:
         BASE_OFFSET.pack_into(batch, 0, base_offset)
         LEADER_EPOCH.pack_into(batch, LEADER_EPOCH_AT, self.leader_epoch)
         if self._epoch_is_new:
-            self._write_epoch(base_offset)
+            self._write_epochs(EpochStart(self.leader_epoch, base_offset))
         try:
             segment.append(batch, size_bytes, last_offset, max_timestamp_ms)
         except OSError as error:
@@ -298,24 +307,152 @@ class Log:
             self.roll(now_ms)
         return self._active
 
+    # --- appending as a follower ----------------------------------------------------------------------------
+
+    def append_run(self, run: memoryview, now_ms: int, *, may_have_gaps: bool = False) -> int:
+        """Append batches as a leader sent them, offsets and epochs included, and return the new log end.
+
+        A batch at the end of `run` that the answer's size limit cut is left out.  The first one must begin at the log
+        end, and each following one where the one before ends: above that only where records may have been compacted
+        away, by this log's own settings or as the caller says by `may_have_gaps`.  One write takes all batches of a
+        segment, and except under flush policy `os` the log is due to be flushed at once: a follower reports no offset
+        before.
+
+        Raises `AppendRefused` (`CorruptRun`, `RunDoesNotFollow`): the log is as it was.  Or `StorageError`: it ends
+        after the last segment's part that was written, as the run itself would have ended there.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if not len(run):
+            return self.log_end_offset
+        former_end = self.log_end_offset
+        may_have_gaps = may_have_gaps or self.config.may_have_gaps
+        found = check_run(run, former_end, self.last_epoch(), may_have_gaps=may_have_gaps)
+        try:
+            if found.has_gaps and not self.config.was_compacted:
+                self._allow_gaps()
+            if found.epoch_starts:
+                self._write_epochs(*found.epoch_starts)
+            position = 0
+            while position < found.size_bytes:
+                position = self._append_part(run, position, found.size_bytes, now_ms, found.has_producers)
+        finally:
+            self._take_back_epochs()
+            if self.log_end_offset > former_end:
+                self._follower_appended()
+        assert self.log_end_offset == found.end_offset
+        return found.end_offset
+
+    def _append_part(self, run: memoryview, start: int, end: int, now_ms: int, has_producers: bool) -> int:
+        """Append the batches of run[start:end] that go into the active segment; returns the end of the last one.
+
+        None of them does when the segment must roll first: then it does that.  The limits are those of `append`, but
+        for a batch larger than a segment: its leader accepted it, so it gets a segment of its own.
+        """
+        segment = self._active
+        mark = segment.mark()
+        position = start
+        base_offset = last_offset = batch_position = NO_OFFSET
+        unpack_from = HEADER.unpack_from
+        while position < end:
+            head = unpack_from(run, position)
+            size_bytes = LOG_OVERHEAD_BYTES + head[1]
+            batch_last_offset = head[0] + head[6]
+            at = segment.size_bytes
+            if at and (
+                at + size_bytes > segment.roll_at_bytes
+                or head[8] > segment.roll_at_timestamp_ms
+                or batch_last_offset > segment.last_offset_max
+                or now_ms > segment.roll_at_now_ms
+            ):
+                break
+            segment.account(size_bytes, batch_last_offset, head[8])
+            base_offset, last_offset, batch_position = head[0], batch_last_offset, at
+            position += size_bytes
+        if position == start:
+            self.roll(now_ms)
+            return start
+        try:
+            segment.write(mark.size_bytes, run[start:position])
+        except OSError as error:
+            segment.take_back(mark)
+            raise self._undo_append(segment, error) from error
+        self._appended_offset = base_offset
+        self._appended_position = batch_position
+        self.log_end_offset = last_offset + 1
+        if has_producers:
+            self._remember_producers(run, start, position, now_ms)
+        return position
+
+    def _remember_producers(self, run: memoryview, start: int, end: int, now_ms: int) -> None:
+        """What `append` does for each batch of an idempotent producer; the leader has checked their sequences."""
+        while start < end:
+            head = HEADER.unpack_from(run, start)
+            if head[9] >= 0:
+                self.producers.replay(BatchHeader._make(head), now_ms)
+            start += LOG_OVERHEAD_BYTES + head[1]
+
+    def _allow_gaps(self) -> None:
+        """Before the first gap is written: no later opening, under whatever settings, takes it for damage."""
+        try:
+            allow_gaps(self._disk, self.path)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        self.update_config(replace(self.config, was_compacted=True))
+        self.note("gaps_allowed", log_end_offset=self.log_end_offset)
+
+    def _follower_appended(self) -> None:
+        end_offset = self.log_end_offset
+        latest = self._epochs.latest_epoch
+        if latest is not None and latest > self.leader_epoch:
+            self.leader_epoch = latest
+        if not self._is_os_policy:
+            self._is_dirty = True
+            self._scheduler.mark_due(self)
+            return
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._scheduler.mark_dirty(self)
+        if end_offset >= self._flush_at_offset:
+            self._flush_at_offset = FOREVER
+            self._scheduler.mark_due(self)
+        self.stable_end = end_offset
+        if self._on_stable is not None:
+            self._on_stable()
+
     # --- leader epochs --------------------------------------------------------------------------------------
 
     def start_epoch(self, epoch: int) -> None:
         """Stamp `epoch` into later appends; the first of them writes its line to the epochs' checkpoint."""
         assert epoch >= self.leader_epoch, "a leader epoch never goes back"
-        latest = self._epochs.latest_epoch
         self.leader_epoch = epoch
-        self._epoch_is_new = latest is None or epoch > latest
+        self._epoch_is_new = self._has_new_epoch()
         self.note("led", leader_epoch=epoch, log_end_offset=self.log_end_offset)
 
-    def _write_epoch(self, base_offset: int) -> None:
-        """Write the epoch's line before its first batch; the flush that syncs the batch syncs the line too."""
+    def _write_epochs(self, *starts: EpochStart) -> None:
+        """Write epochs' lines before their first batches; the flush that syncs the batches syncs the lines too."""
         try:
-            self._epochs.assign(self.leader_epoch, base_offset)
+            self._epochs.assign(*starts)
         except OSError as error:
+            self._take_back_epochs()
             raise self._write_failed(error) from error
         self._has_other_unsynced = True
-        self._epoch_is_new = False
+        self._epoch_is_new = self._has_new_epoch()
+
+    def _take_back_epochs(self) -> None:
+        """Forget the epochs whose first batch was not appended after all: the last epoch is that of the last record."""
+        self._epochs.take_back(self.log_end_offset)
+        self._epoch_is_new = self._has_new_epoch()
+
+    def _has_new_epoch(self) -> bool:
+        """Whether the present epoch has no batch in the log."""
+        latest = self._epochs.latest_epoch
+        return self.leader_epoch >= 0 and (latest is None or self.leader_epoch > latest)
+
+    def last_epoch(self) -> int:
+        """The leader epoch of the last record, -1 when the log never had one.  Later epochs wrote nothing here."""
+        latest = self._epochs.latest_epoch
+        return NO_LEADER_EPOCH if latest is None else latest
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(the greatest known epoch not above `epoch`, its end offset); Kafka's rules, see `LeaderEpochs`.
@@ -671,8 +808,7 @@ class Log:
         # Settings may have changed while it was closed.
         self._active.configure(self.config)
         self._epochs.truncate_from_end(end_offset)
-        latest = self._epochs.latest_epoch
-        self._epoch_is_new = self.leader_epoch >= 0 and (latest is None or self.leader_epoch > latest)
+        self._epoch_is_new = self._has_new_epoch()
         # They describe batches that were cut.
         remove_snapshots(self._disk, self.path, above=end_offset)
         now_ms, expiration_ms = self._host.now_ms(), self.producers.expiration_ms
@@ -696,6 +832,7 @@ class Log:
             if self.failure is not None:
                 return self.failure
             return DirectoryOffline(f"writing to {self.path} failed and could not be undone: {error}")
+        self._take_back_epochs()
         return self._write_failed(error)
 
     def _write_failed(self, error: OSError) -> StorageError:

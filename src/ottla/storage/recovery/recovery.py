@@ -219,7 +219,7 @@ class LogRecovery:
         for at, head in scan.heads():
             # The index names the last offset of the batch at its position.
             found = head[0] + head[6] if at == position and position else head[0]
-            if self._is_gap(found, expected):
+            if self._is_gap_in_file(found, expected):
                 return False
             self._account(active, head)
             expected = self._log_end_offset
@@ -236,7 +236,11 @@ class LogRecovery:
             segment = self._segments[slot]
             problem = self._scan(segment)
             following = self._segments[slot + 1] if slot + 1 < len(self._segments) else None
-            if problem is None and following is not None and self._is_gap(following.base_offset, self._log_end_offset):
+            if (
+                problem is None
+                and following is not None
+                and self._is_gap_before_file(following.base_offset, self._log_end_offset)
+            ):
                 problem = f"the next segment begins at offset {following.base_offset}"
             if problem is not None:
                 self._cut_behind(slot, problem)
@@ -246,11 +250,19 @@ class LogRecovery:
             self._close_scanned(segment, following.base_offset)
             slot += 1
 
-    def _is_gap(self, found_offset: int, expected_offset: int) -> bool:
-        """Offsets are dense, but where compaction took records out."""
+    def _is_gap_in_file(self, found_offset: int, expected_offset: int) -> bool:
+        """Offsets are dense, but where compaction took records out, here or in the leader that this log followed.
+
+        Batches lie one behind the other, so between two whole ones none can be lost.
+        """
         if found_offset > expected_offset:
-            return not self._config.may_have_gaps or found_offset > self._flushed_end
+            return not self._config.may_have_gaps
         return found_offset < expected_offset
+
+    def _is_gap_before_file(self, found_offset: int, expected_offset: int) -> bool:
+        """Between files only a clean makes gaps: above its end the former file has lost batches."""
+        is_wider = found_offset > expected_offset and found_offset > self._flushed_end
+        return is_wider or self._is_gap_in_file(found_offset, expected_offset)
 
     def _first_slot_to_scan(self) -> int:
         # A segment that ends right at the flushed end counts: its indexes are in the flush after its roll.
@@ -266,7 +278,7 @@ class LogRecovery:
         self._log_end_offset = expected = segment.base_offset
         scan = BatchScan(segment.open(), 0, size_bytes)
         for head in scan.checked_heads():
-            if self._is_gap(head[0], expected):
+            if self._is_gap_in_file(head[0], expected):
                 return f"a batch with base offset {head[0]} instead of {expected}"
             if head[2] < self._last_epoch:
                 return f"a batch of leader epoch {head[2]} after one of epoch {self._last_epoch}"

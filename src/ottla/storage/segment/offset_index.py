@@ -39,9 +39,12 @@ class OffsetIndex:
 
     def truncate_to(self, relative_offset: int) -> None:
         """Drop the entries whose batch ends at or above the offset."""
-        keep = bisect_left(self.relative_offsets, relative_offset)
-        del self.relative_offsets[keep:]
-        del self.positions[keep:]
+        self.keep(bisect_left(self.relative_offsets, relative_offset))
+
+    def keep(self, entries_count: int) -> None:
+        """Drop the entries after the first `entries_count`."""
+        del self.relative_offsets[entries_count:]
+        del self.positions[entries_count:]
 
     @property
     def size_bytes(self) -> int:

@@ -10,7 +10,7 @@ indexes are rebuilt from the log; a base offset that does not follow from the ba
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
@@ -34,6 +34,19 @@ _CHECKED_AFTER_LAST_ENTRY_BYTES: Final = 64 * 1024
 _NO_HEAD: Final[BatchTuple] = (0,) * 13
 _BAD_INDEX: Final = (-1, _NO_HEAD)
 _NOTHING: Final = (-2, _NO_HEAD)
+
+
+class SegmentMark(NamedTuple):
+    """How far an active segment is accounted for: what `Segment.take_back` returns to."""
+
+    size_bytes: int
+    bytes_since_index: int
+    max_timestamp_ms: int | None
+    max_timestamp_offset: int
+    first_timestamp_ms: int | None
+    roll_at_bytes: int
+    offset_entries_count: int
+    time_entries_count: int
 
 
 class Segment:
@@ -177,9 +190,43 @@ class Segment:
         position = self.size_bytes
         written = file.write_at(position, batch)
         if written != size_bytes:
-            # Mostly a disk that fills up: the second write raises the error that says why.
-            write_fully(file, position + written, bytes(memoryview(batch)[written:]))
+            _write_rest(file, position, batch, written)
         self.account(size_bytes, last_offset, max_timestamp_ms)
+
+    def write(self, position: int, batches: memoryview) -> None:
+        """Write batches that were accounted for since the segment ended at `position`; see `mark`, `take_back`."""
+        file = self.file
+        assert file is not None
+        written = file.write_at(position, batches)
+        if written != len(batches):
+            _write_rest(file, position, batches, written)
+
+    def mark(self) -> SegmentMark:
+        """Where the active segment ends now: many batches are accounted for before one write takes them all."""
+        offset_index, time_index = self.indexes()
+        return SegmentMark(
+            self.size_bytes,
+            self._bytes_since_index,
+            self.max_timestamp_ms,
+            self.max_timestamp_offset,
+            self.first_timestamp_ms,
+            self.roll_at_bytes,
+            len(offset_index),
+            len(time_index),
+        )
+
+    def take_back(self, mark: SegmentMark) -> None:
+        """Forget the batches that were accounted for since `mark`; then call `undo`, for what was written of them."""
+        offset_index, time_index = self.indexes()
+        offset_index.keep(mark.offset_entries_count)
+        time_index.keep(mark.time_entries_count)
+        self.size_bytes = mark.size_bytes
+        self._bytes_since_index = mark.bytes_since_index
+        self.max_timestamp_ms = mark.max_timestamp_ms
+        self.max_timestamp_offset = mark.max_timestamp_offset
+        self.first_timestamp_ms = mark.first_timestamp_ms
+        self.roll_at_bytes = mark.roll_at_bytes
+        self._set_roll_times()
 
     def undo(self) -> None:
         """Cut the file back to its last whole batch, after a failed or short write."""
@@ -417,6 +464,11 @@ class Segment:
                 if at - position > _CHECKED_AFTER_LAST_ENTRY_BYTES:
                     break
         return True
+
+
+def _write_rest(file: File, position: int, data: Buffer, written: int) -> None:
+    # Mostly a disk that fills up: the second write raises the error that says why.
+    write_fully(file, position + written, bytes(memoryview(data)[written:]))
 
 
 def hash_of(text: str) -> int:

@@ -55,9 +55,12 @@ class TimeIndex:
         return bisect_left(self.timestamps_ms, timestamp_ms) - 1
 
     def truncate_to(self, relative_offset: int) -> None:
-        keep = bisect_left(self.relative_offsets, relative_offset)
-        del self.relative_offsets[keep:]
-        del self.timestamps_ms[keep:]
+        self.keep(bisect_left(self.relative_offsets, relative_offset))
+
+    def keep(self, entries_count: int) -> None:
+        """Drop the entries after the first `entries_count`."""
+        del self.relative_offsets[entries_count:]
+        del self.timestamps_ms[entries_count:]
 
     @property
     def size_bytes(self) -> int:

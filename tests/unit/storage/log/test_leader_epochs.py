@@ -23,7 +23,7 @@ def epochs(disk: MemoryDisk) -> LeaderEpochs:
     """Epoch 2 wrote 0-9, epoch 5 wrote 10-29, epoch 6 writes from 30 on."""
     made = LeaderEpochs.empty(disk, "/t-0")
     for epoch, start_offset in ((2, 0), (5, 10), (6, 30)):
-        made.assign(epoch, start_offset)
+        made.assign(EpochStart(epoch, start_offset))
     return made
 
 
@@ -87,7 +87,7 @@ def test_epoch_of_an_offset(epochs: LeaderEpochs, offset: int, epoch: int) -> No
 
 def test_assigned_epoch_is_durable_when_the_file_system_is_synced(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
     before = disk.open_files_count
-    epochs.assign(8, 40)
+    epochs.assign(EpochStart(8, 40))
     assert disk.open_files_count == before
     disk.sync_file_system("/")
     after = disk.crash(random.Random(1), Survival.NOTHING)
@@ -103,17 +103,17 @@ def test_every_other_change_is_durable_when_it_returns(disk: MemoryDisk, epochs:
 
 def test_same_epoch_again_keeps_its_start(epochs: LeaderEpochs) -> None:
     for start_offset in (30, 35):
-        epochs.assign(6, start_offset)
+        epochs.assign(EpochStart(6, start_offset))
     assert epochs.entries[-1] == (6, 30)
 
 
 def test_epoch_that_wrote_nothing_gives_way_to_the_next(epochs: LeaderEpochs) -> None:
-    epochs.assign(8, 30)
+    epochs.assign(EpochStart(8, 30))
     assert epochs.entries == ((2, 0), (5, 10), (8, 30))
 
 
 def test_epochs_that_contradict_a_new_one_are_dropped(epochs: LeaderEpochs) -> None:
-    epochs.assign(4, 20)
+    epochs.assign(EpochStart(4, 20))
     assert epochs.entries == ((2, 0), (4, 20))
 
 
@@ -145,7 +145,7 @@ def test_truncation_of_the_start_moves_the_epoch_that_holds_it(
 
 def test_start_below_the_first_epoch_changes_nothing(disk: MemoryDisk) -> None:
     epochs = LeaderEpochs.empty(disk, "/t-0")
-    epochs.assign(3, 50)
+    epochs.assign(EpochStart(3, 50))
     epochs.truncate_from_start(20)
     assert epochs.entries == ((3, 50),)
 
