@@ -27,6 +27,7 @@ from ottla.coordination.tree import (
     Tree,
     TreeError,
 )
+from ottla.runtime.clock import SystemClock
 from tests.contract.tree_homes import TreeHome, settle, until
 
 
@@ -166,6 +167,13 @@ async def test_node_at_the_size_limit_is_kept_and_a_larger_one_refused(home: Tre
         with pytest.raises(NodeTooLarge):
             await tree.set("/a", b"x" * (NODE_BYTES_MAX + 1), 0)
         assert (await tree.get("/a")).stat.version == 0
+
+
+async def test_node_of_the_largest_size_is_kept(home: TreeHome) -> None:
+    async with connected(home) as tree:
+        await tree.create("/a", b"x" * NODE_BYTES_MAX)
+        await tree.set("/a", b"y" * NODE_BYTES_MAX, 0)
+        assert (await tree.get("/a")).data == b"y" * NODE_BYTES_MAX
 
 
 # --- children ---------------------------------------------------------------------------------------------------------
@@ -387,6 +395,29 @@ async def test_session_ids_are_never_used_again(home: TreeHome) -> None:
                 assert tree.session_id != NO_OWNER
                 assert tree.session_id not in seen
                 seen.add(tree.session_id)
+
+
+async def test_lease_holds_while_the_session_lives_and_ends_with_it(home: TreeHome) -> None:
+    async with home.running() as running:
+        tree = await running.connect()
+        lease = tree.lease
+        assert lease.until_ms > SystemClock().monotonic_ms()
+        await tree.close()
+        assert lease is tree.lease
+        assert lease.until_ms == 0
+
+
+async def test_read_after_sync_sees_what_others_had_written(home: TreeHome) -> None:
+    async with home.running() as running:
+        writer, reader = await running.connect(), await running.connect()
+        await writer.create("/a", b"0")
+        for number in range(1, 21):
+            await writer.set("/a", b"%d" % number, ANY_VERSION)
+            await reader.sync()
+            assert (await reader.get("/a")).data == b"%d" % number
+        await reader.close()
+        with pytest.raises(SessionLost):
+            await reader.sync()
 
 
 # --- watches ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from ottla.coordination.tree import (
     ConnectionLoss,
     CreateNode,
     DeleteNode,
+    Lease,
     Node,
     Operation,
     SessionState,
@@ -35,6 +36,10 @@ class UnsureTree:
     @property
     def state(self) -> SessionState:
         return self._tree.state
+
+    @property
+    def lease(self) -> Lease:
+        return self._tree.lease
 
     def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
         self._tree.add_session_listener(listener)
@@ -73,6 +78,9 @@ class UnsureTree:
     async def exists(self, path: str, *, watch: Watch | None = None) -> Stat | None:
         self.reads_count += 1
         return await self._tree.exists(path, watch=watch)
+
+    async def sync(self) -> None:
+        await self._tree.sync()
 
     async def close(self) -> None:
         await self._tree.close()

@@ -14,11 +14,12 @@ of the weaker one; `tests/contract` checks each of them on every home.
 * A watch is called at most once, on the event loop, after something under it changed or when the session is lost;
   several changes may come as one call.  It does not say what changed: read again.
 * Writes of one session take effect in the order in which they were begun.
+* A session has a *lease*: while the monotonic clock is below it, the session lives and its ephemeral nodes exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import ClassVar, Final, NamedTuple, Protocol
 
@@ -27,9 +28,14 @@ from ottla.model.errors import OttlaError
 
 ANY_VERSION: Final = -1
 NO_OWNER: Final = 0
-NODE_BYTES_MAX: Final = (
-    1024 * 1024
-)  # ZooKeeper's jute.maxbuffer; a larger node would work in one home and fail in the other
+# ZooKeeper refuses a request of more than jute.maxbuffer (1 MiB less one byte); its header and the end of a `multi`
+# take less than the rest.
+REQUEST_BYTES_MAX: Final = 1024 * 1024 - 1024
+# The part of an operation that is not its path or data: numbers and lengths (30 bytes), the chroot and the access list.
+OPERATION_BYTES: Final = 320
+# A larger node would work in one home and fail in the other.  The rest of the request is for its path.
+NODE_BYTES_MAX: Final = 1_000_000
+LEASE_FOREVER: Final = 2**63 - 1
 
 Watch = Callable[[], None]
 
@@ -86,6 +92,39 @@ class CheckNode(NamedTuple):
 Operation = CreateNode | SetNode | DeleteNode | CheckNode
 
 
+def request_bytes(operations: Iterable[Operation]) -> int:
+    """What `operations` take at most in a request; `multi` refuses more than `REQUEST_BYTES_MAX`.
+
+    It is a sum: a caller that splits its operations over requests may add up the parts.
+    """
+    total = 0
+    for operation in operations:
+        total += OPERATION_BYTES + len(operation.path.encode())
+        if isinstance(operation, CreateNode | SetNode):
+            total += len(operation.data)
+    return total
+
+
+class Lease:
+    """Until when a session lives for certain, by the monotonic clock of this process.
+
+    Whoever acts for the session (a leader that acknowledges) compares the clock with `until_ms` first: then a process
+    that was paused does nothing after its session may have ended, even before an event told it so.  0: it has ended.
+    """
+
+    __slots__ = ("until_ms",)
+
+    def __init__(self, until_ms: int = 0) -> None:
+        self.until_ms = until_ms
+
+    def extend(self, until_ms: int) -> None:
+        """The session lives until then; answers may come in any order."""
+        self.until_ms = max(self.until_ms, until_ms)
+
+    def end(self) -> None:
+        self.until_ms = 0
+
+
 class SessionState(Enum):
     CONNECTED = "connected"
     """Reads and writes work, ephemeral nodes exist."""
@@ -132,6 +171,20 @@ class NodeTooLarge(TreeError):
     about = f"would hold more than {NODE_BYTES_MAX} bytes"
 
 
+class RequestTooLarge(TreeError):
+    """Split the operations: `request_bytes` is above `REQUEST_BYTES_MAX`.  Nothing was sent."""
+
+    about = f"is the first of operations that take more than {REQUEST_BYTES_MAX} bytes together"
+
+
+class AccessDenied(TreeError):
+    """The node's access list does not admit these credentials."""
+
+    error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    about = "is closed to this broker's ZooKeeper credentials"
+    hint = "all brokers of a cluster need the same ZooKeeper credentials"
+
+
 class SessionLost(TreeError):
     """The session ended: drop everything cached through it, connect and register again."""
 
@@ -156,6 +209,11 @@ class Tree(Protocol):
 
     @property
     def state(self) -> SessionState: ...
+
+    @property
+    def lease(self) -> Lease:
+        """This session's lease, the same object for its whole life.  Only answers of the tree extend it."""
+        ...
 
     def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
         """Call `listener` on the event loop at every later change of `state`."""
@@ -201,6 +259,13 @@ class Tree(Protocol):
         None.
 
         Raises the error of the first operation that fails, which sees the effects of those before it.
+        """
+        ...
+
+    async def sync(self) -> None:
+        """Reads that begin after it see every write that any session had committed before it was called.
+
+        Needed before a decision that follows an unknown outcome: an ordinary read may answer with the past.
         """
         ...
 

@@ -10,8 +10,10 @@ from ottla.coordination.embedded.node_table import NodeTable, TreeChange
 from ottla.coordination.embedded.watches import WatchTable
 from ottla.coordination.tree import (
     ANY_VERSION,
+    LEASE_FOREVER,
     CreateNode,
     DeleteNode,
+    Lease,
     Node,
     NoNode,
     Operation,
@@ -49,6 +51,7 @@ class EmbeddedSession:
     def __init__(self, home: SessionHome, session_id: int) -> None:
         self.session_id = session_id
         self.state = SessionState.CONNECTED
+        self.lease = Lease(LEASE_FOREVER)
         self._home = home
         self._watches = WatchTable()
         self._listeners: list[Callable[[SessionState], None]] = []
@@ -95,6 +98,10 @@ class EmbeddedSession:
             self._watches.watch_data(path, watch)
         return None if node is None else node.stat
 
+    async def sync(self) -> None:
+        """Reads see the committed table, which all sessions share: there is nothing to wait for."""
+        self._require_session()
+
     async def close(self) -> None:
         if self.state is not SessionState.LOST:
             await self._home.end_session(self.session_id)
@@ -109,6 +116,7 @@ class EmbeddedSession:
         if self.state is SessionState.LOST:
             return
         self.state = SessionState.LOST
+        self.lease.end()
         for listener in self._listeners:
             self._home.call_soon(partial(listener, SessionState.LOST))
         for watch in self._watches.take_all():
