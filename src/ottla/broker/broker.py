@@ -24,6 +24,7 @@ from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.housekeeping import Housekeeping
+from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import DRAIN_MS
 from ottla.broker.listener import ConnectionLimits, Listener, bind
 from ottla.broker.log_configs import LogConfigs
@@ -113,13 +114,14 @@ class Broker:
         self._directory.on_offline = self._on_directory_offline
         deadlines = Deadlines(loop)
         self._closing.callback(deadlines.cancel)
-        produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke)
+        leader_hints = LeaderHints(self.node_id, lambda: self.topics, self._brokers_at)
+        produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke, leader_hints)
         self._directory.on_log_start_moved = self._on_log_start_moved
         sessions = FetchSessionCache(
             self.settings[setting.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], lambda: secrets.randbelow(INT32_MAX)
         )
         size_bytes_max = self.settings[setting.FETCH_MAX_BYTES]
-        fetch = FetchHandler(self.partitions, ready, deadlines, size_bytes_max, sessions, self.clock)
+        fetch = FetchHandler(self.partitions, ready, deadlines, size_bytes_max, sessions, self.clock, leader_hints)
         self.groups = self._open_groups(loop, flusher)
         groups = GroupCalls(self, ready).handle
         router = Router(produce, fetch, groups, GROUP_HANDLERS, ColdCalls(self).answer, ready)
@@ -297,7 +299,11 @@ class Broker:
         return LogDirectoryState(path, self._directory.offline is None, *size)
 
     def brokers(self, call: Call) -> list[BrokerAddress]:
-        host, port = self._advertising.address_for(call.local_address)
+        return self._brokers_at(call.local_address)
+
+    def _brokers_at(self, local_address: tuple[str, int]) -> list[BrokerAddress]:
+        """The live brokers, by the addresses for clients that connected to this one of ours."""
+        host, port = self._advertising.address_for(local_address)
         return [BrokerAddress(self.node_id, host, port, self.settings[setting.BROKER_RACK])]
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:

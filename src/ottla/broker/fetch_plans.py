@@ -6,33 +6,52 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.broker.fetch_read import READ_COMMITTED, FetchRead, ends_in_older_segment, read_partitions
-from ottla.broker.fetch_response import NO_SESSION, fetch_response
+from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response
 from ottla.broker.fetch_session import FetchSession, next_epoch
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetch_session_read import SessionRead, fill_session, note_sent, read_session
+from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.outbox import Piece
 from ottla.broker.partition import Partition, WaitingFetch
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
-from ottla.protocol.fetch import TOPIC_IDS_FROM_VERSION, FetchRequest
+from ottla.protocol.current_leaders import CurrentLeaders
+from ottla.protocol.fetch import LEADERS_FROM_VERSION, TOPIC_IDS_FROM_VERSION, FetchRequest
 from ottla.runtime.clock import Clock
 
 NEW_SESSION_EPOCH: Final = 0
 _WRONG_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+# As Apache Kafka: a reader with either error must find the leader.
+_LED_ELSEWHERE: Final = frozenset({int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH)})
 
 
 class FetchService:
     """Shared by all fetches."""
 
-    __slots__ = ("clock", "sessions", "size_bytes_max", "table")
+    __slots__ = ("_leader_hints", "clock", "sessions", "size_bytes_max", "table")
 
-    def __init__(self, table: PartitionTable, size_bytes_max: int, sessions: FetchSessionCache, clock: Clock) -> None:
+    def __init__(
+        self,
+        table: PartitionTable,
+        size_bytes_max: int,
+        sessions: FetchSessionCache,
+        clock: Clock,
+        leader_hints: LeaderHints | None,
+    ) -> None:
         self.table = table
         # Of one response (fetch.max.bytes).
         self.size_bytes_max = size_bytes_max
         self.sessions = sessions
         self.clock = clock
+        self._leader_hints = leader_hints
+
+    def leaders(self, version: int, topics: Topics, local_address: tuple[str, int]) -> CurrentLeaders | None:
+        """The leaders of those partitions that were refused since another broker leads them."""
+        if version < LEADERS_FROM_VERSION or self._leader_hints is None:
+            return None
+        refused = ((topic, read[0]) for topic, reads in topics for read in reads if read[1] in _LED_ELSEWHERE)
+        return self._leader_hints.by_id(refused, local_address)
 
     def enough_bytes(self, request: FetchRequest) -> int:
         """The bytes that a fetch waits for: at most one response's maximum, however much its reader asks for."""
@@ -58,15 +77,23 @@ class FetchService:
 class FullFetch:
     """A request that names all its partitions.  While it waits, each of them holds it."""
 
-    __slots__ = ("_correlation_id", "_held_by", "_partitions", "_request", "_service", "_version")
+    __slots__ = ("_correlation_id", "_held_by", "_local_address", "_partitions", "_request", "_service", "_version")
 
-    def __init__(self, service: FetchService, request: FetchRequest, version: int, correlation_id: int) -> None:
+    def __init__(
+        self,
+        service: FetchService,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        local_address: tuple[str, int],
+    ) -> None:
         table = service.table
         self._service = service
         self._partitions = table.by_id if version >= TOPIC_IDS_FROM_VERSION else table.by_name
         self._request = request
         self._version = version
         self._correlation_id = correlation_id
+        self._local_address = local_address
         self._held_by: Sequence[Partition] = ()
 
     def read(self) -> FetchRead:
@@ -86,7 +113,10 @@ class FullFetch:
         session_id = NO_SESSION
         if request.session_epoch == NEW_SESSION_EPOCH:
             session_id = self._service.open_session(self._partitions, request, read)
-        return fetch_response(request, self._version, self._correlation_id, read.topics, session_id=session_id)
+        leaders = self._service.leaders(self._version, read.topics, self._local_address) if read.is_due else None
+        return fetch_response(
+            request, self._version, self._correlation_id, read.topics, session_id=session_id, leaders=leaders
+        )
 
     def park(self, fetch: WaitingFetch) -> int:
         # What is not read again is not kept: of one request it may be a hundred megabytes, also in names of topics
@@ -110,10 +140,16 @@ class FullFetch:
 class SessionFetch:
     """A request that continues a session.  While it waits, the session holds it, and is marked by its partitions."""
 
-    __slots__ = ("_correlation_id", "_partitions", "_request", "_service", "_session", "_version")
+    __slots__ = ("_correlation_id", "_local_address", "_partitions", "_request", "_service", "_session", "_version")
 
     def __init__(
-        self, service: FetchService, session: FetchSession, request: FetchRequest, version: int, correlation_id: int
+        self,
+        service: FetchService,
+        session: FetchSession,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        local_address: tuple[str, int],
     ) -> None:
         self._service = service
         self._partitions = service.table.by_id if session.uses_topic_ids else service.table.by_name
@@ -121,6 +157,7 @@ class SessionFetch:
         self._request = request
         self._version = version
         self._correlation_id = correlation_id
+        self._local_address = local_address
 
     def read(self) -> SessionRead:
         request = self._request
@@ -148,7 +185,9 @@ class SessionFetch:
             )
         if not session.is_closed:
             note_sent(session, read)
-        return fetch_response(request, version, self._correlation_id, read.by_topic(), session_id=session.id)
+        topics = read.by_topic()
+        leaders = self._service.leaders(version, topics, self._local_address) if read.is_due else None
+        return fetch_response(request, version, self._correlation_id, topics, session_id=session.id, leaders=leaders)
 
     def park(self, fetch: WaitingFetch) -> int:
         # The session has its topics.

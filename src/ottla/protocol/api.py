@@ -59,7 +59,7 @@ class VersionRange(NamedTuple):
 # What the code reads and writes: the broker all of them, the client all but the versions of Fetch with topic ids.
 API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
     {
-        ApiKey.PRODUCE: VersionRange(3, 9),
+        ApiKey.PRODUCE: VersionRange(3, 10),
         ApiKey.FETCH: VersionRange(4, 17),
         ApiKey.LIST_OFFSETS: VersionRange(1, 9),
         ApiKey.METADATA: VersionRange(0, 12),

@@ -4,7 +4,8 @@ Records go from the segment file to the socket without passing here, so a respon
 caller's own objects (file runs) between them, and a length prefix that counts both.
 
 From version 13 on topics have their id (16 bytes) where they had their name (KIP-516); from 15 on a replica gives its
-id and its broker epoch in a tagged field (KIP-903).
+id and its broker epoch in a tagged field (KIP-903); from 16 on a partition that is led elsewhere has its leader
+(KIP-951).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from ottla.model.errors import WireError
+from ottla.protocol.current_leaders import NodeEndpoint, endpoints_section, leader_field
 from ottla.protocol.primitives import (
     INT16,
     check_count,
@@ -30,6 +32,7 @@ from ottla.protocol.primitives import (
 
 FLEXIBLE_FROM_VERSION: Final = 12
 TOPIC_IDS_FROM_VERSION: Final = 13
+LEADERS_FROM_VERSION: Final = 16
 _REPLICA_STATE_FROM_VERSION: Final = 15
 _TOPIC_ID_BYTES: Final = 16
 # Of one request: a partition takes 16 bytes on the wire and some 250 in memory.
@@ -269,7 +272,8 @@ _RESULT_V5: Final = struct.Struct(">ihqqq")
 _ABORTED: Final = struct.Struct(">qq")
 _NO_PREFERRED_REPLICA: Final = _COUNT.pack(-1)
 # Tag 0: 13 bytes: epoch, end offset, no tagged fields.
-_DIVERGING: Final = struct.Struct(">BBBiqB")
+_DIVERGING: Final = struct.Struct(">BBiqB")
+_LEADER_TAG: Final = 1
 
 
 class FetchResponseWriter(Generic[Run]):
@@ -340,13 +344,15 @@ class FetchResponseWriter(Generic[Run]):
         *,
         aborted: Sequence[tuple[int, int]] | None = None,
         diverging: tuple[int, int] | None = None,
+        leader: tuple[int, int] | None = None,
         records: Run | None = None,
         records_length: int = 0,
     ) -> None:
         """`records` lies between the pieces and counts for `records_length` bytes; None is no records (not null).
 
         `aborted`: (producer id, first offset) of each; None, which is null, for readers of uncommitted records.
-        `diverging`: (epoch, end offset), from v12 on (KIP-595).
+        `diverging`: (epoch, end offset), from v12 on (KIP-595).  `leader`: (leader id, leader epoch) where another
+        broker leads, from v16 on.
         """
         assert self._partitions_left > 0
         assert (records is None) == (records_length == 0)
@@ -366,11 +372,14 @@ class FetchResponseWriter(Generic[Run]):
             self._size_bytes += len(chunk) + records_length
             self._chunk = chunk = bytearray()
         if self._flexible:
-            if diverging is None:
+            if diverging is None and leader is None:
                 chunk.append(0)
             else:
-                # one tagged field: tag 0 of 13 bytes
-                chunk += _DIVERGING.pack(1, 0, 13, *diverging, 0)
+                chunk.append((diverging is not None) + (leader is not None))
+                if diverging is not None:
+                    chunk += _DIVERGING.pack(0, 13, *diverging, 0)
+                if leader is not None:
+                    chunk += leader_field(_LEADER_TAG, leader)
             if self._partitions_left == 0:
                 chunk.append(0)  # the topic's tagged fields
 
@@ -384,11 +393,16 @@ class FetchResponseWriter(Generic[Run]):
             if self._flexible:
                 chunk.append(0)
 
-    def finish(self) -> list[bytearray | Run]:
-        """Bytes and runs in the order in which they go out; the first piece begins with the length prefix."""
+    def finish(self, endpoints: Sequence[NodeEndpoint] = ()) -> list[bytearray | Run]:
+        """Bytes and runs in the order in which they go out; the first piece begins with the length prefix.
+
+        `endpoints`: the addresses of the leaders that partitions were given, from v16 on.
+        """
         assert self._topics_left == 0
         assert self._partitions_left == 0
-        if self._flexible:
+        if endpoints:
+            self._chunk += endpoints_section(endpoints)
+        elif self._flexible:
             self._chunk.append(0)
         pieces = self._pieces
         if self._chunk:

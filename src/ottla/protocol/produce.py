@@ -1,4 +1,4 @@
-"""Produce v3-v9 (API key 0) on the hot path: requests are read in place, responses are whole frames.
+"""Produce v3-v10 (API key 0) on the hot path: requests are read in place, responses are whole frames.
 
 Topic names stay bytes and records stay in place: the request holds their positions in the buffer.  A request for one
 partition, which most producers send under load, has its own path.
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.model.errors import WireError
+from ottla.protocol.current_leaders import CurrentLeaders, endpoints_section, leader_field
 from ottla.protocol.primitives import (
     INT16,
     check_count,
@@ -24,6 +25,7 @@ from ottla.protocol.primitives import (
 )
 
 FLEXIBLE_FROM_VERSION: Final = 9
+LEADERS_FROM_VERSION: Final = 10
 # Of one request: a partition takes 8 bytes on the wire and some 200 in memory.
 PARTITIONS_MAX: Final = 200_000
 
@@ -62,7 +64,7 @@ _ONE_PARTITION_BYTES: Final = _ONE_PARTITION.size
 
 
 def read_produce(buffer: bytearray | memoryview, position: int, end: int, version: int) -> ProduceRequest:
-    """The request whose body is `buffer[position:end]`, in one of the versions 3 to 9."""
+    """The request whose body is `buffer[position:end]`, in one of the versions 3 to 10."""
     if version < FLEXIBLE_FROM_VERSION:
         if end - position >= _HEAD_BYTES:
             no_id, acks, timeout_ms, topics_count, name_length = _HEAD.unpack_from(buffer, position)
@@ -184,12 +186,19 @@ _RESULT_V8: Final = struct.Struct(">ihqqqi")
 _ONE_RESULT_V3: Final = struct.Struct(">iihqqi")
 _ONE_RESULT_V5: Final = struct.Struct(">iihqqqi")
 _ONE_RESULT_V8: Final = struct.Struct(">iihqqqihi")
+_LEADER_TAG: Final = 0
 
 
 def write_produce_response(
-    correlation_id: int, version: int, topics: Sequence[tuple[bytes, Sequence[ProducePartitionResult]]]
-) -> bytes:  # fmt: skip
-    """The whole frame, length prefix included; throttle time 0."""
+    correlation_id: int,
+    version: int,
+    topics: Sequence[tuple[bytes, Sequence[ProducePartitionResult]]],
+    leaders: CurrentLeaders | None = None,
+) -> bytes:
+    """The whole frame, length prefix included; throttle time 0.
+
+    `leaders`, from v10 on: those of partitions that are led elsewhere.
+    """
     if len(topics) == 1 and len(topics[0][1]) == 1 and version < FLEXIBLE_FROM_VERSION:
         name, ((index, error, base_offset, append_time_ms, log_start_offset, errors),) = topics[0]
         if errors is None:
@@ -213,7 +222,7 @@ def write_produce_response(
                 + _ONE_RESULT_V3.pack(1, index, error, base_offset, append_time_ms, 0)
             )
     if version >= FLEXIBLE_FROM_VERSION:
-        return _write_flexible(correlation_id, topics)
+        return _write_flexible(correlation_id, topics, leaders if version >= LEADERS_FROM_VERSION else None)
     return _write_legacy(correlation_id, version, topics)
 
 
@@ -247,8 +256,10 @@ def _write_legacy(
 
 
 def _write_flexible(
-    correlation_id: int, topics: Sequence[tuple[bytes, Sequence[ProducePartitionResult]]]
-) -> bytes:  # fmt: skip
+    correlation_id: int,
+    topics: Sequence[tuple[bytes, Sequence[ProducePartitionResult]]],
+    leaders: CurrentLeaders | None,
+) -> bytes:
     out = bytearray(9)  # length, correlation id, the response header's empty tagged fields
     out += uvarint_bytes(len(topics) + 1)
     for name, results in topics:
@@ -267,9 +278,18 @@ def _write_flexible(
                 out.append(0)
             else:
                 _append_compact_text(out, errors.message)
-            out.append(0)  # no tagged fields
+            leader = None if leaders is None else leaders.by_partition.get((name, index))
+            if leader is None:
+                out.append(0)  # no tagged fields
+            else:
+                out.append(1)
+                out += leader_field(_LEADER_TAG, leader)
         out.append(0)
-    out += b"\x00\x00\x00\x00\x00"  # throttle time, no tagged fields
+    out += b"\x00\x00\x00\x00"  # throttle time
+    if leaders is None:
+        out.append(0)  # no tagged fields
+    else:
+        out += endpoints_section(leaders.endpoints)
     struct.pack_into(">ii", out, 0, len(out) - 4, correlation_id)
     return bytes(out)
 

@@ -20,7 +20,7 @@ def pending(topic: str, partition: int, batch: bytes) -> PendingBatch:
     return PendingBatch(TopicPartition(topic, partition), bytearray(batch), 1, 1, NEVER, None)
 
 
-@pytest.mark.parametrize("version", range(3, 10))
+@pytest.mark.parametrize("version", range(3, 11))
 @given(
     rows=st.lists(
         st.tuples(st.sampled_from(["a", "clicks", "t" * 249]), st.integers(0, 5), st.binary(min_size=1, max_size=300)),

@@ -26,7 +26,7 @@ def test_header_versions_are_those_of_kafka(api: ApiKey, version: int) -> None:
 
 
 def test_produce_is_advertised_from_version_0_for_old_librdkafka() -> None:
-    assert ADVERTISED_VERSIONS[ApiKey.PRODUCE] == (0, 9)
+    assert ADVERTISED_VERSIONS[ApiKey.PRODUCE] == (0, 10)
     assert API_VERSIONS[ApiKey.PRODUCE].lowest == 3
 
 

@@ -18,6 +18,8 @@ from ottla.protocol.schemas.fetch import (
     FetchResponse,
     FetchTopic,
     ForgottenTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
     ReplicaState,
 )
@@ -35,6 +37,9 @@ def test_response_is_what_the_schema_writes(
     version: int, records: bytes, aborted: list[tuple[int, int]] | None, partitions_count: int, topics_count: int
 ) -> None:
     diverging = (4, 44) if version >= 12 and records == b"" else None
+    # Beside an error the records are empty, but the codec takes all combinations.
+    leader = (6, 8) if version >= 16 and aborted is None else None
+    endpoints = [(6, "six.example", 9092, None), (7, "seven.example", 9093, "rack")] if leader else []
     writer: FetchResponseWriter[bytes] = FetchResponseWriter(99, version, topics_count=topics_count, session_id=5)
     for _ in range(topics_count):
         writer.topic(SAMPLE_UUID.bytes if version >= 13 else b"orders", partitions_count)
@@ -47,6 +52,7 @@ def test_response_is_what_the_schema_writes(
                 7,
                 aborted=aborted,
                 diverging=diverging,
+                leader=leader,
                 records=records or None,
                 records_length=len(records),
             )
@@ -59,13 +65,18 @@ def test_response_is_what_the_schema_writes(
         None if aborted is None else [AbortedTransaction(*each) for each in aborted],
         records=records,
         diverging_epoch=EpochEndOffset(*diverging) if diverging else EpochEndOffset(),
+        current_leader=LeaderIdAndEpoch(*leader) if leader else LeaderIdAndEpoch(),
     )
     partitions = [
         PartitionData(i, *(getattr(partition, name) for name in PartitionData.__slots__[1:]))
         for i in range(partitions_count)
     ]
-    response = FetchResponse(0, 0, 5, [FetchableTopicResponse("orders", SAMPLE_UUID, partitions)] * topics_count)
-    pieces = writer.finish()
+    response = FetchResponse(
+        *(0, 0, 5),
+        [FetchableTopicResponse("orders", SAMPLE_UUID, partitions)] * topics_count,
+        [NodeEndpoint(*endpoint) for endpoint in endpoints],
+    )
+    pieces = writer.finish(endpoints)
     assert pieces.count(records) == (topics_count * partitions_count if records else 0)
     body = encode_response(ApiKey.FETCH, version, response)
     assert b"".join(pieces) == response_frame(ApiKey.FETCH, version, 99, body)

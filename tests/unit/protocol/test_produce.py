@@ -7,12 +7,15 @@ import pytest
 from ottla.model.errors import WireError
 from ottla.protocol import produce
 from ottla.protocol.api import ApiKey
+from ottla.protocol.current_leaders import CurrentLeaders
 from ottla.protocol.frame import response_frame
 from ottla.protocol.messages import encode_request, encode_response
 from ottla.protocol.produce import ProduceRequest as ReadRequest
 from ottla.protocol.produce import RecordErrors, read_produce, write_produce_response
 from ottla.protocol.schemas.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -21,7 +24,7 @@ from ottla.protocol.schemas.produce import (
     TopicProduceResponse,
 )
 
-VERSIONS = range(3, 10)
+VERSIONS = range(3, 11)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -39,6 +42,23 @@ def test_response_is_what_the_schema_writes(
     message = errors.message if errors else None
     partitions = [PartitionProduceResponse(i, 6, 1 << 40, 1 << 41, 7, rows, message) for i in range(partitions_count)]
     response = ProduceResponse([TopicProduceResponse("orders", partitions)] * topics_count)
+    body = encode_response(ApiKey.PRODUCE, version, response)
+    assert written == response_frame(ApiKey.PRODUCE, version, 99, body)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("endpoints", [[], [(6, "six.example", 9092, None), (7, "h" * 200, 9093, "rack")]])
+def test_leaders_of_refused_partitions_are_named_from_version_10_on(
+    version: int, endpoints: list[tuple[int, str, int, str | None]]
+) -> None:
+    results = [(index, 6, -1, -1, -1, None) for index in range(3)]
+    leaders = CurrentLeaders({(b"orders", 0): (6, 8), (b"orders", 2): (7, 1), (b"others", 1): (7, 1)}, endpoints)
+    written = write_produce_response(99, version, [(b"orders", results)], leaders)
+    named = {0: LeaderIdAndEpoch(6, 8), 2: LeaderIdAndEpoch(7, 1)} if version >= 10 else {}
+    partitions = [PartitionProduceResponse(i, 6, -1, current_leader=named.get(i, LeaderIdAndEpoch())) for i in range(3)]
+    response = ProduceResponse(
+        [TopicProduceResponse("orders", partitions)], node_endpoints=[NodeEndpoint(*each) for each in endpoints]
+    )
     body = encode_response(ApiKey.PRODUCE, version, response)
     assert written == response_frame(ApiKey.PRODUCE, version, 99, body)
 

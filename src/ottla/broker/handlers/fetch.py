@@ -15,6 +15,9 @@ the next, FETCH_SESSION_TOPIC_ID_ERROR for a request with ids in a session of na
 response without a session id means that the cache had no room (max.incremental.fetch.session.cache.slots), or that a
 topic's name is longer than a name may be.
 
+From v16 on a partition that is led elsewhere (NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH) is answered with its leader
+and that broker's address (KIP-951).
+
 A request that claims to be a replica, by its replica id (to v14) or replica state (v15+, KIP-903), is refused
 (CVE-2018-1288).
 Not done: tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE from v14 on), fetching from followers (the preferred read
@@ -31,6 +34,7 @@ from ottla.broker.fetch_plans import NEW_SESSION_EPOCH, FetchService, FullFetch,
 from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response
 from ottla.broker.fetch_session import FetchSession
 from ottla.broker.fetch_session_cache import FetchSessionCache
+from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.parked_fetches import FetchPlan, ParkedFetches
 from ottla.broker.partition_read import PartitionRead
 from ottla.broker.partition_table import PartitionTable
@@ -60,8 +64,9 @@ class FetchHandler:
         size_bytes_max: int,
         sessions: FetchSessionCache,
         clock: Clock,
+        leader_hints: LeaderHints | None = None,
     ) -> None:
-        self._service = FetchService(table, size_bytes_max, sessions, clock)
+        self._service = FetchService(table, size_bytes_max, sessions, clock, leader_hints)
         self._sessions = sessions
         self._clock = clock
         self.parked = ParkedFetches(ready, deadlines)
@@ -82,7 +87,8 @@ class FetchHandler:
         if request.replica_id > _CONSUMER:
             connection.answer_pieces(fetch_response(request, version, correlation_id, _refusal(request)))
             return
-        self._serve(connection, FullFetch(self._service, request, version, correlation_id), request.max_wait_ms)
+        plan = FullFetch(self._service, request, version, correlation_id, connection.local_address)
+        self._serve(connection, plan, request.max_wait_ms)
 
     def _continue_session(
         self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
@@ -97,7 +103,7 @@ class FetchHandler:
             self._sessions.remove(session.id)
             self._serve_full(connection, request, version, correlation_id)
             return
-        plan = SessionFetch(self._service, session, request, version, correlation_id)
+        plan = SessionFetch(self._service, session, request, version, correlation_id, connection.local_address)
         self._serve(connection, plan, request.max_wait_ms)
 
     def _serve(self, connection: Connection, plan: FetchPlan[Read], max_wait_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Produce (key 0), v3-v9.
+"""Produce (key 0), v3-v10.
 
 Each partition's batch is checked by its head and CRC (broker/batch_rules.py), stamped and appended as it came, unless
 the topic's settings force the broker to open it (broker/batch_opening.py): then single records may be refused, and are
@@ -6,8 +6,8 @@ named from v8 on (KIP-467).  Batches that would be opened after many others of t
 NOT_ENOUGH_REPLICAS, which clients retry.
 acks=0 answers nothing, and an error closes the connection; acks=1 answers when the batch is below the leader's stable
 end, acks=all when it is below the high watermark, which on one replica is the same.  Errors are per partition:
-NOT_LEADER_OR_FOLLOWER where another broker leads, NOT_ENOUGH_REPLICAS for acks=all below min.insync.replicas,
-INVALID_TOPIC_EXCEPTION for internal topics.
+NOT_LEADER_OR_FOLLOWER where another broker leads, with that one and its address from v10 on (KIP-951),
+NOT_ENOUGH_REPLICAS for acks=all below min.insync.replicas, INVALID_TOPIC_EXCEPTION for internal topics.
 A request that waits past its time-out answers REQUEST_TIMED_OUT: the outcome of its batches is then unknown.
 
 Versions 0-2 (message formats before v2) are advertised, because old librdkafka turns compression off without
@@ -24,6 +24,7 @@ from typing import Final
 from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpenedSum, open_batch
 from ottla.broker.batch_rules import batch_error
 from ottla.broker.connection import Answer, Connection
+from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
 from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
 from ottla.broker.partition_table import PartitionTable
@@ -32,7 +33,14 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS
 from ottla.observe.events import fields
-from ottla.protocol.produce import ProducePartitionResult, RecordErrors, read_produce, write_produce_response
+from ottla.protocol.current_leaders import CurrentLeaders
+from ottla.protocol.produce import (
+    LEADERS_FROM_VERSION,
+    ProducePartitionResult,
+    RecordErrors,
+    read_produce,
+    write_produce_response,
+)
 from ottla.records.checksum import crc32c
 from ottla.records.header import (
     ATTRIBUTES,
@@ -64,6 +72,7 @@ _INTERNAL: Final = RecordErrors("clients do not produce to the broker's own topi
 
 # Plain ints: they are compared and packed for every batch.
 _NONE: Final = int(ErrorCode.NONE)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -72,20 +81,43 @@ _INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
 
 
+def _leaders(
+    hints: LeaderHints | None, version: int, topics: list[TopicResult], connection: Connection
+) -> CurrentLeaders | None:
+    """The leaders of those partitions that were refused since another broker leads them."""
+    if hints is None or version < LEADERS_FROM_VERSION:
+        return None
+    refused = ((name, result[0]) for name, results in topics for result in results if result[1] == _NOT_LEADER)
+    return hints.by_name(refused, connection.local_address)
+
+
 class WaitingProduce:
     """A produce request of which some batches cannot be acknowledged yet."""
 
-    __slots__ = ("_answer", "_correlation_id", "_deadline_ms", "_ready", "_slots", "_topics", "_version", "_waits_for")
+    __slots__ = (
+        "_answer",
+        "_correlation_id",
+        "_deadline_ms",
+        "_has_failed",
+        "_leader_hints",
+        "_ready",
+        "_slots",
+        "_topics",
+        "_version",
+        "_waits_for",
+    )
 
     def __init__(
         self,
         ready: ReadyConnections,
+        leader_hints: LeaderHints | None,
         correlation_id: int,
         version: int,
         deadline_ms: int,
         topics: list[TopicResult],
     ) -> None:
         self._ready = ready
+        self._leader_hints = leader_hints
         self._correlation_id = correlation_id
         self._version = version
         self._deadline_ms = deadline_ms
@@ -95,6 +127,7 @@ class WaitingProduce:
         # (topic, partition) places in `_topics`, by slot; None where the outcome is known.
         self._slots: list[tuple[int, int] | None] = []
         self._waits_for = 0
+        self._has_failed = False
 
     def add_slot(self, topic_place: int, partition_place: int) -> int:
         """Wait for one more batch; returns its slot."""
@@ -107,8 +140,10 @@ class WaitingProduce:
         """False when all its batches were released or failed before it was parked: the disk failed at the last."""
         return self._waits_for > 0
 
-    def park(self, answer: Answer) -> None:
+    def park(self, answer: Answer, *, has_failed: bool) -> None:
+        """Wait with the request's answer; `has_failed`: whether some partition has an error already."""
         self._answer = answer
+        self._has_failed = self._has_failed or has_failed
 
     def is_expired(self, now_ms: int) -> bool:
         return self._waits_for > 0 and now_ms >= self._deadline_ms
@@ -137,6 +172,7 @@ class WaitingProduce:
 
     def _set_error(self, slot: int, error_code: int) -> None:
         place = self._slots[slot]
+        self._has_failed = True
         if place is not None:
             results = self._topics[place[0]][1]
             results[place[1]] = (results[place[1]][0], error_code, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
@@ -145,14 +181,16 @@ class WaitingProduce:
         answer, self._answer = self._answer, None
         if answer is None or answer.connection.is_closed:
             return
-        answer.complete((write_produce_response(self._correlation_id, self._version, self._topics),))
-        self._ready.add(answer.connection)
+        connection = answer.connection
+        leaders = _leaders(self._leader_hints, self._version, self._topics, connection) if self._has_failed else None
+        answer.complete((write_produce_response(self._correlation_id, self._version, self._topics, leaders),))
+        self._ready.add(connection)
 
 
 class ProduceHandler:
     """Appends batches; one instance serves all connections."""
 
-    __slots__ = ("_clock", "_opened", "_partitions", "_poke_flusher", "_ready")
+    __slots__ = ("_clock", "_leader_hints", "_opened", "_partitions", "_poke_flusher", "_ready")
 
     def __init__(
         self,
@@ -160,9 +198,11 @@ class ProduceHandler:
         ready: ReadyConnections,
         clock: Clock,
         poke_flusher: Callable[[], None],
+        leader_hints: LeaderHints | None = None,
     ) -> None:
         self._partitions = partitions
         self._ready = ready
+        self._leader_hints = leader_hints
         self._clock = clock
         self._poke_flusher = poke_flusher
         # The sizes that the current request opened: zero, for most.
@@ -200,7 +240,9 @@ class ProduceHandler:
                 elif required_end:
                     if waiting is None:
                         deadline_ms = self._clock.monotonic_ms() + max(request.timeout_ms, 0)
-                        waiting = WaitingProduce(self._ready, correlation_id, version, deadline_ms, topics)
+                        waiting = WaitingProduce(
+                            self._ready, self._leader_hints, correlation_id, version, deadline_ms, topics
+                        )
                     slot = waiting.add_slot(len(topics) - 1, len(results) - 1)
                     partition.park_produce(required_end, acks, waiting, slot)
         self._poke_flusher()
@@ -211,9 +253,12 @@ class ProduceHandler:
                 log.warning("produce.failed", extra=fields(peer=connection.peer_name, reason=reason))
                 connection.close(reason)
         elif waiting is None or not waiting.waits:
-            connection.answer_now(write_produce_response(correlation_id, version, topics))
+            leaders = None
+            if failure or waiting is not None:
+                leaders = _leaders(self._leader_hints, version, topics, connection)
+            connection.answer_now(write_produce_response(correlation_id, version, topics, leaders))
         else:
-            waiting.park(connection.park(exclusive=_is_large(topics)))
+            waiting.park(connection.park(exclusive=_is_large(topics)), has_failed=failure != _NONE)
 
 
 def _is_large(topics: list[TopicResult]) -> bool:

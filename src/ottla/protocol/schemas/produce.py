@@ -1,10 +1,10 @@
-"""Produce (API key 0).  The broker reads it with `ottla.protocol.produce`."""
+"""Produce (API key 0; KIP-467, KIP-482, KIP-951).  The broker reads it with `ottla.protocol.produce`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ottla.protocol.schema import array, int16, int32, int64, nullable_string, records, string
+from ottla.protocol.schema import array, int16, int32, int64, nullable_string, records, string, struct
 
 
 @dataclass(slots=True)
@@ -34,6 +34,12 @@ class BatchIndexAndErrorMessage:
 
 
 @dataclass(slots=True)
+class LeaderIdAndEpoch:
+    leader_id: int = int32("10+", default=-1)
+    leader_epoch: int = int32("10+", default=-1)
+
+
+@dataclass(slots=True)
 class PartitionProduceResponse:
     index: int = int32()
     error_code: int = int16()
@@ -42,6 +48,7 @@ class PartitionProduceResponse:
     log_start_offset: int = int64("5+", default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, "8+")
     error_message: str | None = nullable_string("8+", nullable="8+")
+    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, "10+", tag=0)
 
 
 @dataclass(slots=True)
@@ -51,6 +58,15 @@ class TopicProduceResponse:
 
 
 @dataclass(slots=True)
+class NodeEndpoint:
+    node_id: int = int32("10+")
+    host: str = string("10+")
+    port: int = int32("10+")
+    rack: str | None = nullable_string("10+", nullable="10+")
+
+
+@dataclass(slots=True)
 class ProduceResponse:
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32()
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0, ignorable=True)

@@ -12,16 +12,19 @@ import pytest
 
 from ottla.broker import fetch_plans, fetch_session_read, parked_fetches
 from ottla.broker.connection import Connection
+from ottla.broker.context import BrokerAddress
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_session import FetchSession
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.handlers.fetch import FetchHandler
+from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
+from ottla.coordination.topics_view import NO_TOPICS
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_request_header, read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
@@ -32,6 +35,7 @@ from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
 VERSION = 11
 SIZE_BYTES_MAX = 100_000
+OTHER_BROKER = BrokerAddress(NodeId(2), "two.example", 9092, "rack")
 
 
 class Served:
@@ -45,7 +49,12 @@ class Served:
         self.clock = FakeClock()
         self.session_ids = itertools.count(100)
         self.sessions = FetchSessionCache(slots, lambda: next(self.session_ids))
-        self.handler = FetchHandler(self.table, self.ready, self.deadlines, SIZE_BYTES_MAX, self.sessions, self.clock)
+        # Partitions are led by this one where they are not led here.
+        self.hints = LeaderHints(NodeId(1), lambda: self.topics, lambda _: [OTHER_BROKER])
+        self.topics = NO_TOPICS
+        self.handler = FetchHandler(
+            self.table, self.ready, self.deadlines, SIZE_BYTES_MAX, self.sessions, self.clock, self.hints
+        )
         self.client, self.connection = self.connect()
         self.version = VERSION
 

@@ -6,10 +6,12 @@ from uuid import UUID
 
 import pytest
 
+from ottla.coordination.topics_view import Partition, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
-from ottla.protocol.schemas.fetch import FetchRequest, FetchTopic, ReplicaState
-from tests.unit.broker.handlers.test_fetch import Served, at
+from ottla.model.identifiers import LeaderEpoch, TopicPartition
+from ottla.model.partition_state import PartitionState
+from ottla.protocol.schemas.fetch import FetchRequest, FetchTopic, LeaderIdAndEpoch, NodeEndpoint, ReplicaState
+from tests.unit.broker.handlers.test_fetch import OTHER_BROKER, Served, at
 from tests.unit.broker.handlers.test_fetch import served as served_by_name  # noqa: F401 - a fixture
 
 OTHER_ID = UUID(int=7)
@@ -134,3 +136,36 @@ def test_replica_is_refused_by_its_replica_state(served: Served) -> None:
     else:
         served.send(FetchRequest(replica_state=ReplicaState(1, 9), topics=topics))
     assert [found.error_code for found in served.partitions()] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0, 1])
+def test_reader_of_a_partition_that_is_led_elsewhere_is_given_its_leader_from_version_16_on(
+    served: Served, session_epoch: int
+) -> None:
+    log = served.add("t")
+    if session_epoch == 1:
+        served.ask(at(0), max_wait_ms=0, session_epoch=0)
+        assert served.sizes() == [0]
+    log.log.start_epoch(9)
+    node = Partition(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(9), ()), 0)
+    served.topics = TopicsView.of(1, {"t": Topic("t", log.topic_id, (node,))})
+    session_id = 100 if session_epoch == 1 else 0
+    served.ask(at(0, current_leader_epoch=3), session_id=session_id, session_epoch=session_epoch)
+    response = served.answer()
+    assert response is not None
+    ((found,),) = (topic.partitions for topic in response.responses)
+    assert found.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert found.current_leader == (LeaderIdAndEpoch(2, 9) if served.version >= 16 else LeaderIdAndEpoch())
+    assert response.node_endpoints == ([NodeEndpoint(*OTHER_BROKER)] if served.version >= 16 else [])
+
+
+def test_leaders_are_not_given_beside_other_errors(served: Served) -> None:
+    log = served.add("t")
+    node = Partition(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(9), ()), 0)
+    served.topics = TopicsView.of(1, {"t": Topic("t", log.topic_id, (node,))})
+    served.ask(at(5))
+    response = served.answer()
+    assert response is not None
+    assert response.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert response.responses[0].partitions[0].current_leader == LeaderIdAndEpoch()
+    assert response.node_endpoints == []

@@ -10,17 +10,23 @@ import pytest
 
 from ottla.broker import batch_opening
 from ottla.broker.connection import Connection
+from ottla.broker.context import BrokerAddress
 from ottla.broker.handlers.produce import ProduceHandler
+from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
 from ottla.broker.partition_table import PartitionTable, Refusal
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
+from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
+from ottla.model.partition_state import PartitionState
 from ottla.protocol.api import ApiKey
-from ottla.protocol.frame import request_frame
+from ottla.protocol.frame import read_request_header, read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.schemas.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
@@ -37,6 +43,7 @@ from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 NOW_MS = 1_700_000_000_000
 # The monotonic clock, by which time-outs go, knows nothing of the wall's.
 STARTED_MS = 5_000
+OTHER_BROKER = BrokerAddress(NodeId(2), "two.example", 9092, None)
 
 
 class FixedClock:
@@ -56,7 +63,10 @@ class Served:
         self.logs: dict[tuple[str, int], ServedLog] = {}
         self.pokes = 0
         ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that it uses
-        self.handler = ProduceHandler(self.table, ready, FixedClock(), self._poke)
+        # Partitions are led by this one where they are not led here.
+        self.hints = LeaderHints(NodeId(1), lambda: self.topics, lambda _: [OTHER_BROKER])
+        self.topics = NO_TOPICS
+        self.handler = ProduceHandler(self.table, ready, FixedClock(), self._poke, self.hints)
         self.client, server = connected_pair()
         self.connection = Connection(
             server,
@@ -72,8 +82,10 @@ class Served:
         self.pokes += 1
 
     def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
-        _, version, correlation_id, name_length = struct.unpack_from(">hhih", view, position)
-        self.handler.handle(connection, view, position + 10 + name_length, end, version, correlation_id)
+        header = read_request_header(view, position, end)
+        self.handler.handle(
+            connection, view, header.body_position, end, header.api_version, header.correlation_id
+        )  # fmt: skip
 
     def add(self, name: str, index: int, config: LogConfig | None = None) -> ServedLog:
         log = self.logs[name, index] = ServedLog(name, index, config=config)
@@ -96,7 +108,8 @@ class Served:
         found = []
         while data:
             (length,) = struct.unpack_from(">i", data)
-            response = decode_response(ApiKey.PRODUCE, self.version, data[8 : 4 + length])
+            _, body_at = read_response_header(ApiKey.PRODUCE, self.version, data, 4, 4 + length)
+            response = decode_response(ApiKey.PRODUCE, self.version, data[body_at : 4 + length])
             assert isinstance(response, ProduceResponse)
             found.append(response)
             data = data[4 + length :]
@@ -434,3 +447,36 @@ def test_produce_above_a_truncation_is_sent_to_the_new_leader(served: Served, ac
     log.partition.truncate_to(0)
     served.handler._ready.send_all()
     assert served.codes() == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+
+
+@pytest.mark.parametrize("version", [9, 10])
+@pytest.mark.parametrize("others_wait", [False, True])
+def test_refused_producer_is_given_the_leader_from_version_10_on(
+    served: Served, version: int, others_wait: bool
+) -> None:
+    led_elsewhere = ServedLog("t", 1, leader_epoch=None)
+    served.table.add(led_elsewhere.partition)
+    here = served.add("t", 0)
+    nodes = (Partition(i, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), ()), 0) for i in range(2))
+    served.topics = TopicsView.of(1, {"t": Topic("t", SAMPLE_UUID, tuple(nodes))})
+    served.version = version
+    served.send(*([("t", 0, batch())] if others_wait else []), ("t", 1, batch()))
+    here.become_stable()
+    (response,) = served.answers()
+    *_, refused = response.responses[-1].partition_responses
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refused.current_leader == (LeaderIdAndEpoch(2, 8) if version >= 10 else LeaderIdAndEpoch())
+    assert response.node_endpoints == ([NodeEndpoint(*OTHER_BROKER)] if version >= 10 else [])
+
+
+def test_producer_whose_leader_changed_while_it_waited_is_given_the_new_one(served: Served) -> None:
+    log = served.add("t", 0)
+    served.version = 10
+    served.send(("t", 0, batch()))
+    assert served.answers() == []
+    node = Partition(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), ()), 0)
+    served.topics = TopicsView.of(1, {"t": Topic("t", SAMPLE_UUID, (node,))})
+    log.partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    (response,) = served.answers()
+    assert response.responses[0].partition_responses[0].current_leader == LeaderIdAndEpoch(2, 8)
+    assert response.node_endpoints == [NodeEndpoint(*OTHER_BROKER)]

@@ -1,0 +1,69 @@
+"""The leaders that a refused client is given: live brokers other than this one, with the addresses for its listener."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ottla.broker.context import BrokerAddress
+from ottla.broker.leader_hints import LeaderHints
+from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.model.identifiers import LeaderEpoch, NodeId
+from ottla.model.partition_state import NO_LEADER, PartitionState
+from ottla.protocol.current_leaders import CurrentLeaders
+
+TOPIC_ID = UUID(int=7)
+OWN, LIVE, OTHER, DEAD = NodeId(1), NodeId(2), NodeId(3), NodeId(9)
+ADDRESS = ("reached.example", 9092)
+
+
+def view(*leaders: NodeId) -> TopicsView:
+    """One topic whose partition `i` is led by `leaders[i]` in epoch `10 + i`."""
+    nodes = (
+        Partition(i, (OWN, LIVE, OTHER), PartitionState(leader, LeaderEpoch(10 + i), ()), 0)
+        for i, leader in enumerate(leaders)
+    )
+    return TopicsView.of(1, {"t": Topic("t", TOPIC_ID, tuple(nodes))})
+
+
+def address(node_id: NodeId) -> BrokerAddress:
+    return BrokerAddress(node_id, f"host-{node_id}.example", 9092, None)
+
+
+def hints(topics: TopicsView) -> LeaderHints:
+    def brokers_for(local_address: tuple[str, int]) -> list[BrokerAddress]:
+        assert local_address == ADDRESS
+        return [address(OTHER), address(LIVE), address(OWN)]
+
+    return LeaderHints(OWN, lambda: topics, brokers_for)
+
+
+def test_leader_is_given_with_its_epoch_and_address_by_name_and_by_id() -> None:
+    found = hints(view(LIVE, OTHER))
+    assert found.by_name([(b"t", 1)], ADDRESS) == CurrentLeaders({(b"t", 1): (OTHER, 11)}, [address(OTHER)])
+    assert found.by_id([(TOPIC_ID.bytes, 0)], ADDRESS) == CurrentLeaders(
+        {(TOPIC_ID.bytes, 0): (LIVE, 10)}, [address(LIVE)]
+    )
+
+
+def test_leader_of_many_partitions_is_addressed_once() -> None:
+    found = hints(view(OTHER, LIVE, OTHER)).by_name([(b"t", 0), (b"t", 1), (b"t", 2)], ADDRESS)
+    assert found is not None
+    assert found.endpoints == [address(LIVE), address(OTHER)]
+    assert len(found.by_partition) == 3
+
+
+def test_dead_leader_and_this_broker_are_not_given() -> None:
+    # A view may be newer than what this broker has made of it: it refused, so a client must not be sent back.
+    found = hints(view(DEAD, OWN, NO_LEADER, LIVE)).by_name([(b"t", i) for i in range(4)], ADDRESS)
+    assert found == CurrentLeaders({(b"t", 3): (LIVE, 13)}, [address(LIVE)])
+    assert hints(view(DEAD)).by_name([(b"t", 0)], ADDRESS) is None
+
+
+def test_partitions_that_do_not_exist_have_no_hint() -> None:
+    found = hints(view(LIVE))
+    assert found.by_name([(b"t", 1), (b"t", -1), (b"other", 0), (b"\xff", 0)], ADDRESS) is None
+    assert found.by_id([(UUID(int=8).bytes, 0)], ADDRESS) is None
+
+
+def test_nothing_refused_asks_nothing() -> None:
+    assert hints(view(LIVE)).by_name([], ("never", 0)) is None
