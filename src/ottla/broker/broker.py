@@ -28,6 +28,7 @@ from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import DRAIN_MS
 from ottla.broker.listener import ConnectionLimits, Listener, bind
 from ottla.broker.log_configs import LogConfigs
+from ottla.broker.membership import Membership
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.router import Router
@@ -183,8 +184,10 @@ class Broker:
         await self._registry.change_states(changes)
         await self._registry.refresh()
         await self._brokers.refresh()
+        membership = Membership.sole(self.node_id)
+        membership.registered(broker_epoch)
         self._served_topics = ServedTopics(
-            self.node_id,
+            membership,
             self._registry,
             self._configs,
             self._directory,

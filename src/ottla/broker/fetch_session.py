@@ -54,7 +54,9 @@ class SessionPartition:
             if partition is None:
                 return partitions.absence_error(self.topic, self.index)
         elif not partition.is_served:
-            return partitions.unknown_topic
+            # In its place there may be another topic's already.
+            is_replaced = partitions.get(self.topic, self.index) is not None
+            return partitions.unknown_topic if is_replaced else partitions.absence_error(self.topic, self.index)
         return partition
 
     def is_known(self, read: PartitionRead) -> bool:

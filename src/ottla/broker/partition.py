@@ -10,12 +10,15 @@ import logging
 from typing import Final, Protocol
 
 from ottla.broker.batch_opening import opening_of
+from ottla.broker.membership import Membership
 from ottla.broker.parked_produces import ParkedProduces, WaitingProduce
-from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader
+from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader, TreeBehindLog
 from ottla.broker.partition_read import PartitionRead
+from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, TopicPartition
+from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NodeId, TopicPartition
+from ottla.model.partition_state import NO_LEADER
 from ottla.observe.events import fields
 from ottla.runtime.disk import FileRun
 from ottla.storage.log.log import Log
@@ -65,7 +68,7 @@ _LEADER: Final = Role.LEADER
 
 
 class Partition:
-    """One replica of a partition.  It begins as a follower and answers no client before `become_leader`.
+    """One replica of a partition.  It begins as a follower; it answers no client before `on_state` makes it the leader.
 
     Ends are exclusive.  log start <= high watermark <= log end, and last stable offset <= high watermark
     (docs/invariants.md, 6).  Other modules read the public fields and assign none of them.
@@ -82,12 +85,16 @@ class Partition:
         "in_sync_count",
         "index",
         "is_served",
+        "leader_epoch",
+        "leader_id",
         "max_message_bytes",
         "name_bytes",
+        "node",
         "opening",
         "role",
         "stamps_append_time",
         "timestamp_after_max_ms",
+        "topic_id",
         "topic_id_bytes",
         "topic_partition",
     )
@@ -96,9 +103,14 @@ class Partition:
         self._log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.name_bytes = log.topic_partition.topic.encode()
+        self.topic_id = log.topic_id
         self.topic_id_bytes = log.topic_id.bytes
         self.index = log.topic_partition.partition
         self.role = Role.FOLLOWER
+        # The tree's node that role, leader and epoch follow from; None before the first one.
+        self.node: PartitionNode | None = None
+        self.leader_id: NodeId = NO_LEADER
+        self.leader_epoch = log.leader_epoch
         # False once this broker has ceased to serve it: a request that still holds it must not continue to read.
         self.is_served = True
         # Replicas that are in sync, this one included: no other broker follows it.
@@ -114,22 +126,48 @@ class Partition:
 
     # --- role and settings ------------------------------------------------------------------------------------
 
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch that later appends carry."""
-        return self._log.leader_epoch
+    def on_state(self, node: PartitionNode, membership: Membership) -> bool:
+        """Take the role that the tree gives this broker; True when role, leader or leader epoch changed.
 
-    def become_leader(self, epoch: int) -> None:
-        """Accept appends and reads of clients from now on; `epoch` is not below any that the log has seen."""
-        if epoch != self._log.leader_epoch:
+        Also called when the broker's own life in `membership` is another one.  Raises `TreeBehindLog`; then this
+        replica neither leads nor follows.
+        """
+        state = node.state
+        epoch = state.leader_epoch
+        self.node = node
+        if epoch < self._log.leader_epoch:
+            self._resign()
+            raise TreeBehindLog(
+                f"{self.topic_partition} has records of leader epoch {self._log.leader_epoch}, "
+                f"and the tree knows epochs up to {epoch} only",
+                hint="the tree was restored from an older copy: restore the data directories of that time too",
+            )
+        leads = membership.leads(state)
+        role = Role.LEADER if leads else Role.FOLLOWER
+        if (role, state.leader, epoch) == (self.role, self.leader_id, self.leader_epoch):
+            return False
+        if not leads:
+            self._resign()
+        elif epoch != self._log.leader_epoch:
             self._log.start_epoch(epoch)
-        self.role = Role.LEADER
-        self._move_high_watermark()
+        self.role = role
+        self.leader_id = state.leader
+        self.leader_epoch = epoch
+        if leads:
+            self._move_high_watermark()
+        self.wake_fetches()
+        return True
+
+    def _resign(self) -> None:
+        """What waits here is answered; its client finds the new leader."""
+        if self.role is _LEADER:
+            self.role = Role.FOLLOWER
+            self.fail_waiting(_NOT_LEADER)
 
     def leadership_error(self, current_leader_epoch: int) -> int:
         """The error for a client that knows `current_leader_epoch` (-1: none), 0 when it may continue (KIP-320)."""
         if current_leader_epoch != NO_LEADER_EPOCH:
-            leader_epoch = self._log.leader_epoch
+            leader_epoch = self.leader_epoch
             if current_leader_epoch != leader_epoch:
                 return _UNKNOWN_EPOCH if current_leader_epoch > leader_epoch else _FENCED_EPOCH
         return _NONE if self.role is _LEADER else _NOT_LEADER
@@ -252,7 +290,7 @@ class Partition:
         cut the last batch; the first one is whole if `whole_first_batch`, else left out when it does not fit.
         """
         log = self._log
-        if self.role is not _LEADER or leader_epoch not in (NO_LEADER_EPOCH, log.leader_epoch):
+        if self.role is not _LEADER or leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
             return PartitionRead(self.index, self.leadership_error(leader_epoch))
         high_watermark = last_stable_offset = self.high_watermark
         limit_offset = last_stable_offset if reads_committed else high_watermark

@@ -25,10 +25,10 @@ class Refusal(NamedTuple):
 class PartitionIndex:
     """Partitions by one key of their topic (name or id, as bytes), dense from index 0.
 
-    A partition that is refused leaves a hole.
+    A partition that is refused, or that only other brokers hold, leaves a hole.
     """
 
-    __slots__ = ("_counts", "_partitions", "_refused", "unknown_topic")
+    __slots__ = ("_counts", "_partitions", "_refused", "_sizes", "unknown_topic")
 
     def __init__(self, unknown_topic: ErrorCode) -> None:
         # The error for a topic that is not served.
@@ -37,6 +37,8 @@ class PartitionIndex:
         self._refused: dict[tuple[bytes, int], ErrorCode] = {}
         # How many are served or refused.
         self._counts: dict[bytes, int] = {}
+        # How many partitions each topic has, on whatever brokers.
+        self._sizes: dict[bytes, int] = {}
 
     def get(self, topic: bytes, index: int) -> Partition | None:
         """The partition, or None when this broker does not serve it.  `index` comes from the wire: any int32."""
@@ -46,11 +48,22 @@ class PartitionIndex:
         return partitions[index]
 
     def absence_error(self, topic: bytes, index: int) -> ErrorCode:
-        """Why `get` returned None: the partition is refused, or there is no such partition or topic."""
+        """Why `get` returned None: it is refused, other brokers hold it, or there is no such partition or topic."""
         refused = self._refused.get((topic, index))
         if refused is not None:
             return refused
+        size = self._sizes.get(topic)
+        if size is not None:
+            is_elsewhere = 0 <= index < size
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_elsewhere else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic in self._partitions else self.unknown_topic
+
+    def set_size(self, topic: bytes, partitions_count: int | None) -> None:
+        """The topic exists with so many partitions; None: it does not."""
+        if partitions_count is None:
+            self._sizes.pop(topic, None)
+        else:
+            self._sizes[topic] = partitions_count
 
     def add(self, topic: bytes, partition: Partition) -> None:
         partitions = self._make_room(topic, partition.index)
@@ -96,6 +109,16 @@ class PartitionTable:
         self.by_name: Final = PartitionIndex(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.by_id: Final = PartitionIndex(ErrorCode.UNKNOWN_TOPIC_ID)
         self._refusals: dict[TopicPartition, Refusal] = {}
+
+    def set_topic(self, name: str, topic_id: UUID, partitions_count: int) -> None:
+        """The topic exists: its partitions that are neither served nor refused here are other brokers'."""
+        self.by_name.set_size(name.encode(), partitions_count)
+        self.by_id.set_size(topic_id.bytes, partitions_count)
+
+    def forget_topic(self, name: str, topic_id: UUID) -> None:
+        """The topic was deleted."""
+        self.by_name.set_size(name.encode(), None)
+        self.by_id.set_size(topic_id.bytes, None)
 
     def find(self, topic: str, index: int) -> Partition | None:
         return self.by_name.get(topic.encode(), index)

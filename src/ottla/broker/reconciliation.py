@@ -7,7 +7,7 @@ another broker all use this one function.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from ottla.coordination.topic_nodes import TopicDeletion
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.identifiers import NO_LEADER_EPOCH, NodeId, TopicPartition
 
 
 class TreeViews(NamedTuple):
@@ -37,10 +37,12 @@ class HeldPartition(NamedTuple):
     topic_id: UUID | None = None
     # Why its log cannot be used: it was not opened, or it held flushed records and is gone.
     failure: ErrorCode | None = None
-    # The leader epoch in which it is served, None when it is not.
-    served_epoch: int | None = None
+    # The tree's node by which it is served, None when it is not.
+    served_by: PartitionNode | None = None
     # The error that requests get instead.
     refusal: Refusal | None = None
+    # The greatest leader epoch that the log knows.
+    leader_epoch: int = NO_LEADER_EPOCH
 
 
 NOTHING_HELD: Final = HeldPartition()
@@ -57,15 +59,15 @@ class TopicChanges(NamedTuple):
     topic: Topic | None
     # Partitions that are served, or refused, and are no longer this broker's.
     stop: list[TopicPartition]
-    # Logs of deleted topics.
+    # Logs of deleted topics, and of partitions that other brokers hold now.
     drop: list[TopicPartition]
     # Logs whose topic the tree neither has nor notes as deleted: they are kept.
     keep: list[TopicPartition]
     refuse: list[tuple[TopicPartition, Refusal]]
-    # Logs that are open, and are to be served in the leader epoch of their node.
+    # Logs that are open, and are to be served as their node says.
     serve: list[PartitionNode]
-    # Partitions that are served in another leader epoch than their node's.
-    lead_anew: list[PartitionNode]
+    # Partitions that are served by another node of theirs: role, leader, epoch or replicas changed.
+    update: list[PartitionNode]
     # Partitions without a log.
     make: list[PartitionNode]
     applies_config: bool
@@ -90,6 +92,25 @@ def vanished_topics(old: TopicsView, new: TopicsView, names: Collection[str]) ->
     )  # fmt: skip
 
 
+def changed_partitions(before: Topic | None, after: Topic | None) -> list[int] | None:
+    """The partitions whose nodes are not the same objects in two views of a topic; None when the topic itself is
+    another one, or has another count.
+    """
+    if before is None or after is None or _extent(before) != _extent(after):
+        return None
+    pairs = zip(before.partitions, after.partitions, strict=True)
+    return [index for index, (former, node) in enumerate(pairs) if former is not node]
+
+
+def other_extents(old: TopicsView, new: TopicsView, names: Collection[str]) -> bool:
+    """Whether a topic of one of these names was created, recreated, grown or deleted between the views."""
+    return any(_extent(old.by_name.get(name)) != _extent(new.by_name.get(name)) for name in names)
+
+
+def _extent(topic: Topic | None) -> tuple[UUID, int] | None:
+    return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+
 def reconcile(
     name: str,
     old: TreeViews,
@@ -98,42 +119,61 @@ def reconcile(
     held: Mapping[int, HeldPartition],
     deletions: Collection[TopicDeletion],
     *,
+    only: Collection[int] | None = None,
     is_settled: bool = True,
 ) -> TopicChanges:
     """What to change for the topic of this name.
 
     `held`: by index, what the broker holds of the name; indexes without an entry are `NOTHING_HELD`.  `deletions`:
-    deleted topics of which something may remain.  `is_settled`: whether the changes for `old` were all made.
+    deleted topics of which something may remain.  `only`: the partitions that may have changed, None for all.
+    `is_settled`: whether the changes for `old` were all made.
     """
     topic = new.topics.by_name.get(name)
     settings = new.configs.topic(name)
     applies_config = topic is not None and (not is_settled or old.configs.topic(name) != settings)
     changes = TopicChanges(name, topic, [], [], [], [], [], [], [], applies_config and bool(held))
-    if topic is not None and not held:
+    if topic is not None and not held and only is None:
         # For example a new topic with thousands of partitions: there is nothing to compare.
         changes.make.extend(node for node in topic.partitions if node_id in node.replicas)
         return changes
-    wanted = {} if topic is None else {node.partition_index: node for node in topic.partitions}
+    wanted: Sequence[PartitionNode] = () if topic is None else topic.partitions
     deleted_ids = {deletion.topic_id for deletion in deletions}
-    for index in sorted(wanted.keys() | held.keys()):
+    for index in sorted({*range(len(wanted)), *held} if only is None else only):
         here = held.get(index, NOTHING_HELD)
-        node = wanted.get(index)
+        node = wanted[index] if index < len(wanted) else None
         if node is not None and node_id in node.replicas:
             assert topic is not None
             _reconcile_wanted(changes, topic.topic_id, node, here, deleted_ids)
             continue
         topic_partition = TopicPartition(name, index)
-        if here.served_epoch is not None or here.refusal is not None:
+        if here.served_by is not None or here.refusal is not None:
             changes.stop.append(topic_partition)
-        if node is None and (here.is_on_disk or here.topic_id is not None):
-            is_deleted = here.topic_id in deleted_ids or (
-                # Unreadable: it belonged to the deleted topic of this name, unless there is a new one.
-                here.topic_id is None
-                and topic is None
-                and any(deletion.name == name and index < deletion.partitions_count for deletion in deletions)
-            )
-            (changes.drop if is_deleted else changes.keep).append(topic_partition)
+        if not here.is_on_disk and here.topic_id is None:
+            continue
+        if node is not None and topic is not None and here.topic_id == topic.topic_id:
+            if _is_held_by_others(node, node_id, here):
+                changes.drop.append(topic_partition)
+            continue
+        is_deleted = here.topic_id in deleted_ids or (
+            # Unreadable: it belonged to the deleted topic of this name, unless there is a new one.
+            here.topic_id is None
+            and topic is None
+            and any(deletion.name == name and index < deletion.partitions_count for deletion in deletions)
+        )
+        (changes.drop if is_deleted else changes.keep).append(topic_partition)
     return changes
+
+
+def _is_held_by_others(node: PartitionNode, node_id: NodeId, here: HeldPartition) -> bool:
+    """Whether this broker's former replica may be deleted: no election can need it any more.
+
+    An in-sync replica of the new assignment has every acknowledged record.  A log with a leader epoch above the tree's
+    has lived longer than this tree, which was restored from a copy: then its assignment proves nothing.
+    """
+    state = node.state
+    members = {member.node_id for member in (*state.in_sync, *state.eligible)}
+    in_sync = {member.node_id for member in state.in_sync}
+    return node_id not in members and not in_sync.isdisjoint(node.replicas) and here.leader_epoch <= state.leader_epoch
 
 
 def _reconcile_wanted(
@@ -143,7 +183,7 @@ def _reconcile_wanted(
     error_code: ErrorCode | None = None
     topic_partition = TopicPartition(changes.name, node.partition_index)
     if here.is_on_disk and here.topic_id is not None and here.topic_id != topic_id:
-        if here.served_epoch is not None:
+        if here.served_by is not None:
             changes.stop.append(topic_partition)
         if here.topic_id in deleted_ids:
             changes.drop.append(topic_partition)
@@ -158,9 +198,9 @@ def _reconcile_wanted(
             # It is being deleted, and that is not durable.
             changes.drop.append(topic_partition)
         changes.make.append(node)
-    elif here.served_epoch is None:
+    elif here.served_by is None:
         changes.serve.append(node)
-    elif here.served_epoch != node.state.leader_epoch:
-        changes.lead_anew.append(node)
+    elif here.served_by != node:
+        changes.update.append(node)
     if error_code is not None and here.refusal != (topic_id, error_code):
         changes.refuse.append((topic_partition, Refusal(topic_id, error_code)))

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 from uuid import UUID
 
+from ottla.broker.membership import Membership
 from ottla.broker.partition import Partition
+from ottla.broker.partition_errors import TreeBehindLog
 from ottla.broker.partition_table import PartitionTable, Refusal
 from ottla.broker.reconciliation import (
     HeldPartition,
     TopicChanges,
     TreeViews,
+    changed_partitions,
     changed_topics,
+    other_extents,
     reconcile,
     vanished_topics,
 )
@@ -31,7 +35,7 @@ from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition
 from ottla.observe.events import fields
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.mutex import Mutex
@@ -67,13 +71,15 @@ class ServedTopics:
     """Brings `partitions` and `directory` in line with the tree.
 
     `view` is replaced when the partitions of a view are served, or refused: so clients learn of a partition when it can
-    be used.  `on_changed` is called for each topic of which partitions begin or cease to be served, with None when the
-    tree no longer has it; `on_followed` when all changes of a view are made.
+    be used.  `on_changed` is called for each topic of which partitions begin or cease to be served or change their
+    roles, with None when the tree no longer has it; `on_roles_changed` with the partitions of this broker that began,
+    ended (they are not served any more), or changed role, leader or epoch; `on_followed` when all changes of a view
+    are made in which topics were created, grown or deleted.
     """
 
     def __init__(
         self,
-        node_id: NodeId,
+        membership: Membership,
         registry: TopicRegistry,
         configs: ConfigRegistry,
         directory: LogDirectory,
@@ -81,7 +87,7 @@ class ServedTopics:
         partitions: PartitionTable,
         timers: Timers,
     ) -> None:
-        self._node_id = node_id
+        self._membership = membership
         self._registry = registry
         self._configs = configs
         self._directory = directory
@@ -92,13 +98,18 @@ class ServedTopics:
         self._following = Mutex()
         # Names whose changes could not all be made, and why.
         self._failures: dict[str, OttlaError] = {}
+        # The tree could not be read, or a change has a bug: the next pass is due without a change of the tree.
+        self._is_unread = False
         self._has_deletions = False
+        # The broker's life by which the partitions have their roles.
+        self._broker_epoch = membership.broker_epoch
         self._kept: set[TopicPartition] = set()
         self._retries_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._retrying: asyncio.Task[None] | None = None
         self._is_stopped = False
         self.on_changed: Callable[[str, Topic | None], None] = lambda _name, _topic: None
+        self.on_roles_changed: Callable[[Sequence[Partition]], None] = lambda _partitions: None
         self.on_followed: Callable[[TopicsView], None] = lambda _view: None
 
     @property
@@ -126,18 +137,41 @@ class ServedTopics:
         async with self._following:
             held = dict.fromkeys(name.topic for name in (*self._directory.logs, *self._directory.failed))
             await self._follow(held, is_start=True)
+            self._arm()
 
     async def follow(self) -> None:
-        """Read what changed in the tree, and make the changes.  Failures are reported, and retried later."""
+        """Read what changed in the tree, and make the changes.  Failures are reported, and retried later.
+
+        Raises `OttlaError` when the tree cannot be read; that is retried, too.
+        """
         async with self._following:
             self._retries_count = 0
-            await self._follow(())
+            await self._follow_armed(())
 
     async def retry(self) -> None:
         """Retry the changes that failed."""
         async with self._following:
             self._retries_count += 1
-            await self._follow(self._failures)
+            await self._follow_armed(self._failures)
+
+    def follow_membership(self) -> None:
+        """This broker's registration is another one, or gone: the partitions take their roles anew, at once.
+
+        `follow` does the same; but a broker that lost its session must cease to lead before it can read the tree.
+        """
+        epoch = self._membership.broker_epoch
+        if epoch == self._broker_epoch:
+            return
+        self._broker_epoch = epoch
+        changed = [
+            partition
+            for partition in self._partitions
+            if partition.node is not None and self._take_role(partition, partition.node)
+        ]
+        if changed:
+            for name in dict.fromkeys(partition.topic_partition.topic for partition in changed):
+                self.on_changed(name, self._followed.topics.by_name.get(name))
+            self.on_roles_changed(changed)
 
     async def stop(self) -> None:
         """No retries from now on; returns when no change is in progress."""
@@ -148,7 +182,16 @@ class ServedTopics:
         if self._retrying is not None:
             await self._retrying
 
+    async def _follow_armed(self, unsettled: Iterable[str]) -> None:
+        self._is_unread = True
+        try:
+            await self._follow(unsettled)
+            self._is_unread = False
+        finally:
+            self._arm()
+
     async def _follow(self, unsettled: Iterable[str], *, is_start: bool = False) -> None:
+        self.follow_membership()
         old, new = self._followed, TreeViews(await self._registry.refresh(), await self._configs.refresh())
         unsettled = set(unsettled)
         names = dict.fromkeys([*changed_topics(old, new), *unsettled])
@@ -159,19 +202,36 @@ class ServedTopics:
         offload = LoopOffload()
         on_disk = self._indexes_on_disk() if is_start else {}
         for name in names:
-            counts = [
-                *(len(view.topics.by_name[name].partitions) for view in (old, new) if name in view.topics.by_name),
-                *(deletion.partitions_count for deletion in deletions if deletion.name == name),
-            ]
-            indexes = {*range(max(counts, default=0)), *on_disk.get(name, ())}
+            is_settled = name not in unsettled and name not in self._failures
+            only: Collection[int] | None = None
+            if is_settled and not deletions and old.configs.topic(name) is new.configs.topic(name):
+                # Most changes are those of a few partitions' states.
+                only = changed_partitions(old.topics.by_name.get(name), new.topics.by_name.get(name))
+            indexes = only
+            if indexes is None:
+                counts = [
+                    *(len(view.topics.by_name[name].partitions) for view in (old, new) if name in view.topics.by_name),
+                    *(deletion.partitions_count for deletion in deletions if deletion.name == name),
+                ]
+                indexes = {*range(max(counts, default=0)), *on_disk.get(name, ())}
             held = await self._held(name, new.topics.by_name.get(name), indexes, offload)
-            is_settled = name not in unsettled
-            changes = reconcile(name, old, new, self._node_id, held, deletions, is_settled=is_settled)
+            changes = reconcile(
+                name, old, new, self._membership.node_id, held, deletions, only=only, is_settled=is_settled
+            )
             await self._make_changes(changes, offload, is_late=is_start or not is_settled)
+            self._show_extent(name, old.topics, new.topics)
         self._followed = new
         await self._finish(deletions)
-        self.on_followed(new.topics)
-        self._arm()
+        if is_start or other_extents(old.topics, new.topics, names):
+            self.on_followed(new.topics)
+
+    def _show_extent(self, name: str, old: TopicsView, new: TopicsView) -> None:
+        """How many partitions the topic has: those of other brokers have another error than those that do not exist."""
+        before, after = old.by_name.get(name), new.by_name.get(name)
+        if before is not None and (after is None or after.topic_id != before.topic_id):
+            self._partitions.forget_topic(name, before.topic_id)
+        if after is not None:
+            self._partitions.set_topic(name, after.topic_id, len(after.partitions))
 
     # --- what is held ---------------------------------------------------------------------------------------------
 
@@ -195,6 +255,7 @@ class ServedTopics:
     def _held_partition(self, topic_partition: TopicPartition, topic: Topic | None) -> HeldPartition | None:
         directory = self._directory
         is_on_disk = directory.holds(topic_partition)
+        found = directory.logs.get(topic_partition)
         failure = directory.failed.get(topic_partition)
         if topic is not None and not is_on_disk:
             failure = directory.refuse_lost(topic_partition, topic.topic_id)
@@ -206,11 +267,12 @@ class ServedTopics:
             return None
         return HeldPartition(
             is_on_disk,
-            topic_partition in directory.logs,
+            found is not None,
             topic_id,
             None if failure is None else failure.error_code,
-            None if partition is None else partition.leader_epoch,
+            None if partition is None else partition.node,
             refusal,
+            NO_LEADER_EPOCH if found is None else found.leader_epoch,
         )
 
     # --- changes --------------------------------------------------------------------------------------------------
@@ -218,6 +280,7 @@ class ServedTopics:
     async def _make_changes(self, changes: TopicChanges, offload: Offload, *, is_late: bool) -> None:
         """Make the changes of one topic.  A failure is kept in `_failures`."""
         name, topic = changes.name, changes.topic
+        changed: list[Partition] = []
         try:
             self._stop(changes)
             if changes.drop:
@@ -226,26 +289,40 @@ class ServedTopics:
             for topic_partition, refusal in changes.refuse:
                 self._refuse(topic_partition, refusal)
             if topic is not None:
-                await self._serve(topic, changes, offload)
+                await self._serve(topic, changes, changed, offload)
                 # Before logs are created, which may lack room: a changed setting of other logs may free some.  A new
                 # log is created with it.
                 await self._apply_config(changes, offload)
-                await self._make_logs(topic, changes.make, offload)
+                await self._make_logs(topic, changes.make, changed, offload)
         except (OSError, OttlaError) as error:
             self._fail(changes, error)
             return
+        except Exception as bug:
+            # Of this topic: the others are followed all the same.
+            log.exception("topic.bug", extra=fields(topic=name))
+            self._fail(changes, StorageError(f"a bug: {bug!r}"))
+            return
         finally:
-            if changes.serve or changes.make or changes.lead_anew:
+            if changed:
                 self.on_changed(name, topic)
+                self.on_roles_changed(changed)
         has_failed = self._failures.pop(name, None) is not None
         if changes.make and (is_late or has_failed):
             log.warning("log.created_late", extra=fields(topic=name, partitions_count=len(changes.make)))
 
     def _stop(self, changes: TopicChanges) -> None:
+        topic = changes.topic
+        stopped: list[Partition] = []
         for topic_partition in changes.stop:
-            self._partitions.remove(topic_partition)
+            is_elsewhere = topic is not None and topic_partition.partition < len(topic.partitions)
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_elsewhere else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            partition = self._partitions.remove(topic_partition, code)
+            if partition is not None:
+                stopped.append(partition)
         if changes.stop:
-            self.on_changed(changes.name, changes.topic)
+            self.on_changed(changes.name, topic)
+        if stopped:
+            self.on_roles_changed(stopped)
 
     def _report_kept(self, kept: Collection[TopicPartition]) -> None:
         for topic_partition in kept:
@@ -259,23 +336,45 @@ class ServedTopics:
             log.error("log.foreign", extra=fields(partition=topic_partition, topic_id=found))
         self._partitions.refuse(topic_partition, refusal)
 
-    async def _serve(self, topic: Topic, changes: TopicChanges, offload: Offload) -> None:
+    async def _serve(
+        self, topic: Topic, changes: TopicChanges, changed: list[Partition], offload: Offload
+    ) -> None:  # fmt: skip
         for node in changes.serve:
             found = self._directory.logs[TopicPartition(topic.name, node.partition_index)]
-            self._partitions.add(_led(found, node))
+            self._begin(found, node, changed)
             await offload.pause()
-        for node in changes.lead_anew:
+        for node in changes.update:
             partition = self._partitions.find(topic.name, node.partition_index)
             assert partition is not None
-            partition.become_leader(node.state.leader_epoch)
+            if self._take_role(partition, node):
+                changed.append(partition)
+            await offload.pause()
 
-    async def _make_logs(self, topic: Topic, nodes: Collection[PartitionNode], offload: Offload) -> None:
+    async def _make_logs(
+        self, topic: Topic, nodes: Collection[PartitionNode], changed: list[Partition], offload: Offload
+    ) -> None:
         if not nodes:
             return
         wanted = [(TopicPartition(topic.name, node.partition_index), topic.topic_id) for node in nodes]
         for made, node in zip(await self._directory.create(wanted, offload), nodes, strict=True):
-            self._partitions.add(_led(made, node))
+            self._begin(made, node, changed)
             await offload.pause()
+
+    def _begin(self, found: Log, node: PartitionNode, changed: list[Partition]) -> None:
+        partition = Partition(found)
+        self._partitions.add(partition)
+        self._take_role(partition, node)
+        if partition.is_served:
+            changed.append(partition)
+
+    def _take_role(self, partition: Partition, node: PartitionNode) -> bool:
+        """Whether the partition's role, leader or leader epoch changed."""
+        try:
+            return partition.on_state(node, self._membership)
+        except TreeBehindLog as error:
+            log.error("partition.refused", extra=fields(reason=str(error), hint=error.hint))
+            self._partitions.refuse(partition.topic_partition, Refusal(partition.topic_id, error.error_code))
+            return True
 
     async def _apply_config(self, changes: TopicChanges, offload: Offload) -> None:
         if not changes.applies_config or changes.topic is None:
@@ -298,7 +397,7 @@ class ServedTopics:
             log.error("topic.not_reconciled", extra=facts)
         if topic is None:
             return
-        for node in changes.make:
+        for node in (*changes.serve, *changes.make):
             topic_partition = TopicPartition(name, node.partition_index)
             if self._partitions.find(*topic_partition) is None:
                 self._partitions.refuse(topic_partition, Refusal(topic.topic_id, ErrorCode.KAFKA_STORAGE_ERROR))
@@ -327,7 +426,7 @@ class ServedTopics:
             self._timer.cancel()
             self._timer = None
         # A directory that is offline stays so in this process.
-        if self._failures and not self._is_stopped and not self._is_offline:
+        if (self._failures or self._is_unread) and not self._is_stopped and not self._is_offline:
             # A disk that stays full for hours must not let the power overflow a float.
             delay_s = min(RETRY_AFTER_S_MIN * 2 ** min(self._retries_count, 10), RETRY_AFTER_S_MAX)
             self._timer = self._timers.call_later(delay_s, self._on_timer)
@@ -341,13 +440,5 @@ class ServedTopics:
             await self.retry()
         except OttlaError as error:
             log.warning("topics.not_followed", extra=fields(error=str(error)))
-            self._arm()
         except Exception:
             log.exception("topics.bug")
-            self._arm()
-
-
-def _led(found: Log, node: PartitionNode) -> Partition:
-    partition = Partition(found)
-    partition.become_leader(node.state.leader_epoch)
-    return partition

@@ -15,6 +15,7 @@ from ottla.storage.log.flush import FlushPlan
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.broker.roles import lead
 
 MANY_BYTES = 1 << 30
 
@@ -55,7 +56,7 @@ class ServedLog:
         (self.log,) = run_inline(self.directory.create([(TopicPartition(name, index), self.topic_id)]))
         self.partition = Partition(self.log)
         if leader_epoch is not None:
-            self.partition.become_leader(leader_epoch)
+            lead(self.partition, leader_epoch)
 
     def append(self, batch: bytearray | None = None, acks: int = ACKS_ALL) -> tuple[int, int, int]:
         """Append a batch, of one record unless given, as `Partition.append` does."""

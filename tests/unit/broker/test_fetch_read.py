@@ -8,6 +8,7 @@ from ottla.broker.fetch_read import ends_in_older_segment, read_partitions
 from ottla.broker.partition_table import PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest
+from tests.unit.broker.roles import lead
 from tests.unit.broker.served_log import MANY_BYTES as MANY
 from tests.unit.broker.served_log import ServedLog
 
@@ -92,7 +93,7 @@ def test_error_of_one_partition_leaves_the_others_alone(logs: Logs) -> None:
 
 def test_reader_of_another_history_is_told_where_it_leaves_ours(logs: Logs) -> None:
     logs.fill(0, 2)
-    logs.logs[0].partition.become_leader(5)
+    lead(logs.logs[0].partition, 5)
     logs.fill(0, 1)
     read = read_partitions(logs.table.by_name, request_of(at(3, last_epoch=3)), MANY)
     ((_, (partition,)),) = read.topics
@@ -103,7 +104,7 @@ def test_reader_of_another_history_is_told_where_it_leaves_ours(logs: Logs) -> N
 def test_reader_of_an_epoch_without_batches_here_is_told_where_the_last_known_one_ended(logs: Logs) -> None:
     """A new leader that has appended nothing yet must not make its readers lose their place."""
     logs.fill(0, 2)
-    logs.logs[0].partition.become_leader(5)
+    lead(logs.logs[0].partition, 5)
     read = read_partitions(logs.table.by_name, request_of(at(2, last_epoch=4)), MANY)
     ((_, (partition,)),) = read.topics
     assert (partition.error_code, partition.diverging) == (0, (3, 2))
@@ -135,7 +136,7 @@ def test_run_that_ends_with_its_segment_is_not_waited_for(
 
 def test_reader_of_an_epoch_before_the_first_batch_of_the_current_one_is_not_out_of_range(logs: Logs) -> None:
     logs.fill(0, 2)
-    logs.logs[0].partition.become_leader(5)
+    lead(logs.logs[0].partition, 5)
     ((_, (partition,)),) = read_partitions(logs.table.by_name, request_of(at(2, last_epoch=4)), MANY).topics
     assert (partition.error_code, partition.diverging) == (0, (3, 2))
 

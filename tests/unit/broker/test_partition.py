@@ -10,6 +10,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.storage.errors import StorageError
 from ottla.storage.log_config import LogConfig
+from tests.unit.broker.roles import lead
 from tests.unit.broker.served_log import ServedLog
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -64,7 +65,7 @@ def test_partition_appends_nothing_before_it_is_led() -> None:
         log.append()
     assert refused.value.error_code is NOT_LEADER
     assert log.partition.log_end_offset == 0
-    log.partition.become_leader(4)
+    lead(log.partition, 4)
     assert log.append() == (0, 1, 0)
     assert log.partition.leader_epoch == 4
 
@@ -72,7 +73,7 @@ def test_partition_appends_nothing_before_it_is_led() -> None:
 def test_partition_has_one_leader_epoch_and_stamps_it() -> None:
     log = ServedLog("t", leader_epoch=3)
     log.append()
-    log.partition.become_leader(5)
+    lead(log.partition, 5)
     log.append()
     assert log.partition.leader_epoch == log.log.leader_epoch == 5
     assert [log.partition.epoch_of(offset) for offset in (0, 1)] == [3, 5]

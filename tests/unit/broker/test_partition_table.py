@@ -118,3 +118,17 @@ def test_removed_partition_is_retired(table: PartitionTable) -> None:
     assert partition.is_served
     table.remove(TopicPartition("clicks", 0))
     assert not partition.is_served
+
+
+def test_partitions_of_other_brokers_have_their_own_error_until_the_topic_is_forgotten(table: PartitionTable) -> None:
+    elsewhere = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    table.set_topic("clicks", CLICKS_ID, 4)
+    table.set_topic("theirs", OTHER_ID, 1)
+    for partitions, topic in indexes(table):
+        assert [partitions.absence_error(topic, index) for index in (1, 3, 4, -1)] == [elsewhere] * 2 + [UNKNOWN] * 2
+    assert [table.by_id.absence_error(OTHER_ID.bytes, index) for index in (0, 1)] == [elsewhere, UNKNOWN]
+    table.refuse(TopicPartition("clicks", 1), Refusal(CLICKS_ID, ErrorCode.KAFKA_STORAGE_ERROR))
+    assert table.absence_error("clicks", 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    table.forget_topic("theirs", OTHER_ID)
+    assert table.absence_error("theirs", 0) is UNKNOWN
+    assert table.by_id.absence_error(OTHER_ID.bytes, 0) is ErrorCode.UNKNOWN_TOPIC_ID

@@ -13,7 +13,9 @@ from ottla.broker.reconciliation import (
     HeldPartition,
     TopicChanges,
     TreeViews,
+    changed_partitions,
     changed_topics,
+    other_extents,
     reconcile,
     vanished_topics,
 )
@@ -22,7 +24,7 @@ from ottla.coordination.topic_nodes import TopicDeletion
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId
-from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
 
 HERE, ELSEWHERE = NodeId(1), NodeId(2)
 OLD_ID, NEW_ID = UUID(int=1), UUID(int=2)
@@ -45,8 +47,8 @@ def opened(topic_id: UUID = NEW_ID) -> HeldPartition:
     return HeldPartition(is_on_disk=True, is_open=True, topic_id=topic_id)
 
 
-def served(topic_id: UUID = NEW_ID, epoch: int = 3) -> HeldPartition:
-    return opened(topic_id)._replace(served_epoch=epoch)
+def served(topic_id: UUID = NEW_ID, index: int = 0, *, epoch: int = 3) -> HeldPartition:
+    return opened(topic_id)._replace(served_by=topic(epoch=epoch).partitions[index], leader_epoch=epoch)
 
 
 def refused(code: ErrorCode, topic_id: UUID = NEW_ID) -> HeldPartition:
@@ -69,7 +71,7 @@ def _by_kind(found: TopicChanges) -> dict[str, Any]:
         "keep": [each.partition for each in found.keep],
         "refuse": [(each.partition, *refusal) for each, refusal in found.refuse],
         "serve": [node.partition_index for node in found.serve],
-        "lead_anew": [node.partition_index for node in found.lead_anew],
+        "update": [node.partition_index for node in found.update],
         "make": [node.partition_index for node in found.make],
         "applies_config": found.applies_config,
     }
@@ -80,7 +82,7 @@ def test_new_topic_gets_logs() -> None:
 
 
 def test_added_partitions_get_logs_and_the_others_stay() -> None:
-    assert changes(views(topic(count=3)), served(), served()) == {"make": [2]}
+    assert changes(views(topic(count=3)), served(), served(index=1)) == {"make": [2]}
 
 
 def test_logs_that_are_open_are_served() -> None:
@@ -89,16 +91,56 @@ def test_logs_that_are_open_are_served() -> None:
 
 def test_nothing_changes_where_all_is_as_the_tree_says() -> None:
     view = views(topic(), settings={"t": {"retention.ms": "1"}})
-    assert changes(view, served(), served(), old=view) == {}
+    assert changes(view, served(), served(index=1), old=view) == {}
 
 
-def test_partition_with_another_leader_epoch_is_led_in_it() -> None:
-    assert changes(views(topic(epoch=4)), served(epoch=3), served(epoch=4)) == {"lead_anew": [0]}
+def test_partition_is_updated_when_its_node_changed() -> None:
+    assert changes(views(topic(epoch=4)), served(epoch=3), served(index=1, epoch=4)) == {"update": [0]}
+
+
+def test_partitions_that_cannot_have_changed_are_not_looked_at() -> None:
+    assert changes(views(topic(epoch=4, count=3)), served(), served(index=1), only=[1]) == {"update": [1]}
+    assert changes(views(topic(epoch=4, count=3)), only=[2]) == {"make": [2]}
 
 
 def test_partitions_of_other_brokers_are_not_served() -> None:
     assert changes(views(topic(node=ELSEWHERE))) == {}
-    assert changes(views(topic(node=ELSEWHERE)), served()) == {"stop": [0]}
+    assert changes(views(topic(node=ELSEWHERE)), refused(STORAGE_ERROR)) == {"stop": [0]}
+
+
+def moved(*, in_sync: tuple[NodeId, ...], eligible: tuple[NodeId, ...] = (), epoch: int = 3) -> TreeViews:
+    """A topic whose replica was moved from here to another broker."""
+    incarnations = [tuple(ReplicaIncarnation(node, 1) for node in nodes) for nodes in (in_sync, eligible)]
+    state = PartitionState(in_sync[0] if in_sync else NO_LEADER, LeaderEpoch(epoch), *incarnations)
+    return views(Topic("t", NEW_ID, (Partition(0, (ELSEWHERE,), state, 0),)))
+
+
+def test_replica_that_was_moved_is_dropped_once_another_one_is_in_sync() -> None:
+    assert changes(moved(in_sync=(ELSEWHERE,)), served()) == {"stop": [0], "drop": [0]}
+    assert changes(moved(in_sync=(ELSEWHERE,)), opened()) == {"drop": [0]}
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        moved(in_sync=(ELSEWHERE, HERE)),
+        moved(in_sync=(ELSEWHERE,), eligible=(HERE,)),
+        moved(in_sync=()),
+        moved(in_sync=(NodeId(7),)),
+    ],
+    ids=["in-sync", "eligible", "nobody-in-sync", "only-a-former-replica-in-sync"],
+)
+def test_replica_that_was_moved_stays_while_an_election_may_need_it(view: TreeViews) -> None:
+    assert changes(view, served()) == {"stop": [0]}
+
+
+def test_moved_replica_with_a_later_epoch_than_the_trees_stays() -> None:
+    assert changes(moved(in_sync=(ELSEWHERE,), epoch=2), served(epoch=3)) == {"stop": [0]}
+
+
+def test_log_of_a_deleted_topic_is_dropped_where_its_successor_is_elsewhere() -> None:
+    assert changes(views(topic(node=ELSEWHERE)), opened(OLD_ID), deleted=OLD_ID) == {"drop": [0]}
+    assert changes(views(topic(node=ELSEWHERE)), opened(OLD_ID)) == {"keep": [0]}
 
 
 def test_deleted_topic_is_stopped_and_dropped() -> None:
@@ -155,18 +197,18 @@ def test_log_that_was_not_opened_is_refused_once() -> None:
 
 
 def test_partition_whose_log_could_not_be_made_gets_it() -> None:
-    assert changes(views(topic()), refused(STORAGE_ERROR), served()) == {"make": [0]}
+    assert changes(views(topic()), refused(STORAGE_ERROR), served(index=1)) == {"make": [0]}
 
 
 @pytest.mark.parametrize("before", [{}, {"t": {"retention.ms": "2"}}, {"t": {"retention.ms": "1", "a": "b"}}])
 def test_other_settings_are_applied(before: dict[str, dict[str, str]]) -> None:
     old, new = views(topic(), settings=before), views(topic(), settings={"t": {"retention.ms": "1"}})
-    assert changes(new, served(), served(), old=old) == {"applies_config": True}
+    assert changes(new, served(), served(index=1), old=old) == {"applies_config": True}
 
 
 def test_settings_that_could_not_be_applied_are_applied_again() -> None:
     view = views(topic())
-    assert changes(view, served(), served(), old=view, is_settled=False) == {"applies_config": True}
+    assert changes(view, served(), served(index=1), old=view, is_settled=False) == {"applies_config": True}
 
 
 def test_topics_are_compared_by_identity() -> None:
@@ -187,3 +229,28 @@ def test_recreated_topic_has_vanished_and_a_grown_one_has_not() -> None:
     assert vanished_topics(old, TopicsView.of(2, {"t": topic(NEW_ID)}), ["t"])
     assert not vanished_topics(old, TopicsView.of(2, {"t": topic(OLD_ID, 5)}), ["t"])
     assert not vanished_topics(NO_TOPICS, old, ["t"])
+
+
+def test_partitions_are_compared_by_identity_while_their_topic_is_the_same() -> None:
+    before = topic(count=3)
+    changed = before._replace(
+        partitions=(*before.partitions[:2], before.partitions[2]._replace(state_version=1)),
+    )
+    assert changed_partitions(before, before) == []
+    assert changed_partitions(before, changed) == [2]
+    assert changed_partitions(before, topic(OLD_ID, 3)) is None
+    assert changed_partitions(before, topic(count=4)) is None
+    assert changed_partitions(None, before) is None
+    assert changed_partitions(before, None) is None
+
+
+def test_extents_differ_by_id_and_count_and_not_by_state() -> None:
+    def view(of: Topic) -> TopicsView:
+        return TopicsView.of(1, {"t": of})
+
+    assert not other_extents(view(topic(epoch=3)), view(topic(epoch=4)), ["t"])
+    assert not other_extents(view(topic()), view(topic(count=5)), [])
+    assert other_extents(view(topic()), view(topic(count=5)), ["t"])
+    assert other_extents(view(topic()), view(topic(OLD_ID)), ["t"])
+    assert other_extents(view(topic()), NO_TOPICS, ["t"])
+    assert other_extents(NO_TOPICS, view(topic()), ["t"])

@@ -13,18 +13,23 @@ import pytest
 
 from ottla.broker.context import NewTopic
 from ottla.broker.log_configs import log_config
-from ottla.broker.partition import ACKS_ALL
+from ottla.broker.membership import Membership
+from ottla.broker.partition import ACKS_ALL, Partition, Role
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.served_topics import RETRY_AFTER_S_MAX, RETRY_AFTER_S_MIN, NotServed, ServedTopics
 from ottla.broker.topics import Topics
+from ottla.coordination.changes import Changes
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.embedded.home import EmbeddedHome
-from ottla.coordination.layout import lay_out
-from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.layout import lay_out, topic_path
+from ottla.coordination.topic_nodes import decode_pointer, encode_pointer
+from ottla.coordination.topics import StateChange, TopicRegistry
 from ottla.coordination.topics_view import Topic
+from ottla.coordination.tree import ConnectionLoss, SetNode
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, TopicPartition
+from ottla.model.identifiers import OFFSETS_TOPIC, LeaderEpoch, NodeId, TopicPartition
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.model.settings import BrokerSettings
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
@@ -55,7 +60,15 @@ class Timer:
 class Node:
     """One broker's topics, from the tree to the logs.  `restart` leaves the tree and the disk as they are."""
 
-    def __init__(self, home: EmbeddedHome, disk: MemoryDisk, registry: TopicRegistry, configs: ConfigRegistry) -> None:
+    def __init__(
+        self,
+        home: EmbeddedHome,
+        disk: MemoryDisk,
+        registry: TopicRegistry,
+        configs: ConfigRegistry,
+        membership: Membership,
+    ) -> None:
+        self.membership = membership
         self.home = home
         self.disk = disk
         self.registry = registry
@@ -69,7 +82,7 @@ class Node:
         self.directory = LogDirectory.open(self.disk, "/data", clock=FakeClock(), config_of=self._config_of)
         self.partitions = PartitionTable()
         self.served = ServedTopics(
-            HERE, self.registry, self.configs, self.directory, self._config_of, self.partitions, self
+            self.membership, self.registry, self.configs, self.directory, self._config_of, self.partitions, self
         )
         self.served.on_changed = lambda name, topic: self.changed.append((name, topic is not None))
         self.topics = Topics(
@@ -130,12 +143,15 @@ class Node:
 
 
 @asynccontextmanager
-async def node_at(path: Path) -> AsyncIterator[Node]:
+async def node_at(path: Path, membership: Membership | None = None) -> AsyncIterator[Node]:
+    if membership is None:
+        membership = Membership.sole(HERE)
+        membership.registered(1)
     home = await EmbeddedHome.open(str(path / "tree"))
     try:
         tree = await home.connect()
         await lay_out(tree)
-        node = Node(home, MemoryDisk(), TopicRegistry(tree), ConfigRegistry(tree))
+        node = Node(home, MemoryDisk(), TopicRegistry(tree), ConfigRegistry(tree), membership)
         await node.served.start()
         yield node
         await node.served.stop()
@@ -439,3 +455,174 @@ async def test_name_that_is_taken_or_collides_is_refused_before_all_else(tmp_pat
                 with pytest.raises(RequestError) as refusal:
                     await node.topics.create(NewTopic(name, -7), validate_only=validate_only)
                 assert refusal.value.code is code
+
+
+# --- several brokers --------------------------------------------------------------------------------------------------
+
+ELSEWHERE = NodeId(2)
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@asynccontextmanager
+async def member_at(path: Path) -> AsyncIterator[Node]:
+    """A broker that is one of two: it leads only in its present life."""
+    async with node_at(path, Membership(HERE)) as node:
+        node.membership.registered(7)
+        yield node
+
+
+def role_of(partition: Partition) -> Role:
+    return partition.role
+
+
+async def change_state(
+    node: Node, name: str, index: int, leader: NodeId, epoch: int, *members: tuple[int, int]
+) -> None:
+    topic = (await node.registry.refresh()).by_name[name]
+    in_sync = tuple(ReplicaIncarnation(NodeId(node_id), broker_epoch) for node_id, broker_epoch in members)
+    state = PartitionState(leader, LeaderEpoch(epoch), in_sync)
+    await node.registry.change_states([StateChange(topic, topic.partitions[index], state)])
+    await node.served.follow()
+
+
+async def test_partition_of_another_broker_is_known_and_not_made(tmp_path: Path) -> None:
+    async with member_at(tmp_path) as node:
+        topic = await node.registry.create("t", [[HERE], [ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
+        await node.served.follow()
+        assert node.errors("t", 3) == [None, NOT_LEADER, UNKNOWN]
+        by_id = node.partitions.by_id
+        assert by_id.get(topic.topic_id.bytes, 0) is not None
+        assert [by_id.absence_error(topic.topic_id.bytes, index) for index in (1, 2)] == [NOT_LEADER, UNKNOWN]
+        assert node.directories == ["t-0"]
+        await node.registry.delete("t")
+        await node.served.follow()
+        assert node.errors("t", 2) == [UNKNOWN, UNKNOWN]
+        assert by_id.absence_error(topic.topic_id.bytes, 1) is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_broker_leads_what_the_tree_says_in_its_present_life_only(tmp_path: Path) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE, ELSEWHERE], [ELSEWHERE, HERE]], {HERE: 7, ELSEWHERE: 8})
+        await node.served.follow()
+        led, followed = (node.partitions.find("t", index) for index in (0, 1))
+        assert led is not None
+        assert followed is not None
+        assert (led.role, led.leader_id, led.leader_epoch) == (Role.LEADER, HERE, 0)
+        assert (followed.role, followed.leader_id) == (Role.FOLLOWER, ELSEWHERE)
+        await change_state(node, "t", 0, ELSEWHERE, 1, (2, 8), (1, 7))
+        assert (led.role, led.leader_id, led.leader_epoch) == (Role.FOLLOWER, ELSEWHERE, 1)
+        await change_state(node, "t", 1, HERE, 1, (1, 7))
+        assert (followed.role, followed.leader_id, followed.leader_epoch) == (Role.LEADER, HERE, 1)
+        await change_state(node, "t", 1, HERE, 2, (1, 6))
+        assert followed.role is Role.FOLLOWER, "it was elected in a former life"
+
+
+async def test_broker_without_a_registration_leads_nothing_and_another_one_does_not_resume_it(tmp_path: Path) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE, ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
+        await node.served.follow()
+        partition = node.partitions.find("t", 0)
+        assert partition is not None
+        changed: list[str] = []
+        node.served.on_roles_changed = lambda partitions: changed.extend(
+            str(each.topic_partition) for each in partitions
+        )
+        node.membership.unregistered()
+        node.served.follow_membership()
+        assert (role_of(partition), changed) == (Role.FOLLOWER, ["t-0"])
+        assert partition.leadership_error(-1) == NOT_LEADER
+        node.membership.registered(9)
+        await node.served.follow()
+        assert role_of(partition) is Role.FOLLOWER
+        await change_state(node, "t", 0, HERE, 1, (1, 9))
+        assert role_of(partition) is Role.LEADER
+        assert changed == ["t-0", "t-0"]
+
+
+async def test_log_with_a_later_epoch_than_the_tree_is_refused_until_the_tree_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE], [HERE]], {HERE: 7})
+        await change_state(node, "t", 0, HERE, 5, (1, 7))
+        with caplog.at_level(logging.CRITICAL):
+            await change_state(node, "t", 0, HERE, 4, (1, 7))
+        assert node.errors("t", 2) == [STORAGE_ERROR, None]
+        assert not node.due, "no retry helps"
+        await change_state(node, "t", 0, HERE, 6, (1, 7))
+        assert node.errors("t", 2) == [None, None]
+
+
+async def test_moved_replica_is_stopped_and_its_log_dropped(tmp_path: Path) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE, ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
+        await node.served.follow()
+        tree = await node.home.connect()
+        path = topic_path("t")
+        at = await tree.get(path)
+        pointer = decode_pointer(path, at.data)
+        moved = encode_pointer(pointer._replace(assignment=((ELSEWHERE,),)))
+        await Changes(tree).commit([SetNode(path, moved, at.stat.version)], ["topics/t"])
+        await node.served.follow()
+        assert node.errors("t", 1) == [NOT_LEADER]
+        assert list(node.directory.logs) == [TopicPartition("t", 0)], "it is in sync: an election may need it"
+        await change_state(node, "t", 0, ELSEWHERE, 1, (2, 8))
+        assert not node.directory.logs
+        assert node.errors("t", 1) == [NOT_LEADER]
+
+
+async def test_tree_that_cannot_be_read_is_read_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with node_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE]], {HERE: 1})
+
+        async def fail() -> Any:
+            raise ConnectionLoss("no server answers")
+
+        with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL):
+            patch.setattr(node.registry, "refresh", fail)
+            with pytest.raises(ConnectionLoss):
+                await node.served.follow()
+            assert node.due == [RETRY_AFTER_S_MIN]
+            await node.ring()
+            assert node.due == [2 * RETRY_AFTER_S_MIN]
+        await node.ring()
+        assert node.errors("t", 1) == [None]
+        assert not node.due
+
+
+async def test_bug_in_the_changes_of_one_topic_leaves_the_others_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with node_at(tmp_path) as node:
+        for name in ("bad", "good"):
+            await node.registry.create(name, [[HERE]], {HERE: 1})
+        create = node.directory.create
+
+        async def assert_name(wanted: Any, offload: Any) -> Any:
+            assert wanted[0][0].topic != "bad"
+            return await create(wanted, offload)
+
+        with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL):
+            patch.setattr(node.directory, "create", assert_name)
+            await node.served.follow()
+            assert (node.errors("bad", 1), node.errors("good", 1)) == ([STORAGE_ERROR], [None])
+            await node.create("later")
+            assert node.errors("later", 1) == [None]
+        await node.ring()
+        assert node.errors("bad", 1) == [None]
+
+
+async def test_groups_hear_of_topics_that_come_grow_and_go_and_not_of_other_changes(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        heard: list[dict[str, int]] = []
+        node.served.on_followed = lambda view: heard.append(
+            {name: len(topic.partitions) for name, topic in view.by_name.items()}
+        )
+        await node.create("t", 1)
+        await change_state(node, "t", 0, HERE, 1, (1, 1))
+        await node.topics.alter_config(ConfigEntity.topic("t"), {"max.message.bytes": "2000"}, replaces_all=False)
+        await node.topics.add_partitions("t", 2, None, validate_only=False)
+        await node.topics.delete("t", None)
+        assert heard == [{"t": 1}, {"t": 2}, {}]

@@ -22,6 +22,7 @@ from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.broker.roles import lead
 from tests.unit.broker.turned_loop import TurnedLoop
 
 PARTITIONS = 3
@@ -71,7 +72,7 @@ class SmallCoordinator:
 
     def serve(self, log: Log) -> None:
         partition = Partition(log)
-        partition.become_leader(0)
+        lead(partition, 0)
         self.partitions.add(partition)
 
     def retire(self, index: int) -> Log:

@@ -18,6 +18,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.groups.small_coordinator import PARTITIONS, SmallCoordinator, commit, fetch, join
+from tests.unit.broker.roles import lead
 
 
 @pytest.fixture
@@ -290,7 +291,7 @@ def test_partition_that_is_led_in_a_new_epoch_is_loaded_anew(small: SmallCoordin
     small.flush()
     assert joined
     for partition in small.partitions:
-        partition.become_leader(5)
+        lead(partition, 5)
     small.show_topics()
     assert set(coordinator_errors(small)) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
     small.loop.turn()
@@ -304,7 +305,7 @@ def test_partition_that_is_led_in_a_new_epoch_is_loaded_anew(small: SmallCoordin
 def test_offset_that_was_loaded_before_its_flush_is_told_after_it(small: SmallCoordinator) -> None:
     refused = small.ask(commit("g", 7))
     for partition in small.partitions:
-        partition.become_leader(5)
+        lead(partition, 5)
     small.show_topics()
     small.loop.turn()
     assert list(refused[0].errors) == [ErrorCode.NOT_COORDINATOR]
@@ -320,7 +321,7 @@ def test_partition_that_is_led_anew_after_the_disk_failed_is_not_loaded(small: S
     small.directory.directory_failed(OSError(errno.EIO, "a sync failed"))
     small.coordinator.on_directory_offline()
     for partition in small.partitions:
-        partition.become_leader(5)
+        lead(partition, 5)
     small.show_topics()
     small.loop.turn()
     assert set(coordinator_errors(small)) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -336,7 +337,7 @@ def test_load_for_an_old_epoch_is_ignored(small: SmallCoordinator) -> None:
     small.show_topics()
     before = [shard for shard in small.coordinator._shards if shard is not None]
     for partition in small.partitions:
-        partition.become_leader(5)
+        lead(partition, 5)
     small.show_topics()
     small.loop.turn()
     assert {shard.error for shard in before} == {ErrorCode.NOT_COORDINATOR}

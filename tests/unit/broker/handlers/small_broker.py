@@ -32,6 +32,7 @@ from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.broker.roles import lead
 from tests.unit.broker.turned_loop import TurnedLoop
 
 R = TypeVar("R")
@@ -142,7 +143,7 @@ class SmallBroker:
         names = [TopicPartition(name, index) for index in range(partitions_count)]
         for log in run_inline(self._directory.create([(each, topic_id) for each in names])):
             partition = Partition(log)
-            partition.become_leader(leader_epoch)
+            lead(partition, leader_epoch)
             self.partitions.add(partition)
         self.groups.on_topics_changed(self.topics)
         return topic

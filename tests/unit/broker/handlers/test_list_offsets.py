@@ -5,7 +5,6 @@ import errno
 import pytest
 
 from ottla.broker.handlers.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
-from ottla.broker.partition import Role
 from ottla.broker.partition_table import Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -20,6 +19,7 @@ from ottla.protocol.schemas.list_offsets import (
 from ottla.records.compression import Codec
 from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.handlers.small_broker import SmallBroker
+from tests.unit.broker.roles import resign
 
 VERSIONS = range(1, 10)
 
@@ -136,7 +136,7 @@ async def test_partition_that_could_not_be_opened_tells_its_error() -> None:
 
 async def test_partition_that_is_led_elsewhere_is_refused() -> None:
     broker = with_records()
-    broker.partition("t").role = Role.FOLLOWER
+    resign(broker.partition("t"))
     assert (await ask(broker, 9, EARLIEST)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

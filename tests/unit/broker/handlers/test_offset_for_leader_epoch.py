@@ -12,6 +12,7 @@ from ottla.protocol.schemas.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from tests.unit.broker.handlers.small_broker import SmallBroker
+from tests.unit.broker.roles import lead
 
 VERSIONS = [2, 3, 4]
 
@@ -31,7 +32,7 @@ def with_epochs() -> SmallBroker:
     broker.append("t", 1, 2)
     partition = broker.partition("t")
     for epoch, records_count in ((3, 3), (6, 0)):
-        partition.become_leader(epoch)
+        lead(partition, epoch)
         for _ in range(records_count):
             broker.append("t", 5)
     return broker

@@ -1,0 +1,73 @@
+"""This broker among the live ones: its registration, the others', and how long it may count on its session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from ottla.coordination.registries import BrokersView
+from ottla.model.identifiers import NodeId
+from ottla.model.partition_state import PartitionState
+
+NOT_REGISTERED: Final = -1
+
+_NOBODY: Final[Mapping[NodeId, int]] = MappingProxyType({})
+
+
+class Lease(Protocol):
+    """Until when this broker's registration is certain to exist."""
+
+    @property
+    def until_ms(self) -> int:
+        """By the monotonic clock; in the past once the session may have ended."""
+        ...
+
+
+class Membership:
+    """Other modules read the fields; who registers the broker and follows the registrations calls the methods.
+
+    A broker leads only in the life that the partition's state names: after a restart it has another broker epoch, and
+    never resumes what it led before (KIP-903).  The one broker of an embedded tree is `sole`: nobody can have led in
+    its absence, so it leads whatever names its node id.
+    """
+
+    __slots__ = ("broker_epoch", "is_sole", "lease", "live", "node_id")
+
+    def __init__(self, node_id: NodeId, lease: Lease | None = None, *, is_sole: bool = False) -> None:
+        self.node_id: Final = node_id
+        self.is_sole: Final = is_sole
+        # None: there is no session that could end without this process.
+        self.lease: Final = lease
+        # Of the present registration, `NOT_REGISTERED` while there is none.
+        self.broker_epoch = NOT_REGISTERED
+        # The live brokers and their broker epochs, this one included.
+        self.live = _NOBODY
+
+    @classmethod
+    def sole(cls, node_id: NodeId) -> Membership:
+        """The only broker of its tree."""
+        return cls(node_id, is_sole=True)
+
+    def registered(self, broker_epoch: int) -> None:
+        """The tree has this broker's registration."""
+        self.broker_epoch = broker_epoch
+        self.live = MappingProxyType({**self.live, self.node_id: broker_epoch})
+
+    def unregistered(self) -> None:
+        """The session ended, and the registration with it: this broker leads nothing until it has another."""
+        self.broker_epoch = NOT_REGISTERED
+
+    def saw(self, view: BrokersView) -> None:
+        """The live brokers as the tree has them now."""
+        self.live = MappingProxyType(view.epochs())
+
+    def is_live(self, node_id: int, broker_epoch: int) -> bool:
+        """Whether this is the present life of a live broker."""
+        return broker_epoch != NOT_REGISTERED and self.live.get(NodeId(node_id)) == broker_epoch
+
+    def leads(self, state: PartitionState) -> bool:
+        """Whether a partition with this state is led by this broker, in its present life."""
+        if state.leader != self.node_id:
+            return False
+        return self.is_sole or (self.node_id, self.broker_epoch) in state.in_sync
