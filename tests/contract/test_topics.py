@@ -11,13 +11,22 @@ from uuid import UUID
 import pytest
 
 from ottla.coordination import layout
+from ottla.coordination.changes import RING_BYTES_MAX, RING_CHANGES_MAX, ChangeFollower, Changes
 from ottla.coordination.node_json import NodeDamaged
-from ottla.coordination.topics import StateChange, TopicRegistry
-from ottla.coordination.tree import ANY_VERSION, BadVersion, ConnectionLoss, NoNode, Tree
+from ottla.coordination.state_changes import BATCH_STATES_MAX, StateChange
+from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.topics_view import Topic
+from ottla.coordination.tree import ANY_VERSION, ConnectionLoss, DeleteNode, NoNode, Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
-from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.model.partition_state import (
+    NO_STATE_VERSION,
+    ChangeOutcome,
+    ChangeResult,
+    PartitionState,
+    ReplicaIncarnation,
+)
 from ottla.model.uuid_text import uuid_to_text
 from tests.contract.tree_homes import TreeHome, until
 from tests.contract.unsure_tree import UnsureTree
@@ -179,6 +188,108 @@ async def test_reader_that_missed_one_change_reads_only_what_it_was_about(home: 
         assert counting.reads_count == 3  # /changes, the pointer, one state
 
 
+async def test_reader_that_missed_several_changes_reads_only_what_they_were_about(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        counting = UnsureTree(tree)
+        writer, reader = TopicRegistry(tree), TopicRegistry(counting)
+        topics = [await writer.create(f"topic-{number}", [[ONE]] * 5, EPOCHS) for number in range(20)]
+        await reader.refresh()
+        counting.reads_count = 0
+        for topic in topics[:3]:
+            assert await writer.change_states(changes_of(topic)[1:3]) == [APPLIED] * 2
+        await writer.create("one-more", SINGLE, EPOCHS)
+        await writer.delete("topic-2")
+        view = await reader.refresh()
+        assert (
+            counting.reads_count == 1 + 2 * 2 + 3
+        )  # /changes; two states; two pointers, one of them gone, and a state
+        assert dict(view.by_name) == dict((await TopicRegistry(tree).refresh()).by_name)
+
+
+async def test_states_of_a_topic_that_was_recreated_meanwhile_are_those_of_the_new_one(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        writer, reader = TopicRegistry(tree), TopicRegistry(tree)
+        old = await writer.create("orders", [[ONE]] * 3, EPOCHS)
+        await reader.refresh()
+        await writer.change_states(changes_of(old))
+        await writer.delete("orders")
+        new = await writer.create("orders", SINGLE, EPOCHS)
+        assert (await reader.refresh()).by_name == {"orders": new}
+
+
+async def test_reader_further_behind_than_the_ring_reads_all(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        writer, reader = TopicRegistry(tree), TopicRegistry(tree)
+        topic = await writer.create("orders", SINGLE, EPOCHS)
+        gone = await writer.create("gone", SINGLE, EPOCHS)
+        await reader.refresh()
+        await writer.delete("gone")
+        for _ in range(RING_CHANGES_MAX):
+            (outcome,) = await writer.change_states(changes_of(topic))
+            assert outcome.result is ChangeResult.APPLIED
+            topic = (await writer.refresh()).by_name["orders"]
+        view = await reader.refresh()
+        assert view.by_name == {"orders": topic}
+        assert gone.topic_id not in view.by_id
+
+
+async def test_concurrent_writers_of_one_tree_each_leave_their_subjects(home: TreeHome) -> None:
+    async with home.running() as running:
+        trees = [await running.connect() for _ in range(3)]
+        await layout.lay_out(trees[0])
+        follower = ChangeFollower(trees[0], None)
+        follower.settle(await follower.look())
+        writers = [Changes(tree) for tree in trees]
+        await asyncio.gather(*(writers[number % 3].commit([], [f"subject/{number}"]) for number in range(60)))
+        missed = follower.missed(await follower.look())
+        assert missed is not None
+        assert sorted(missed) == sorted(f"subject/{number}" for number in range(60))
+
+
+async def test_failed_change_leaves_no_subject_and_hinders_no_later_one(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        changes, follower = Changes(tree), ChangeFollower(tree, None)
+        follower.settle(await follower.look())
+        results = await asyncio.gather(
+            changes.commit([], ["a"]),
+            changes.commit([DeleteNode("/nowhere")], ["b"]),
+            changes.commit([], ["c"]),
+            return_exceptions=True,
+        )
+        assert [isinstance(result, NoNode) for result in results] == [False, True, False]
+        assert follower.missed(await follower.look()) == ("a", "c")
+
+
+async def test_change_of_very_many_subjects_is_one_of_everything(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        changes, follower = Changes(tree), ChangeFollower(tree, None)
+        follower.settle(await follower.look())
+        await changes.commit([], [f"topics/some-long-name-{number}" for number in range(2000)])
+        mark = await follower.look()
+        assert follower.missed(mark) is None
+        follower.settle(mark)
+        await changes.commit([], ["topics/a"])
+        assert follower.missed(await follower.look()) == ("topics/a",)
+
+
+async def test_ring_of_an_earlier_format_makes_readers_read_all(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        writer, reader = TopicRegistry(tree), TopicRegistry(tree)
+        await reader.refresh()
+        await tree.set(layout.CHANGES, b'{"version":1,"subjects":["topics/a"]}', ANY_VERSION)
+        topic = await writer.create("orders", SINGLE, EPOCHS)
+        assert (await reader.refresh()).by_name == {"orders": topic}
+
+
+async def test_ring_stays_small_whatever_the_changes_are(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        changes = Changes(tree)
+        for number in range(12):
+            await changes.commit([], [f"topics/{number}-{'x' * 200}-{each}" for each in range(50)])
+            size = len((await tree.get(layout.CHANGES)).data)
+            assert 10_000 < size < RING_BYTES_MAX + 1000
+
+
 async def test_reader_that_missed_many_changes_reads_all_and_comes_to_the_same_view(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         writer, follower = TopicRegistry(tree), TopicRegistry(tree)
@@ -212,19 +323,30 @@ async def test_reader_is_told_once_when_there_is_more_to_see(home: TreeHome) -> 
         await until(lambda: len(told) == 2)
 
 
-async def test_states_change_together_or_not_at_all(home: TreeHome) -> None:
+APPLIED = ChangeOutcome(ChangeResult.APPLIED, 1)
+STALE = ChangeOutcome(ChangeResult.STALE, NO_STATE_VERSION)
+UNKNOWN = ChangeOutcome(ChangeResult.UNKNOWN, NO_STATE_VERSION)
+NEXT = PartitionState(ONE, LeaderEpoch(1), (ReplicaIncarnation(ONE, 200),), (ReplicaIncarnation(TWO, 5),))
+
+
+def changes_of(topic: Topic, state: PartitionState = NEXT) -> list[StateChange]:
+    return [StateChange(topic, partition, state) for partition in topic.partitions]
+
+
+async def test_stale_change_of_a_state_does_not_hinder_the_others(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
-        topic = await registry.create("orders", [[ONE]] * 3, EPOCHS)
-        next_state = PartitionState(ONE, LeaderEpoch(1), (ReplicaIncarnation(ONE, 200),), (ReplicaIncarnation(TWO, 5),))
-        changes = [StateChange(topic, partition, next_state) for partition in topic.partitions]
-        await registry.change_states(changes[:1])
-        with pytest.raises(BadVersion):
-            await registry.change_states(list(reversed(changes)))  # the last of them was written before
+        topic = await registry.create("orders", [[ONE]] * 4, EPOCHS)
+        changes = changes_of(topic)
+        assert await registry.change_states([changes[1], changes[3]]) == [APPLIED, APPLIED]
+        assert await registry.change_states(changes) == [APPLIED, STALE, APPLIED, STALE]
         view = await registry.refresh()
-        states = [partition.state for partition in view.by_name["orders"].partitions]
-        assert states == [next_state, topic.partitions[1].state, topic.partitions[2].state]
-        await registry.change_states([])
+        partitions = view.by_name["orders"].partitions
+        assert [partition.state for partition in partitions] == [NEXT] * 4
+        assert [partition.state_version for partition in partitions] == [1] * 4
+        assert await registry.change_states(changes) == [STALE] * 4
+        assert await registry.refresh() is view
+        assert await registry.change_states([]) == []
 
 
 async def test_state_of_a_recreated_topic_is_not_touched(home: TreeHome) -> None:
@@ -233,10 +355,54 @@ async def test_state_of_a_recreated_topic_is_not_touched(home: TreeHome) -> None
         old = await registry.create("orders", SINGLE, EPOCHS)
         await registry.delete("orders")
         new = await registry.create("orders", SINGLE, EPOCHS)
-        stale = StateChange(old, old.partitions[0], old.partitions[0].state._replace(leader_epoch=LeaderEpoch(9)))
-        with pytest.raises(NoNode):
-            await registry.change_states([stale])
+        assert await registry.change_states(changes_of(old)) == [STALE]
         assert (await registry.refresh()).by_name["orders"] == new
+
+
+@pytest.mark.parametrize("was_written", [True, False])
+async def test_states_of_an_unanswered_request_and_those_after_it_have_an_unknown_outcome(
+    home: TreeHome, was_written: bool
+) -> None:
+    async with laid_out(home) as tree:
+        unsure = UnsureTree(tree)
+        registry = TopicRegistry(unsure)
+        topic = await registry.create("orders", [[ONE]] * (BATCH_STATES_MAX + 1), EPOCHS)
+        unsure.lose_answers, unsure.drop_writes = 1, not was_written
+        assert set(await registry.change_states(changes_of(topic))) == {UNKNOWN}
+        versions = [partition.state_version for partition in (await registry.refresh()).by_name["orders"].partitions]
+        assert versions == [int(was_written)] * BATCH_STATES_MAX + [0]
+        again = await registry.change_states(changes_of(topic))
+        assert again == [STALE if was_written else APPLIED] * BATCH_STATES_MAX + [APPLIED]
+
+
+@pytest.mark.parametrize(("topics_count", "partitions_count"), [(8, 250), (2000, 1)])
+async def test_burst_of_elections_by_three_brokers_costs_a_reader_one_read_of_each_changed_state(
+    home: TreeHome, topics_count: int, partitions_count: int
+) -> None:
+    async with home.running() as running:
+        trees = [await running.connect() for _ in range(4)]
+        await layout.lay_out(trees[0])
+        counting = UnsureTree(trees[3])
+        writers, reader = [TopicRegistry(tree) for tree in trees[:3]], TopicRegistry(counting)
+        names = [f"topic-number-{number}" for number in range(topics_count)]
+        await asyncio.gather(*(writers[0].create(name, [[ONE]] * partitions_count, EPOCHS) for name in names))
+        await writers[0].create("quiet", [[ONE]] * 500, EPOCHS)
+        view = await reader.refresh()
+        shares: list[list[StateChange]] = [[], [], []]
+        for topic, partition in view.partitions():
+            if topic.name != "quiet":
+                shares[sum(map(len, shares)) % 3].append(StateChange(topic, partition, NEXT))
+        counting.reads_count = 0
+        results = await asyncio.gather(
+            *(writer.change_states(share) for writer, share in zip(writers, shares, strict=True))
+        )
+        assert {outcome for outcomes in results for outcome in outcomes} == {APPLIED}
+        newer = await reader.refresh()
+        assert counting.reads_count == 1 + 2000
+        assert newer.by_name["quiet"] is view.by_name["quiet"]
+        changed = {partition.state for topic, partition in newer.partitions() if topic.name != "quiet"}
+        assert changed == {NEXT}
+        assert dict(newer.by_name) == dict((await TopicRegistry(trees[0]).refresh()).by_name)
 
 
 async def test_lost_answer_of_a_create_or_delete_that_was_done_is_no_failure(home: TreeHome) -> None:

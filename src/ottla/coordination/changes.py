@@ -2,27 +2,49 @@
 
 A watch in ZooKeeper covers one node and fires once; 10,000 partitions would need 10,000.  So each change that others
 cache goes through `Changes.commit`, which sets `/changes` in the same `multi`.  Its version counts the changes, its
-data names the subjects of the last one.  A reader that missed no change re-reads only those; one that missed some
-(watches coalesce) re-reads all.
+data is a ring: the subjects of the last few hundred.  A reader re-reads the subjects of the changes that it missed, and
+everything when it missed more than the ring holds.
+
+Every commit replaces exactly the version that it read, so the last item of the ring is that of the node's version, the
+one before it that of the version before, and none is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.coordination.layout import CHANGES
-from ottla.coordination.node_json import Fields, encode
-from ottla.coordination.tree import Operation, SetNode, Stat, Tree
+from ottla.coordination.node_json import Fields, NodeDamaged
+from ottla.coordination.tree import BadVersion, Operation, SetNode, Stat, Tree
 
-SUBJECTS_MAX: Final = 200  # a change of more has no list: the node stays small, and readers re-read everything
+# Each commit writes the whole ring: it is small as a rule (300 changes of one topic: 12 KB), and has room for an
+# election of 2,000 partitions of as many topics (70 KB).
+RING_CHANGES_MAX: Final = 300
+RING_BYTES_MAX: Final = 96 * 1024
+CHANGE_BYTES_MAX: Final = 24 * 1024  # a change of longer subjects has none, and readers re-read everything
+
+PARTITIONS_MAX: Final = 1_000_000  # of one topic: a damaged node must not make a set of any size
+
+_FORMAT: Final = 2
+_STATES: Final = "states/"
+
+Subjects = tuple[str, ...]
 
 
 class Mark(NamedTuple):
-    """A point in the sequence of changes: its number, and the subjects of the change that led to it (None: all)."""
+    """A point in the sequence of changes: its number, and the subjects of the last ones (None: all), oldest first."""
 
     version: int
-    subjects: tuple[str, ...] | None
+    ring: tuple[Subjects | None, ...]
+
+
+class _Tip(NamedTuple):
+    """The state of `/changes` that the next commit replaces; `items` are the ring's, encoded."""
+
+    version: int
+    items: tuple[bytes, ...]
 
 
 class Changes:
@@ -30,16 +52,40 @@ class Changes:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        # As it will be after the last commit that was begun here: writes of a session take effect in their order.
+        self._tip: _Tip | None = None
 
     async def commit(self, operations: Sequence[Operation], subjects: Sequence[str]) -> list[Stat | None]:
         """Apply all operations or none, and notify every follower.  Subjects are like `topics/orders`.
 
         Raises what `Tree.multi` raises; `operation_index` counts in `operations`.
         """
-        told = list(subjects) if len(subjects) <= SUBJECTS_MAX else None
-        touch = SetNode(CHANGES, encode({"version": 1, "subjects": told}))
-        results = await self._tree.multi([*operations, touch])
-        return results[:-1]
+        while True:
+            tip = await self._current_tip()
+            items = _pruned((*tip.items, _encode_subjects(subjects)))
+            self._tip = _Tip(tip.version + 1, items)
+            touch = SetNode(CHANGES, _encode_ring(items), tip.version)
+            try:
+                results = await self._tree.multi([*operations, touch])
+            except BadVersion as error:
+                self._tip = None
+                if error.operation_index != len(operations):
+                    raise
+                # Another writer was faster, or an earlier commit of ours failed.
+            except BaseException:
+                self._tip = None
+                raise
+            else:
+                return results[:-1]
+
+    async def _current_tip(self) -> _Tip:
+        if self._tip is None:
+            node = await self._tree.get(CHANGES)
+            if self._tip is None:  # else: others have begun commits meanwhile
+                ring = _decode_ring(node.data)
+                items = tuple(b"null" if subjects is None else _encode_subjects(subjects) for subjects in ring)
+                self._tip = _Tip(node.stat.version, items)
+        return self._tip
 
 
 class ChangeFollower:
@@ -65,15 +111,21 @@ class ChangeFollower:
             except BaseException:
                 self._is_watching = False
                 raise
-        return Mark(node.stat.version, _subjects(node.data))
+        return Mark(node.stat.version, _decode_ring(node.data))
 
-    def missed(self, mark: Mark) -> tuple[str, ...] | None:
+    def missed(self, mark: Mark) -> Subjects | None:
         """The subjects to re-read between the last settled mark and this one; None is everything."""
         if self._seen_version is None:
             return None
-        if mark.version == self._seen_version:
-            return ()
-        return mark.subjects if mark.version == self._seen_version + 1 else None
+        count = mark.version - self._seen_version
+        if not 0 <= count <= len(mark.ring):
+            return None
+        found: dict[str, None] = {}
+        for subjects in mark.ring[len(mark.ring) - count :]:
+            if subjects is None:
+                return None
+            found.update(dict.fromkeys(subjects))
+        return tuple(found)
 
     def settle(self, mark: Mark) -> None:
         """Everything up to this mark has been read; without this call `missed` reports it again."""
@@ -85,10 +137,67 @@ class ChangeFollower:
             self._on_stale()
 
 
-def _subjects(data: bytes) -> tuple[str, ...] | None:
+def states_subject(topic: str, indexes: Iterable[int]) -> str:
+    """The states of some partitions of a topic, like `states/orders:0-4,7`."""
+    ranges: list[list[int]] = []
+    for index in sorted(set(indexes)):
+        if ranges and index == ranges[-1][1] + 1:
+            ranges[-1][1] = index
+        else:
+            ranges.append([index, index])
+    told = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+    return f"{_STATES}{topic}:{told}"
+
+
+def changed_states(subject: str) -> tuple[str, set[int]] | None:
+    """The topic and the partition indexes of a `states_subject`, None for another subject."""
+    if not subject.startswith(_STATES):
+        return None
+    topic, _, told = subject.removeprefix(_STATES).partition(":")
+    indexes: set[int] = set()
+    for part in told.split(","):
+        first, dash, last = part.partition("-")
+        numbers = (first, last) if dash else (first, first)
+        if not all(number.isascii() and number.isdigit() and int(number) < PARTITIONS_MAX for number in numbers):
+            raise NodeDamaged(CHANGES, f"has the subject {subject!r}")
+        indexes.update(range(int(numbers[0]), int(numbers[1]) + 1))
+    return topic, indexes
+
+
+def _encode_subjects(subjects: Sequence[str]) -> bytes:
+    item = json.dumps(list(subjects), separators=(",", ":")).encode()
+    return item if len(item) <= CHANGE_BYTES_MAX else b"null"
+
+
+def _encode_ring(items: Sequence[bytes]) -> bytes:
+    return b'{"version":%d,"ring":[%b]}' % (_FORMAT, b",".join(items))
+
+
+def _pruned(items: Sequence[bytes]) -> tuple[bytes, ...]:
+    kept = items[-RING_CHANGES_MAX:]
+    excess = sum(map(len, kept)) - RING_BYTES_MAX
+    dropped_count = 0
+    while excess > 0:
+        excess -= len(kept[dropped_count])
+        dropped_count += 1
+    return tuple(kept[dropped_count:])
+
+
+def _decode_ring(data: bytes) -> tuple[Subjects | None, ...]:
     if not data:
         return ()  # as `lay_out` made it
-    fields = Fields.parse(CHANGES, data)
-    if fields.content.get("subjects") is None:
+    fields = Fields.parse(CHANGES, data, version_max=_FORMAT)
+    if fields.integer("version") < _FORMAT:
+        return ()  # of the time before the ring: it named the last change alone
+    ring = fields.content.get("ring")
+    if not isinstance(ring, list):
+        raise NodeDamaged(CHANGES, f"'ring' should be an array, not {ring!r}")
+    return tuple(_decode_subjects(item) for item in ring)
+
+
+def _decode_subjects(item: object) -> Subjects | None:
+    if item is None:
         return None
-    return tuple(fields.texts("subjects"))
+    if not isinstance(item, list) or any(not isinstance(subject, str) for subject in item):
+        raise NodeDamaged(CHANGES, f"'ring' should hold arrays of strings, not {item!r}")
+    return tuple(subject for subject in item if isinstance(subject, str))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.coordination.topics import StateChange
+from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import Partition, Topic, TopicsView
 from ottla.model.identifiers import NO_LEADER_EPOCH, LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation

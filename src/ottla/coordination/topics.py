@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID, uuid4
 
 from ottla.coordination import layout, topic_nodes
-from ottla.coordination.changes import ChangeFollower, Changes
+from ottla.coordination.changes import ChangeFollower, Changes, Subjects, changed_states
 from ottla.coordination.configs import encode_config
 from ottla.coordination.node_json import NodeDamaged
+from ottla.coordination.state_changes import StateChange, StateChanges
 from ottla.coordination.topic_nodes import Assignment, TopicDeletion, TopicPointer
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
 from ottla.coordination.tree import (
@@ -20,26 +21,17 @@ from ottla.coordination.tree import (
     NodeExists,
     NoNode,
     NotEmpty,
-    SetNode,
     Tree,
 )
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId, topic_name_problem
-from ottla.model.partition_state import PartitionState
+from ottla.model.partition_state import ChangeOutcome, PartitionState
 from ottla.model.uuid_text import RESERVED_UUIDS, uuid_from_text, uuid_to_text
 from ottla.runtime.mutex import Mutex
 
 _SUBJECT: Final = "topics/"
 DELETE_ATTEMPTS_MAX: Final = 10  # each but the last lost a race to another writer of the same topic
-
-
-class StateChange(NamedTuple):
-    """A partition's next state, valid only for the version that it was computed from."""
-
-    topic: Topic
-    partition: Partition
-    state: PartitionState
 
 
 class TopicRegistry:
@@ -55,6 +47,7 @@ class TopicRegistry:
         self.view: TopicsView = NO_TOPICS
         self._tree = tree
         self._changes = Changes(tree)
+        self._state_changes = StateChanges(tree, self._changes)
         self._follower = ChangeFollower(tree, on_stale)
         self._new_id = new_id
         self._refreshing = Mutex()
@@ -65,11 +58,9 @@ class TopicRegistry:
             mark = await self._follower.look()
             missed = self._follower.missed(mark)
             if missed is None:
-                await self._read(await self._tree.children(layout.TOPICS), keep_others=False)
+                await self._read(await self._tree.children(layout.TOPICS), {}, keep_others=False)
             else:
-                names = [subject.removeprefix(_SUBJECT) for subject in missed if subject.startswith(_SUBJECT)]
-                if names:
-                    await self._read(names, keep_others=True)
+                await self._read_subjects(missed)
             self._follower.settle(mark)
             return self.view
 
@@ -173,23 +164,12 @@ class TopicRegistry:
         if notes:
             await self._tree.multi([DeleteNode(path) for path in notes])
 
-    async def change_states(self, changes: Sequence[StateChange]) -> None:
-        """Write the states of many partitions in one transaction, each only over the version that it was computed from.
+    async def change_states(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]:
+        """Write the states of many partitions, each only over the version that it was computed from.
 
-        Raises `BadVersion` or `NoNode` when one of them has changed: nothing was written, refresh and decide again.
+        The changes are independent of each other; each has its outcome.
         """
-        if not changes:
-            return
-        operations = [
-            SetNode(
-                layout.state_path(change.topic.name, change.topic.topic_id, change.partition.partition_index),
-                topic_nodes.encode_state(change.state),
-                change.partition.state_version,
-            )
-            for change in changes
-        ]
-        subjects = dict.fromkeys(_SUBJECT + change.topic.name for change in changes)
-        await self._changes.commit(operations, list(subjects))
+        return await self._state_changes.write(changes)
 
     async def check_new(self, name: str, assignment: Assignment) -> None:
         """Raise the `RequestError` that `create` would raise for this name and assignment; changes nothing."""
@@ -241,8 +221,63 @@ class TopicRegistry:
             return False
         return topic_nodes.decode_pointer(path, node.data).topic_id == topic_id
 
-    async def _read(self, names: Sequence[str], *, keep_others: bool) -> None:
-        """Read the named topics again; the others stay unchanged, or are dropped when deleted."""
+    async def _read_subjects(self, subjects: Subjects) -> None:
+        names: dict[str, None] = {}
+        states: dict[str, set[int]] = {}
+        for subject in subjects:
+            if subject.startswith(_SUBJECT):
+                names[subject.removeprefix(_SUBJECT)] = None
+            elif (changed := changed_states(subject)) is not None:
+                topic, indexes = changed
+                states.setdefault(topic, set()).update(indexes)
+        for name, indexes in list(states.items()):
+            known = self.view.by_name.get(name)
+            if name in names:
+                del states[name]
+            elif known is None or max(indexes) >= len(known.partitions):
+                del states[name]
+                names[name] = None
+        if names or states:
+            await self._read(list(names), states, keep_others=True)
+
+    async def _read(self, names: Sequence[str], states: Mapping[str, set[int]], *, keep_others: bool) -> None:
+        """Read the named topics again, and only some states of others; what remains is unchanged, or dropped.
+
+        `states` has partition indexes of topics in the view.
+        """
+        topics = dict(self.view.by_name) if keep_others else {}
+        if states:
+            names = [*names, *await self._read_states(states, topics)]
+        read = await self._read_topics(names)
+        for name in names:
+            topics.pop(name, None)
+        topics |= read
+        if topics != self.view.by_name:
+            self.view = TopicsView.of(self.view.version + 1, topics)
+
+    async def _read_states(self, states: Mapping[str, set[int]], topics: dict[str, Topic]) -> list[str]:
+        """Put changed states into `topics`; returns the topics that no longer have them."""
+        wanted = [(topics[name], sorted(indexes)) for name, indexes in states.items()]
+        paths: list[str] = []
+        for topic, indexes in wanted:
+            paths += layout.state_paths(topic.name, topic.topic_id, indexes)
+        nodes = iter(await self._tree.get_many(paths))
+        gone: list[str] = []
+        for topic, indexes in wanted:
+            partitions = list(topic.partitions)
+            for index in indexes:
+                node = next(nodes)
+                if node is None:
+                    gone.append(topic.name)
+                elif node.stat.version != partitions[index].state_version:
+                    state = topic_nodes.decode_state(layout.state_path(topic.name, topic.topic_id, index), node.data)
+                    partitions[index] = partitions[index]._replace(state=state, state_version=node.stat.version)
+            changed = tuple(partitions)
+            if changed != topic.partitions:
+                topics[topic.name] = topic._replace(partitions=changed)
+        return list(dict.fromkeys(gone))
+
+    async def _read_topics(self, names: Sequence[str]) -> dict[str, Topic]:
         pointers = await self._read_pointers(names)
         paths: list[str] = []
         for name, pointer in pointers.items():
@@ -258,12 +293,7 @@ class TopicRegistry:
                 read[name] = known if known is not None and topic == known else topic
             elif await self._points_to(name, pointer.topic_id):
                 raise NodeDamaged(layout.topic_path(name), "has partitions without a state node")
-        topics = dict(self.view.by_name) if keep_others else {}
-        for name in names:
-            topics.pop(name, None)
-        topics |= read
-        if topics != self.view.by_name:
-            self.view = TopicsView.of(self.view.version + 1, topics)
+        return read
 
     async def _read_pointers(self, names: Sequence[str]) -> dict[str, TopicPointer]:
         paths = [layout.topic_path(name) for name in names]

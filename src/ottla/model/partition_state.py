@@ -6,6 +6,7 @@ Shared by elections, replication and the broker, so it lives below them all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Final, NamedTuple
 
 from ottla.model.identifiers import LeaderEpoch, NodeId
@@ -83,3 +84,24 @@ def in_assignment_order(members: Iterable[ReplicaIncarnation], replicas: Sequenc
     """The members, the preferred leader first; those that are no longer assigned come last."""
     order = {node_id: position for position, node_id in enumerate(replicas)}
     return tuple(sorted(members, key=lambda member: order.get(member.node_id, len(order))))
+
+
+class ChangeResult(Enum):
+    """What became of a change of a state node."""
+
+    APPLIED = "applied"
+    STALE = "stale"
+    """Nothing was written: the node has another version than the expected one, or is gone."""
+
+    UNKNOWN = "unknown"
+    """No answer came: it was written, or will be, or not.  Only a read that shows a higher version decides."""
+
+
+class ChangeOutcome(NamedTuple):
+    """`version` is the node's after a change that was applied, else `NO_STATE_VERSION`."""
+
+    result: ChangeResult
+    version: int
+
+
+NO_STATE_VERSION: Final = -1

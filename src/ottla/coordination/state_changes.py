@@ -1,0 +1,108 @@
+"""Changes of partition states: many in few requests, each with its own outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.coordination import layout, topic_nodes
+from ottla.coordination.changes import Changes, states_subject
+from ottla.coordination.requests import batches
+from ottla.coordination.topics_view import Partition, Topic
+from ottla.coordination.tree import BadVersion, ConnectionLoss, NoNode, Operation, SessionLost, SetNode, Stat, Tree
+from ottla.model.partition_state import NO_STATE_VERSION, ChangeOutcome, ChangeResult, PartitionState
+
+# So many subjects of topics with one partition each still fit into an item of the ring of changes.
+BATCH_STATES_MAX: Final = 400
+
+_STALE: Final = ChangeOutcome(ChangeResult.STALE, NO_STATE_VERSION)
+_UNKNOWN: Final = ChangeOutcome(ChangeResult.UNKNOWN, NO_STATE_VERSION)
+
+
+class StateChange(NamedTuple):
+    """A partition's next state, valid only for the version that it was computed from."""
+
+    topic: Topic
+    partition: Partition
+    state: PartitionState
+
+    @property
+    def path(self) -> str:
+        return layout.state_path(self.topic.name, self.topic.topic_id, self.partition.partition_index)
+
+    @property
+    def expected_version(self) -> int:
+        return self.partition.state_version
+
+
+class StateChanges:
+    """The writer of partition states."""
+
+    def __init__(self, tree: Tree, changes: Changes) -> None:
+        self._tree = tree
+        self._changes = changes
+
+    async def write(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]:
+        """Write each state over the version that it was computed from; stale ones do not hinder the others.
+
+        The changes are independent: some may be applied and others not.  When the connection or the session breaks,
+        this request and those after it have an unknown outcome.
+        """
+        outcomes = [_UNKNOWN] * len(changes)
+        operations = [
+            SetNode(change.path, topic_nodes.encode_state(change.state), change.expected_version) for change in changes
+        ]
+        first = 0
+        for batch in batches(([operation] for operation in operations), groups_max=BATCH_STATES_MAX):
+            indexes = list(range(first, first + len(batch)))
+            first += len(batch)
+            try:
+                await self._write_batch(changes, operations, indexes, outcomes)
+            except (ConnectionLoss, SessionLost):
+                break
+        return outcomes
+
+    async def _write_batch(
+        self,
+        changes: Sequence[StateChange],
+        operations: Sequence[SetNode],
+        indexes: list[int],
+        outcomes: list[ChangeOutcome],
+    ) -> None:
+        while indexes:
+            request: list[Operation] = [operations[index] for index in indexes]
+            subjects = _subjects([changes[index] for index in indexes])
+            try:
+                stats = await self._changes.commit(request, subjects)
+            except (BadVersion, NoNode) as error:
+                if error.operation_index is None:
+                    raise  # not one of the states: the tree lacks its root nodes
+                # Where one is stale others often are, when another broker wrote the same: find them in one read.
+                outcomes[indexes.pop(error.operation_index)] = _STALE
+                indexes = await self._fresh(changes, indexes, outcomes)
+                continue
+            for index, stat in zip(indexes, stats, strict=True):
+                assert isinstance(stat, Stat)
+                outcomes[index] = ChangeOutcome(ChangeResult.APPLIED, stat.version)
+            return
+
+    async def _fresh(
+        self, changes: Sequence[StateChange], indexes: Sequence[int], outcomes: list[ChangeOutcome]
+    ) -> list[int]:
+        """The changes that are not seen to be stale."""
+        fresh: list[int] = []
+        for index, node in zip(
+            indexes, await self._tree.get_many([changes[index].path for index in indexes]), strict=True
+        ):
+            if node is None or node.stat.version > changes[index].expected_version:
+                outcomes[index] = _STALE
+            else:
+                fresh.append(index)
+        return fresh
+
+
+def _subjects(changes: Sequence[StateChange]) -> list[str]:
+    indexes: dict[str, list[int]] = {}
+    for change in changes:
+        indexes.setdefault(change.topic.name, []).append(change.partition.partition_index)
+    return [states_subject(name, of_topic) for name, of_topic in indexes.items()]
