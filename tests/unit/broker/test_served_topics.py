@@ -22,8 +22,9 @@ from ottla.coordination.changes import Changes
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.layout import lay_out, topic_path
+from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topic_nodes import decode_pointer, encode_pointer
-from ottla.coordination.topics import StateChange, TopicRegistry
+from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Topic
 from ottla.coordination.tree import ConnectionLoss, SetNode
 from ottla.model.error_code import ErrorCode
