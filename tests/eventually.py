@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -25,4 +26,19 @@ def eventually(
     while not is_right(seen := look()):
         assert time.monotonic() < give_up_s, f"not right after {within_s:g} s; last seen: {seen!r}"
         time.sleep(every_s)
+    return seen
+
+
+async def eventually_on_loop(
+    look: Callable[[], Seen],
+    is_right: Callable[[Seen], object] = bool,
+    *,
+    within_s: float = WITHIN_S,
+    every_s: float = LOOK_EVERY_S,
+) -> Seen:
+    """The same for what happens on the event loop of the test."""
+    give_up_s = time.monotonic() + within_s
+    while not is_right(seen := look()):
+        assert time.monotonic() < give_up_s, f"not right after {within_s:g} s; last seen: {seen!r}"
+        await asyncio.sleep(every_s)
     return seen

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import os
 import secrets
+import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from uuid import UUID
 
-from ottla.broker.advertising import Advertising
+from ottla.broker.advertising import Advertising, registered_listeners
 from ottla.broker.cold_calls import ColdCalls
 from ottla.broker.compaction import Compaction
 from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
@@ -31,15 +32,17 @@ from ottla.broker.log_configs import LogConfigs
 from ottla.broker.membership import Membership
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
+from ottla.broker.registrar import Registrar
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
 from ottla.broker.topics import Topics
+from ottla.broker.tree_follower import TreeFollower
+from ottla.broker.tree_home import TreeHome, open_embedded
 from ottla.coordination import elections
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry, ConfigsView
-from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.layout import lay_out
 from ottla.coordination.producer_ids import ProducerIdBlocks
-from ottla.coordination.registries import BrokerListener, BrokerRegistration, BrokerRegistry, cluster_id
+from ottla.coordination.registries import BrokerRegistration, BrokerRegistry, BrokersView, cluster_id
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model import broker_settings as setting
@@ -61,14 +64,17 @@ from ottla.storage.log_config import LogConfig
 
 log = logging.getLogger(__name__)
 
-TREE_FILE = "tree.sqlite"
-
 
 class Broker:
     """A running broker.  `BrokerContext` is the part that handlers use."""
 
-    def __init__(self, options: ServeOptions, clock: Clock, open_files_max: int | None) -> None:
+    def __init__(
+        self, options: ServeOptions, clock: Clock, open_files_max: int | None, home: TreeHome | None = None
+    ) -> None:
         self._options = options
+        self._home = home
+        # Several brokers share the tree.
+        self._is_member = home is not None
         self._open_files_max = open_files_max
         self._closing = AsyncExitStack()
         self.settings: BrokerSettings = options.settings
@@ -81,9 +87,14 @@ class Broker:
         self._listeners: list[Listener] = []
 
     @classmethod
-    async def start(cls, options: ServeOptions, *, clock: Clock, open_files_max: int | None) -> Broker:
-        """Open the data directory, recover, and listen.  Raises `OttlaError`; then nothing is left open."""
-        broker = cls(options, clock, open_files_max)
+    async def start(
+        cls, options: ServeOptions, *, clock: Clock, open_files_max: int | None, home: TreeHome | None = None
+    ) -> Broker:
+        """Open the data directory, recover, and listen.  Raises `OttlaError`; then nothing is left open.
+
+        `home`: of a tree that other brokers share; the caller closes it.  Without one it follows from the options.
+        """
+        broker = cls(options, clock, open_files_max, home)
         try:
             await broker._start()
         except BaseException:
@@ -103,8 +114,8 @@ class Broker:
         for listening in bound:
             self._closing.callback(listening.close)
         self.addresses = [listening.getsockname()[:2] for listening in bound]
-        self._advertising = Advertising(self._options, self.addresses)
-
+        self._advertising = Advertising(self._options, self.addresses, own_id=None if self._is_member else self.node_id)
+        self._follower = TreeFollower(self._follow_tree, loop)
         await self._open_tree(disk)
         await self._open_logs(disk)
 
@@ -137,6 +148,8 @@ class Broker:
             self._listeners.append(listener)
             listener.start()
         self._closing.push_async_callback(self._drain, flusher, deadlines)
+        self._closing.push_async_callback(self._follower.stop)
+        self._follower.start()
 
     async def _open_tree(self, disk: PosixDisk) -> None:
         """The lock first: two brokers in one directory would each follow their own tree."""
@@ -144,14 +157,22 @@ class Broker:
         lock = FileLock()
         directory_identity.claim(disk, path, self.node_id, lock)
         self._closing.callback(lock.release)
-        home = await EmbeddedHome.open(f"{path}/{TREE_FILE}", clock=self.clock)
-        self._closing.push_async_callback(home.close)
-        tree = await home.connect()
+        home = self._home
+        if home is None:
+            home = await open_embedded(path, self.clock)
+            self._closing.push_async_callback(home.close)
+        self._tree = tree = await home.connect()
+        self._closing.push_async_callback(tree.close)
         await lay_out(tree)
         self.cluster_id = await cluster_id(tree)
-        self._registry = TopicRegistry(tree)
-        self._configs = ConfigRegistry(tree)
-        self._brokers = BrokerRegistry(tree)
+        # The changes of a sole broker are its own: it follows each when it has written it.
+        on_stale = self._follower.on_stale if self._is_member else None
+        self._registry = TopicRegistry(tree, on_stale=on_stale)
+        self._configs = ConfigRegistry(tree, on_stale=on_stale)
+        self._membership = Membership(self.node_id, tree.lease) if self._is_member else Membership.sole(self.node_id)
+        self._registrar = Registrar(
+            self._membership, BrokerRegistry(tree, on_stale=on_stale), self._registration(), self.clock, asyncio.sleep
+        )
         self._producer_ids = ProducerIdBlocks(tree, self.node_id)
         await self._registry.refresh()
         await self._configs.refresh()
@@ -168,26 +189,15 @@ class Broker:
             retention_check_interval_ms=self.settings[setting.LOG_RETENTION_CHECK_INTERVAL_MS],
         )
         self._closing.callback(self._directory.close)
-        registration = BrokerRegistration(
-            self.node_id,
-            tuple(
-                BrokerListener(listener.name, "PLAINTEXT", host, port)
-                for listener, (host, port) in zip(self._options.listeners, self.addresses, strict=True)
-            ),
-            self.settings[setting.BROKER_RACK],
-        )
-        broker_epoch = await self._brokers.register(registration, self.clock.now_ms())
+        broker_epoch = await self._registrar.register()
         log_epochs = {partition: log.leader_epoch for partition, log in self._directory.logs.items()}
         changes = elections.after_start(
             self._registry.view, self.node_id, broker_epoch, log_epochs, was_clean=self._directory.was_clean
         )
         await self._registry.change_states(changes)
         await self._registry.refresh()
-        await self._brokers.refresh()
-        membership = Membership.sole(self.node_id)
-        membership.registered(broker_epoch)
         self._served_topics = ServedTopics(
-            membership,
+            self._membership,
             self._registry,
             self._configs,
             self._directory,
@@ -198,8 +208,7 @@ class Broker:
         self._closing.push_async_callback(self._served_topics.stop)
         await self._served_topics.start()
         self._topics = Topics(
-            self.node_id,
-            broker_epoch,
+            lambda: self._registrar.view,
             self.settings,
             self._registry,
             self._configs,
@@ -207,6 +216,15 @@ class Broker:
             self.partitions,
             self._served_topics,
         )
+
+    def _registration(self) -> BrokerRegistration:
+        listeners = registered_listeners(self._options, self.addresses, socket.gethostname())
+        return BrokerRegistration(self.node_id, listeners, self.settings[setting.BROKER_RACK])
+
+    async def _follow_tree(self) -> None:
+        """Read what changed in the tree, and act on it."""
+        await self._registrar.refresh()
+        await self._served_topics.follow()
 
     def _open_groups(self, loop: asyncio.AbstractEventLoop, flusher: Flusher) -> GroupCoordinator:
         """The contents of `__consumer_offsets` are loaded while requests are served."""
@@ -286,7 +304,11 @@ class Broker:
 
     @property
     def controller_id(self) -> NodeId:
-        return self.node_id
+        return min(self.live.by_id, default=self.node_id)
+
+    @property
+    def live(self) -> BrokersView:
+        return self._registrar.view
 
     @property
     def topics(self) -> TopicsView:
@@ -306,8 +328,7 @@ class Broker:
 
     def _brokers_at(self, local_address: tuple[str, int]) -> list[BrokerAddress]:
         """The live brokers, by the addresses for clients that connected to this one of ours."""
-        host, port = self._advertising.address_for(local_address)
-        return [BrokerAddress(self.node_id, host, port, self.settings[setting.BROKER_RACK])]
+        return self._advertising.brokers_for(local_address, self.live)
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         return await self._topics.create(new, validate_only=validate_only)

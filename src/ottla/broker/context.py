@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
+from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.replies import ListReply
@@ -89,7 +90,15 @@ class BrokerContext(Protocol):
 
     @property
     def controller_id(self) -> NodeId:
-        """The broker that admin clients send changes to: any broker serves them, so every broker names itself."""
+        """The broker that admin clients send changes to.
+
+        Any broker serves them, so there is no controller; all brokers name the live one with the lowest id.
+        """
+        ...
+
+    @property
+    def live(self) -> BrokersView:
+        """The brokers that are registered now; this one too, also while it has no session."""
         ...
 
     @property
@@ -115,7 +124,7 @@ class BrokerContext(Protocol):
     def log_directory(self) -> LogDirectoryState: ...
 
     def brokers(self, call: Call) -> list[BrokerAddress]:
-        """The live brokers, by the addresses that this client can use."""
+        """The live brokers by id, with the addresses that this client can use."""
         ...
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:

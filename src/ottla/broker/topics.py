@@ -7,7 +7,7 @@ topic, which are removed only if the tree has a note of the deletion (`TopicRegi
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from ottla.broker.context import NewTopic
@@ -15,14 +15,15 @@ from ottla.broker.partition_table import PartitionTable
 from ottla.broker.served_topics import ServedTopics
 from ottla.broker.topic_rules import added_assignment, checked_config, new_assignment
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
+from ottla.coordination.registries import BrokersView
+from ottla.coordination.topic_nodes import first_state
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import DELETE_TOPIC_ENABLE
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.identifiers import INTERNAL_TOPICS, NO_OFFSET, LeaderEpoch, NodeId
-from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.model.identifiers import INTERNAL_TOPICS, NO_OFFSET, NodeId
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
 from ottla.runtime.mutex import Mutex
@@ -37,8 +38,7 @@ class Topics:
 
     def __init__(
         self,
-        node_id: NodeId,
-        broker_epoch: int,
+        live: Callable[[], BrokersView],
         settings: BrokerSettings,
         registry: TopicRegistry,
         configs: ConfigRegistry,
@@ -46,8 +46,7 @@ class Topics:
         partitions: PartitionTable,
         served: ServedTopics,
     ) -> None:
-        self._node_id = node_id
-        self._broker_epoch = broker_epoch
+        self._live = live
         self._settings = settings
         self._registry = registry
         self._configs = configs
@@ -60,12 +59,12 @@ class Topics:
         """See `BrokerContext.create_topic`."""
         async with self._changing:
             await self._registry.check_name(new.name)
-            assignment = new_assignment(new, self._node_id, self._settings)
+            assignment = new_assignment(new, self._live(), self._settings)
             config = checked_config(new.config, self._settings)
             if validate_only:
                 return self._imagined(new.name, assignment)
             self._require_online()
-            topic = await self._registry.create(new.name, assignment, {self._node_id: self._broker_epoch}, config)
+            topic = await self._registry.create(new.name, assignment, self._live().epochs(), config)
             await self._served.follow()
         log.info("topic.created", extra=fields(topic=topic.name, partitions_count=len(topic.partitions)))
         self._served.require_served(topic.name)
@@ -79,11 +78,11 @@ class Topics:
             topic = self._registry.view.by_name.get(name)
             if topic is None:
                 raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-            assignment = added_assignment(topic, count, given, self._node_id)
+            assignment = added_assignment(topic, count, given, self._live())
             if validate_only:
                 return
             self._require_online()
-            added = await self._registry.add_partitions(topic, assignment, {self._node_id: self._broker_epoch})
+            added = await self._registry.add_partitions(topic, assignment, self._live().epochs())
             await self._served.follow()
         log.info("topic.grown", extra=fields(topic=name, partitions_count=count, added_count=len(added)))
         self._served.require_served(name)
@@ -141,6 +140,10 @@ class Topics:
 
     def _imagined(self, name: str, assignment: Sequence[Sequence[NodeId]]) -> Topic:
         """The topic that `validate_only` would create: its id is all zero."""
-        state = PartitionState(self._node_id, LeaderEpoch(0), (ReplicaIncarnation(self._node_id, self._broker_epoch),))
-        nodes = (PartitionNode(index, tuple(replicas), state, 0) for index, replicas in enumerate(assignment))
+        epochs = self._live().epochs()
+        nodes = []
+        for index, replicas in enumerate(assignment):
+            state = first_state(replicas, epochs)
+            assert state is not None, "replicas were chosen among the live brokers"
+            nodes.append(PartitionNode(index, tuple(replicas), state, 0))
         return Topic(name, UUID(int=0), tuple(nodes))

@@ -41,6 +41,7 @@ from ottla.storage.errors import DirectoryOffline
 from ottla.testing.disk_faults import OperationKind
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.broker.live_brokers import live
 
 HERE = NodeId(1)
 UNKNOWN, STORAGE_ERROR = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR
@@ -87,7 +88,7 @@ class Node:
         )
         self.served.on_changed = lambda name, topic: self.changed.append((name, topic is not None))
         self.topics = Topics(
-            HERE, 1, self.settings, self.registry, self.configs, self.directory, self.partitions, self.served
+            lambda: live(HERE), self.settings, self.registry, self.configs, self.directory, self.partitions, self.served
         )
 
     async def restart(self) -> None:

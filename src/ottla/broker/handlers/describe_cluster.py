@@ -1,7 +1,7 @@
 """DescribeCluster (key 60), v0-v1.
 
 Answers the cluster id and the live brokers with the addresses that the caller can reach.  There is no controller: any
-broker serves admin requests, so the broker that answers names itself.  Endpoint type 1 (brokers) only: controllers
+broker serves admin requests, and all name the live one with the lowest id.  Endpoint type 1 (brokers) only: controllers
 (type 2) get MISMATCHED_ENDPOINT_TYPE, others UNSUPPORTED_ENDPOINT_TYPE (KIP-919).  Authorized operations, when asked
 for, are all operations: there are no access rules yet.
 Not done: v2 (fenced brokers).

@@ -4,8 +4,8 @@ Topics by name in the order of their names, all of them when none is named, up t
 and max.request.partition.size.limit allow; then `next_cursor` says where the next request continues.  A cursor
 leaves out the topics before its own, and its topic's partitions before its own.  A topic that is named and unknown is
 UNKNOWN_TOPIC_OR_PARTITION, an illegal name INVALID_TOPIC_EXCEPTION.  A cursor with a negative partition, or of a topic
-that is not among those named, is INVALID_REQUEST for each that was named.  Partitions have the fields of Metadata; the
-eligible leader replicas are empty, since one broker holds each partition.
+that is not among those named, is INVALID_REQUEST for each that was named.  Partitions have the fields of Metadata, and
+the eligible leader replicas of the tree.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _topic_entry(topic: Topic, first: int, count: int, broker: BrokerContext) ->
                 known.leader_epoch,
                 known.replica_nodes,
                 known.isr_nodes,
-                eligible_leader_replicas=[],
+                eligible_leader_replicas=[each.node_id for each in topic.partitions[index].state.eligible],
                 last_known_elr=[],
                 offline_replicas=known.offline_replicas,
             )

@@ -1,8 +1,9 @@
 """FindCoordinator (key 10), v0-v4.
 
-The coordinator of every group is this broker.  `__consumer_offsets` is created when the first group is asked for,
-before the answer; Apache Kafka answers COORDINATOR_NOT_AVAILABLE until it exists.  COORDINATOR_NOT_AVAILABLE here means
-that the topic could not be created or that the group's partition cannot be used.
+A group's coordinator is the leader of its partition of `__consumer_offsets`.  The topic is created when the first group
+is asked for, before the answer; Apache Kafka answers COORDINATOR_NOT_AVAILABLE until it exists.
+COORDINATOR_NOT_AVAILABLE here means that the topic could not be created, that the partition has no live leader, or that
+this broker leads it and cannot use it.
 
 Not done: transactions.  A transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats as
 final, so that a transactional producer ends at once instead of retrying for minutes; the message gives the reason.
@@ -14,11 +15,13 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.offsets_topic import offsets_topic
+from ottla.broker.groups.offsets_topic import offsets_topic, partition_of
 from ottla.broker.handlers.error_text import error_text
 from ottla.broker.limits import GROUP_ID_LENGTH_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
+from ottla.model.identifiers import OFFSETS_TOPIC, NodeId
+from ottla.model.partition_state import NO_LEADER
 from ottla.protocol.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP: Final = 0
@@ -67,10 +70,21 @@ def _find(key: str, key_type: int, broker: BrokerContext, call: Call) -> Coordin
         return _refused(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
     if len(key) > GROUP_ID_LENGTH_MAX:
         return _refused(ErrorCode.INVALID_GROUP_ID, f"a group's id has {GROUP_ID_LENGTH_MAX} characters at most")
-    if broker.groups.state_of(key) in _UNUSABLE:
+    leader = _leader_of(key, broker)
+    if leader == broker.node_id and broker.groups.state_of(key) in _UNUSABLE:
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of this group cannot be used")
-    address = broker.brokers(call)[0]
-    return Coordinator("", address.node_id, address.host, address.port)
+    for address in broker.brokers(call):
+        if address.node_id == leader:
+            return Coordinator("", address.node_id, address.host, address.port)
+    return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of this group has no leader now")
+
+
+def _leader_of(group_id: str, broker: BrokerContext) -> NodeId:
+    """The leader of the group's partition, as this broker's view has it."""
+    topic = broker.topics.by_name.get(OFFSETS_TOPIC)
+    if topic is None:
+        return NO_LEADER
+    return topic.partitions[partition_of(group_id, len(topic.partitions))].state.leader
 
 
 def _refused(code: ErrorCode, message: str) -> Coordinator:

@@ -7,8 +7,9 @@ INVALID_TOPIC_EXCEPTION, an unknown id UNKNOWN_TOPIC_ID.
 
 A topic that does not exist is created when the request allows it (v4+; before, always) and auto.create.topics.enable
 does. Departure: it is created before the answer, so the first answer has its partitions; Apache Kafka answers
-UNKNOWN_TOPIC_OR_PARTITION once.  There is no controller: the broker that answers names itself, since any broker serves
-admin requests.  A partition whose log could not be created or opened is LEADER_NOT_AVAILABLE with this broker offline.
+UNKNOWN_TOPIC_OR_PARTITION once.  There is no controller: any broker serves admin requests, and all name the live one
+with the lowest id.  A partition whose leader is not live, or not elected, is LEADER_NOT_AVAILABLE without a leader;
+replicas on brokers that are not live are offline.  So is this broker's where its log could not be created or opened.
 Authorized operations, when asked for, are all operations: there are no access rules yet. Not done: v13 (top-level
 error code).
 """
@@ -126,12 +127,16 @@ def _topic_entry(broker: BrokerContext, topic: Topic, operations: int) -> Metada
 def partition_entry(
     broker: BrokerContext, topic_name: str, index: int, partition: Partition
 ) -> MetadataResponsePartition:
-    """A partition as this broker serves it."""
+    """A partition as the tree has it, except that nobody can use a leader that is not live, or lacks its log."""
     state = partition.state
+    live = broker.live.by_id
     replicas: list[int] = list(partition.replicas)
-    code, leader, offline = ErrorCode.NONE, state.leader, list[int]()
+    code, leader = ErrorCode.NONE, state.leader
+    offline: list[int] = [replica for replica in partition.replicas if replica not in live]
     if leader == broker.node_id and broker.partitions.find(topic_name, index) is None:
-        leader, offline = NO_LEADER, [broker.node_id]
+        leader, offline = NO_LEADER, [*offline, broker.node_id]
+    elif leader not in live:
+        leader = NO_LEADER
     if leader == NO_LEADER:
         code = ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponsePartition(

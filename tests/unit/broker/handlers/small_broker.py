@@ -32,6 +32,7 @@ from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.broker.live_brokers import live
 from tests.unit.broker.roles import lead
 from tests.unit.broker.turned_loop import TurnedLoop
 
@@ -52,6 +53,7 @@ class SmallBroker:
         self.clock = FakeClock()
         self.partitions = PartitionTable()
         self.topics = TopicsView.of(0, {})
+        self.live = live(NODE_ID)
         self.overrides: dict[ConfigEntity, Mapping[str, str]] = {}
         self.refusal: RequestError | None = None
         self.created: list[tuple[NewTopic, bool]] = []
@@ -84,7 +86,11 @@ class SmallBroker:
         return ConfigsView(1, self.overrides)
 
     def brokers(self, call: Call) -> list[BrokerAddress]:
-        return [BrokerAddress(self.node_id, *call.local_address, "rack-1")]
+        """Itself as it was reached, the others as they registered."""
+        own = BrokerAddress(self.node_id, *call.local_address, "rack-1")
+        others = self.live.by_id.keys() - {self.node_id}
+        listeners = {each: self.live.by_id[each].registration.listeners[0] for each in others}
+        return [own, *(BrokerAddress(each, found.host, found.port, None) for each, found in listeners.items())]
 
     def log_directory(self) -> LogDirectoryState:
         return LogDirectoryState("/data", self.is_online, 1000, 400)
@@ -147,6 +153,20 @@ class SmallBroker:
             self.partitions.add(partition)
         self.groups.on_topics_changed(self.topics)
         return topic
+
+    def place(self, name: str, replicas: Sequence[int], leader: int, in_sync: Sequence[int]) -> None:
+        """Let the tree assign every partition of a topic so."""
+        topic = self.topics.by_name[name]
+        members = tuple(ReplicaIncarnation(NodeId(each), 1) for each in in_sync)
+        nodes = tuple(
+            node._replace(
+                replicas=tuple(NodeId(each) for each in replicas),
+                state=node.state._replace(leader=NodeId(leader), in_sync=members),
+            )
+            for node in topic.partitions
+        )
+        placed = topic._replace(partitions=nodes)
+        self.topics = TopicsView.of(self.topics.version + 1, {**self.topics.by_name, name: placed})
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         found = self.partitions.find(topic, index)

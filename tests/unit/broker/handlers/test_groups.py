@@ -46,6 +46,7 @@ from ottla.protocol.schemas.offset_fetch import (
 )
 from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tests.unit.broker.handlers.small_broker import HOST, PORT, SmallBroker, codes
+from tests.unit.broker.live_brokers import live
 
 R = TypeVar("R")
 OFFSETS_PARTITIONS = 2
@@ -107,6 +108,23 @@ async def test_this_broker_coordinates_every_group(broker: SmallBroker, version:
     answer = await broker.ask(ApiKey.FIND_COORDINATOR, version, request, FindCoordinatorResponse)
     found = answer.coordinators[0] if version >= 4 else answer
     assert (found.error_code, found.node_id, found.host, found.port) == (0, broker.node_id, HOST, PORT)
+
+
+@versions(ApiKey.FIND_COORDINATOR)
+async def test_coordinator_is_the_leader_of_the_groups_partition(broker: SmallBroker, version: int) -> None:
+    broker.place(OFFSETS_TOPIC, replicas=(6, 7), leader=6, in_sync=(6, 7))
+    broker.live = live(broker.node_id, 6, 7)
+    request = FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest("g")
+    answer = await broker.ask(ApiKey.FIND_COORDINATOR, version, request, FindCoordinatorResponse)
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert (found.error_code, found.node_id, found.host) == (0, 6, "broker-6.example")
+
+
+async def test_no_coordinator_is_named_while_the_groups_partition_has_no_live_leader(broker: SmallBroker) -> None:
+    broker.place(OFFSETS_TOPIC, replicas=(6, 7), leader=6, in_sync=(6, 7))
+    broker.live = live(broker.node_id, 7)
+    answer = await broker.ask(ApiKey.FIND_COORDINATOR, 2, FindCoordinatorRequest("g"), FindCoordinatorResponse)
+    assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
 
 async def test_first_search_for_a_coordinator_makes_the_topic() -> None:

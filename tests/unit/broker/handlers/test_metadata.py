@@ -19,6 +19,7 @@ from ottla.protocol.schemas.metadata import (
 )
 from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.handlers.small_broker import HOST, NODE_ID, PORT, SmallBroker
+from tests.unit.broker.live_brokers import live
 
 VERSIONS = range(13)
 
@@ -150,3 +151,27 @@ async def test_authorized_operations_are_told_when_asked_for(version: int) -> No
     plain = await ask(broker, version, named("a"))
     assert plain.topics[0].topic_authorized_operations == NO_AUTHORIZED_OPERATIONS
     assert plain.cluster_authorized_operations == NO_AUTHORIZED_OPERATIONS
+
+
+async def test_leader_that_is_not_live_is_not_told() -> None:
+    broker = SmallBroker()
+    broker.add_topic("orders", leader_epoch=4)
+    broker.place("orders", replicas=(6, 7), leader=6, in_sync=(6,))
+    broker.live = live(NODE_ID, 7)
+    (partition,) = (await ask(broker, 12, named("orders"))).topics[0].partitions
+    assert partition == MetadataResponsePartition(ErrorCode.LEADER_NOT_AVAILABLE, 0, -1, 4, [6, 7], [6], [6])
+
+
+async def test_leader_elsewhere_is_told_with_its_address() -> None:
+    broker = SmallBroker()
+    broker.add_topic("orders")
+    broker.place("orders", replicas=(6, 7), leader=6, in_sync=(6, 7))
+    broker.live = live(NODE_ID, 6, 7)
+    answer = await ask(broker, 12, named("orders"))
+    (partition,) = answer.topics[0].partitions
+    assert partition == MetadataResponsePartition(ErrorCode.NONE, 0, 6, 0, [6, 7], [6, 7], [])
+    assert {each.node_id: each.host for each in answer.brokers} == {
+        NODE_ID: HOST,
+        6: "broker-6.example",
+        7: "broker-7.example",
+    }

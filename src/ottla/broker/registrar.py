@@ -1,0 +1,76 @@
+"""Registers this broker in the tree, and reads the registrations of all.
+
+A registration lasts as long as the session with the tree that made it, and each one has another broker epoch.  So after
+the loss of a session the broker registers again, and is from then on another incarnation of its replicas.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ottla.broker.membership import Membership
+from ottla.coordination.registries import BrokerIdTaken, BrokerRegistration, BrokerRegistry, BrokersView
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# How often a node id that another session holds is asked for again.
+ATTEMPT_INTERVAL_S: Final = 0.2
+
+
+class Registrar:
+    """Keeps `membership` up to date; `wait` is `asyncio.sleep`."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        registry: BrokerRegistry,
+        registration: BrokerRegistration,
+        clock: Clock,
+        wait: Callable[[float], Awaitable[object]],
+    ) -> None:
+        self.registration: Final = registration
+        self._membership = membership
+        self._registry = registry
+        self._clock = clock
+        self._wait = wait
+
+    @property
+    def view(self) -> BrokersView:
+        """The live brokers as of the last `refresh`."""
+        return self._registry.view
+
+    async def refresh(self) -> BrokersView:
+        """Read the live brokers; the same view while there is no change."""
+        before = self._registry.view
+        view = await self._registry.refresh()
+        if view is not before:
+            self._membership.saw(view)
+        return view
+
+    async def register(self, patience_ms: int = 0) -> int:
+        """Register in the present session, and read the live brokers; returns the new broker epoch.
+
+        A node id that another session holds is asked for again for `patience_ms`: it may be that of this broker's
+        former process, and then ends with its session.  Raises `BrokerIdTaken` after that.
+        """
+        give_up_ms = self._clock.monotonic_ms() + patience_ms
+        is_told = False
+        while True:
+            try:
+                broker_epoch = await self._registry.register(self.registration, self._clock.now_ms())
+                break
+            except BrokerIdTaken:
+                if self._clock.monotonic_ms() >= give_up_ms:
+                    raise
+                if not is_told:
+                    node_id = self.registration.node_id
+                    log.warning("broker.id_in_use", extra=fields(node_id=node_id, waits_ms=patience_ms))
+                    is_told = True
+            await self._wait(ATTEMPT_INTERVAL_S)
+        self._membership.registered(broker_epoch)
+        await self.refresh()
+        return broker_epoch

@@ -1,0 +1,124 @@
+"""Brokers of one process over one tree: each knows the others, and any of them changes topics for all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.broker import Broker
+from ottla.broker.context import BrokerAddress, Call, NewTopic
+from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.registries import BrokerIdTaken
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+from ottla.model.listener import Listener
+from ottla.model.serve_options import ServeOptions
+from ottla.model.settings import BrokerSettings
+from ottla.runtime.clock import SystemClock
+from tests.eventually import eventually_on_loop
+
+
+class Shared:
+    """A tree in a file, and the brokers over it."""
+
+    def __init__(self, home: EmbeddedHome, path: Path) -> None:
+        self.home = home
+        self.path = path
+        self.running: dict[int, Broker] = {}
+
+    async def start(self, node_id: int, *, directory: str | None = None, **settings: str) -> Broker:
+        options = ServeOptions(
+            settings=BrokerSettings.of(
+                {"node.id": str(node_id), **{name.replace("_", "."): text for name, text in settings.items()}}
+            ),
+            data_dir=str(self.path / (directory or f"broker-{node_id}")),
+            listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),),
+        )
+        started = await Broker.start(options, clock=SystemClock(), open_files_max=None, home=self.home)
+        self.running[node_id] = started
+        return started
+
+    async def stop(self, node_id: int) -> None:
+        await self.running.pop(node_id).stop()
+
+
+@asynccontextmanager
+async def shared(path: Path) -> AsyncIterator[Shared]:
+    home = await EmbeddedHome.open(str(path / "tree"))
+    brokers = Shared(home, path)
+    try:
+        yield brokers
+    finally:
+        for node_id in list(brokers.running):
+            await brokers.stop(node_id)
+        await home.close()
+
+
+def addresses(broker: Broker) -> list[BrokerAddress]:
+    return broker.brokers(Call(12, None, broker.addresses[0]))
+
+
+async def test_every_broker_tells_the_same_addresses_and_controller(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second, third = [await brokers.start(node_id, broker_rack=f"r{node_id}") for node_id in (1, 2, 3)]
+        await eventually_on_loop(lambda: len(first.live.by_id) == len(second.live.by_id) == 3)
+        assert addresses(first) == addresses(second) == addresses(third)
+        assert addresses(first) == [
+            BrokerAddress(broker.node_id, *broker.addresses[0], f"r{broker.node_id}")
+            for broker in (first, second, third)
+        ]
+        assert first.controller_id == second.controller_id == third.controller_id == 1
+        assert first.cluster_id == second.cluster_id == third.cluster_id
+
+
+async def test_broker_that_stops_is_forgotten_at_once(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        await brokers.start(1)
+        other = await brokers.start(2)
+        await brokers.stop(1)
+        await eventually_on_loop(lambda: set(other.live.by_id) == {2})
+        assert other.controller_id == 2
+
+
+async def test_topic_made_by_one_broker_is_known_to_all_and_spread_over_them(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second = await brokers.start(1), await brokers.start(2)
+        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
+        topic = await first.create_topic(NewTopic("orders", 4))
+        assert sorted(partition.state.leader for partition in topic.partitions) == [1, 1, 2, 2]
+        await eventually_on_loop(lambda: second.topics.by_id.get(topic.topic_id) is not None)
+        for broker in (first, second):
+            here = {index for index in range(4) if broker.partitions.find("orders", index) is not None}
+            assert here == {index for index in range(4) if topic.partitions[index].replicas == (broker.node_id,)}
+
+
+async def test_topic_is_changed_by_a_broker_that_holds_nothing_of_it(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second = await brokers.start(1), await brokers.start(2)
+        await eventually_on_loop(lambda: len(first.live.by_id) == len(second.live.by_id) == 2)
+        await first.create_topic(NewTopic("orders", assignment={0: [1]}))
+        await eventually_on_loop(lambda: "orders" in second.topics.by_name)
+        await second.add_partitions("orders", 2, [[1]])
+        await eventually_on_loop(lambda: first.partitions.find("orders", 1) is not None)
+        await second.delete_topic("orders")
+        await eventually_on_loop(lambda: first.partitions.find("orders", 0) is None)
+        assert "orders" not in first.topics.by_name
+        await eventually_on_loop(lambda: not list((tmp_path / "broker-1").glob("orders-?")))
+
+
+async def test_more_replicas_than_brokers_are_refused(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first = await brokers.start(1)
+        with pytest.raises(RequestError) as refusal:
+            await first.create_topic(NewTopic("orders", 1, 2))
+        assert refusal.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+async def test_second_broker_of_one_id_is_refused(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        await brokers.start(1)
+        with pytest.raises(BrokerIdTaken):
+            await brokers.start(1, directory="another")
