@@ -1,0 +1,49 @@
+"""A follower's fetch of one partition: what it asks, and what its leader's answer means."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from ottla.model.identifiers import NodeId
+
+
+class FollowerFetch(NamedTuple):
+    """Where a follower continues.  Another position, epoch or leader has another `request_id`."""
+
+    request_id: int
+    leader: NodeId
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+
+
+class FollowerAction(enum.Enum):
+    """What a follower does after an answer."""
+
+    # The answer belongs to another fetch: nothing of it may be used.
+    DROP = "drop"
+    # There were no records: fetch again from the same position.
+    FETCH = "fetch"
+    # Append the records, flush, and fetch again.
+    APPEND = "append"
+    # The log was cut to where its history is the leader's: fetch again from there.
+    TRUNCATED = "truncated"
+    # Drop the whole log and start an empty one at `FollowerStep.offset`, then fetch again.
+    RESET = "reset"
+    # Another leader or epoch: wait for a newer state of the partition, or try again later.
+    BACK_OFF = "back off"
+
+
+class FollowerStep(NamedTuple):
+    """An action, and the offset that belongs to `RESET`."""
+
+    action: FollowerAction
+    offset: int = -1
+
+
+DROP = FollowerStep(FollowerAction.DROP)
+FETCH = FollowerStep(FollowerAction.FETCH)
+APPEND = FollowerStep(FollowerAction.APPEND)
+TRUNCATED = FollowerStep(FollowerAction.TRUNCATED)
+BACK_OFF = FollowerStep(FollowerAction.BACK_OFF)

@@ -1,0 +1,65 @@
+"""What a leader knows of one follower in one life of its broker."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, NodeId
+from ottla.model.partition_state import ReplicaIncarnation
+
+
+class FollowerLag(NamedTuple):
+    """How far a follower is behind its leader, for metrics and `cluster status`."""
+
+    node_id: NodeId
+    is_in_sync: bool
+    lag_records: int
+    lag_ms: int
+
+
+class FollowerProgress:
+    """The end that a follower reported, and when it was last caught up.
+
+    A fetch offset is the follower's stable end: it flushes before it fetches again.  Nothing is known before the first
+    fetch in the leader's epoch, so the end is -1 then and holds the high watermark.
+    """
+
+    __slots__ = (
+        "_fetched_at_ms",
+        "_leader_end_at_fetch",
+        "caught_up_ms",
+        "end_offset",
+        "incarnation",
+        "last_epoch",
+    )
+
+    def __init__(self, incarnation: ReplicaIncarnation, now_ms: int) -> None:
+        self.incarnation: Final = incarnation
+        self.end_offset = NO_OFFSET
+        self.last_epoch = NO_LEADER_EPOCH
+        # A new leader gives each member the whole time to arrive.
+        self.caught_up_ms = now_ms
+        self._fetched_at_ms = now_ms
+        self._leader_end_at_fetch = 0
+
+    def on_fetch(self, fetch_offset: int, last_epoch: int, leader_end: int, now_ms: int) -> None:
+        """It holds everything below `fetch_offset`.
+
+        It was caught up when it has what the leader had now, or else at the last fetch: under constant load a follower
+        is always a little behind the end.
+        """
+        if fetch_offset >= leader_end:
+            self.caught_up_ms = now_ms
+        elif fetch_offset >= self._leader_end_at_fetch:
+            self.caught_up_ms = max(self.caught_up_ms, self._fetched_at_ms)
+        self.end_offset = fetch_offset
+        self.last_epoch = last_epoch
+        self._fetched_at_ms = now_ms
+        self._leader_end_at_fetch = leader_end
+
+    def is_caught_up(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        """Whether it is in sync by time.  A follower that has everything stays so while nothing is appended."""
+        return self.end_offset == leader_end or now_ms - self.caught_up_ms <= lag_time_max_ms
+
+    def lag_ms(self, leader_end: int, now_ms: int) -> int:
+        return 0 if self.end_offset == leader_end else max(0, now_ms - self.caught_up_ms)

@@ -1,0 +1,123 @@
+"""A follower of one leader in one leader epoch: its fetches, and which answers count.
+
+A follower has one fetch at a time, and an answer counts only for that one: a late or repeated one belongs to another
+position.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import NodeId
+from ottla.replication.follower_fetch import (
+    APPEND,
+    BACK_OFF,
+    DROP,
+    FETCH,
+    TRUNCATED,
+    FollowerAction,
+    FollowerFetch,
+    FollowerStep,
+)
+from ottla.replication.replica_log import ReplicaLog
+
+_NONE: Final = int(ErrorCode.NONE)
+_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+class Following:
+    """The leader that a replica follows, and its position there."""
+
+    __slots__ = ("_fetch", "_log", "_request_id", "leader", "leader_epoch", "leader_high_watermark")
+
+    def __init__(self, log: ReplicaLog) -> None:
+        self._log: Final = log
+        self.leader: NodeId | None = None
+        self.leader_epoch = -1
+        # The leader's, told together with the proof that our log is a prefix of its own; -1 before that.
+        self.leader_high_watermark = -1
+        self._request_id = 0
+        self._fetch: FollowerFetch | None = None
+
+    def follow(self, leader: NodeId | None, leader_epoch: int) -> None:
+        """Fetch from `leader` from now on; None: from nobody.  What was fetched in another epoch does not count."""
+        if leader == self.leader and leader_epoch == self.leader_epoch:
+            return
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.leader_high_watermark = -1
+        self._fetch = None
+
+    def next_fetch(self) -> FollowerFetch | None:
+        """The fetch to send now: None without a leader, and while the log's end is not stable.
+
+        The leader takes the fetch offset for what this replica will not lose.  The same fetch is returned until its
+        answer moved the position, so it can be sent again.
+        """
+        log = self._log
+        end_offset = log.log_end_offset
+        leader = self.leader
+        if leader is None or log.stable_end != end_offset:
+            return None
+        fetch = self._fetch
+        if fetch is None:
+            self._request_id += 1
+            fetch = FollowerFetch(self._request_id, leader, self.leader_epoch, end_offset, log.last_epoch())
+            self._fetch = fetch
+        return fetch
+
+    def on_response(
+        self,
+        request_id: int,
+        error_code: int,
+        high_watermark: int,
+        log_start_offset: int,
+        diverging: tuple[int, int] | None,
+        *,
+        has_records: bool,
+    ) -> FollowerStep:
+        """What to do after the leader's answer.  Truncates the log itself; raises its `OttlaError`."""
+        fetch = self._fetch
+        if fetch is None or request_id != fetch.request_id:
+            return DROP
+        log = self._log
+        if fetch.fetch_offset != log.log_end_offset:
+            self._fetch = None
+            return DROP
+        if error_code != _NONE:
+            if error_code == _OUT_OF_RANGE and log_start_offset > log.log_end_offset:
+                return self._reset_to(log_start_offset)
+            return BACK_OFF
+        if diverging is not None:
+            return self._truncate(diverging, log_start_offset)
+        if high_watermark > self.leader_high_watermark:
+            self.leader_high_watermark = high_watermark
+        if not has_records:
+            return FETCH
+        self._fetch = None
+        return APPEND
+
+    def forget_fetch(self) -> None:
+        """The position changed otherwise: what is under way does not count."""
+        self._fetch = None
+
+    def _truncate(self, diverging: tuple[int, int], log_start_offset: int) -> FollowerStep:
+        """Cut to the end of the last epoch that both logs have, as far as both have it (KIP-279)."""
+        log = self._log
+        epoch, leader_end = diverging
+        own_end = log.epoch_end_offset(epoch)[1]
+        end_offset = leader_end if own_end < 0 else min(leader_end, own_end)
+        if not 0 <= end_offset < log.log_end_offset:
+            # The answer contradicts the question.  Nothing is cut on the word of such a leader.
+            return BACK_OFF
+        if end_offset < log.log_start_offset:
+            # Nothing that this log still has is in the leader's history.
+            return self._reset_to(max(log_start_offset, end_offset))
+        self._fetch = None
+        log.truncate_to(end_offset)
+        return TRUNCATED
+
+    def _reset_to(self, offset: int) -> FollowerStep:
+        self._fetch = None
+        return FollowerStep(FollowerAction.RESET, offset)

@@ -1,0 +1,248 @@
+"""One leader epoch of one partition: followers' progress, in-sync sets, what is committed.
+
+The *committed* state is the newest one that the tree is known to hold.  The *maximal* in-sync set is its members and
+those of each change that was proposed over it and may still be applied.  The high watermark counts all of them, so
+whoever becomes leader by either state has every record below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ottla.model.identifiers import NO_OFFSET, NodeId
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.replication.follower_progress import FollowerLag, FollowerProgress
+from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
+
+
+class Leadership:
+    """What a leader knows in its epoch.  `end_of_in_sync` is what the high watermark follows."""
+
+    __slots__ = (
+        "_change_id",
+        "_counted",
+        "_followers",
+        "_is_outcome_open",
+        "_lag_time_max_ms",
+        "_live",
+        "_min_in_sync",
+        "_proposed",
+        "_stale_version",
+        "epoch_start_offset",
+        "in_sync_count",
+        "is_frozen",
+        "own",
+        "replicas",
+        "state",
+        "version",
+    )
+
+    def __init__(
+        self,
+        own: ReplicaIncarnation,
+        epoch_start_offset: int,
+        state: PartitionState,
+        version: int,
+        replicas: Sequence[NodeId],
+        min_in_sync: int,
+        live: Mapping[NodeId, int],
+        lag_time_max_ms: int,
+        now_ms: int,
+    ) -> None:
+        self.own: Final = own
+        self.epoch_start_offset: Final = epoch_start_offset
+        self.state = state
+        self.version = version
+        self.in_sync_count = len(state.in_sync)
+        # Whether the high watermark stays where it is.
+        self.is_frozen = False
+        self.replicas = replicas
+        # Never more than there are: one replica alone can meet acks=all.
+        self._min_in_sync = min(min_in_sync, len(replicas))
+        self._live = live
+        self._lag_time_max_ms = lag_time_max_ms
+        self._followers: dict[NodeId, FollowerProgress] = {}
+        self._change_id = 0
+        self._is_outcome_open = False
+        # The last change at this version was refused: the tree has a newer state, which is yet to be read.
+        self._stale_version = -1
+        # Members of changes over the committed state that may still be applied.
+        self._proposed: set[ReplicaIncarnation] = set()
+        # The maximal in-sync set without the leader.
+        self._counted: tuple[FollowerProgress, ...] = ()
+        self._count_members(now_ms)
+
+    # --- what the tree holds ----------------------------------------------------------------------------------
+
+    def commit(self, state: PartitionState, version: int, now_ms: int) -> None:
+        """The tree holds `state`.  A higher version ends every change that was proposed over a lower one."""
+        if version <= self.version:
+            return
+        assert state.leader_epoch == self.state.leader_epoch
+        self.state = state
+        self.version = version
+        self._proposed.clear()
+        self._is_outcome_open = False
+        self._count_members(now_ms)
+
+    def configure(self, replicas: Sequence[NodeId], min_in_sync: int, now_ms: int) -> None:
+        """Which replicas are assigned, and how many of them must be in sync."""
+        min_in_sync = min(min_in_sync, len(replicas))
+        if replicas != self.replicas or min_in_sync != self._min_in_sync:
+            self.replicas = replicas
+            self._min_in_sync = min_in_sync
+            self._count_members(now_ms)
+
+    def on_live(self, live: Mapping[NodeId, int]) -> None:
+        """Which brokers are registered, and in which life."""
+        self._live = live
+
+    @property
+    def has_min_in_sync(self) -> bool:
+        return self.in_sync_count >= self._min_in_sync
+
+    def _count_members(self, now_ms: int) -> None:
+        state = self.state
+        self.in_sync_count = len(state.in_sync)
+        # An eligible member may be elected, and would lack what is committed without it.
+        self.is_frozen = self.in_sync_count < self._min_in_sync or bool(state.eligible)
+        members = dict.fromkeys(state.in_sync)
+        members.update(dict.fromkeys(sorted(self._proposed)))
+        self._counted = tuple(self._progress_of(member, now_ms) for member in members if member != self.own)
+
+    def _progress_of(self, member: ReplicaIncarnation, now_ms: int) -> FollowerProgress:
+        """The member's progress.  Of a former life of its broker nothing more is ever reported."""
+        for counted in self._counted:
+            if counted.incarnation == member:
+                return counted
+        progress = self._followers.get(member.node_id)
+        if progress is not None and progress.incarnation == member:
+            return progress
+        progress = FollowerProgress(member, now_ms)
+        if self._live.get(member.node_id) == member.broker_epoch:
+            self._followers[member.node_id] = progress
+        return progress
+
+    # --- what followers report --------------------------------------------------------------------------------
+
+    def follower(self, node_id: NodeId, broker_epoch: int, now_ms: int) -> FollowerProgress | None:
+        """The progress of a follower that fetches now; None when it is not assigned, or not registered in this life."""
+        if self._live.get(node_id) != broker_epoch or node_id == self.own.node_id:
+            return None
+        progress = self._followers.get(node_id)
+        if progress is not None and progress.incarnation.broker_epoch == broker_epoch:
+            return progress
+        if node_id not in self.replicas:
+            return None
+        incarnation = ReplicaIncarnation(node_id, broker_epoch)
+        # A member whose registration was not known yet may be counted already.
+        counted = next((each for each in self._counted if each.incarnation == incarnation), None)
+        progress = self._followers[node_id] = counted or FollowerProgress(incarnation, now_ms)
+        return progress
+
+    def end_of_in_sync(self, own_end: int) -> int:
+        """Exclusive end of what the whole maximal in-sync set holds."""
+        end_offset = own_end
+        for follower in self._counted:
+            if follower.end_offset < end_offset:
+                end_offset = follower.end_offset
+        return end_offset
+
+    def may_join(self, follower: FollowerProgress, high_watermark: int) -> bool:
+        """Whether a follower that fetched holds every committed record, but is not in sync yet.
+
+        What the last leader committed may be above the high watermark that is known here, but never above the end that
+        the log had when the epoch began.
+        """
+        end_offset = follower.end_offset
+        return (
+            end_offset >= high_watermark
+            and end_offset >= self.epoch_start_offset
+            and follower.incarnation not in self.state.in_sync
+            and self._is_replica(follower.incarnation)
+        )
+
+    def lags(self, log_end_offset: int, now_ms: int) -> list[FollowerLag]:
+        """Of each assigned follower; one that never fetched in this epoch lacks the whole epoch for all we know."""
+        in_sync = set(self.state.in_sync_nodes())
+        lags: list[FollowerLag] = []
+        for node_id in self.replicas:
+            progress = self._followers.get(node_id)
+            if node_id == self.own.node_id:
+                continue
+            if progress is None or progress.end_offset < 0:
+                lag_records = log_end_offset
+                lag_ms = 0 if progress is None else now_ms - progress.caught_up_ms
+            else:
+                lag_records = max(0, log_end_offset - progress.end_offset)
+                lag_ms = progress.lag_ms(log_end_offset, now_ms)
+            lags.append(FollowerLag(node_id, node_id in in_sync, lag_records, lag_ms))
+        return lags
+
+    # --- changes of the in-sync set ---------------------------------------------------------------------------
+
+    def propose(self, high_watermark: int, log_end_offset: int, now_ms: int) -> InSyncChange | None:
+        """The change that is due, unless another one is under way.
+
+        Its new members count for the high watermark from now on, and those that it removes until it is known to be
+        applied: `end_of_in_sync` never needs the outcome.
+        """
+        if self._is_outcome_open or self._stale_version == self.version:
+            return None
+        members = tuple(
+            member
+            for member in self.state.in_sync
+            if member == self.own or self._is_in_sync(member, log_end_offset, now_ms)
+        )
+        nodes = {member.node_id for member in members}
+        joining = tuple(
+            follower.incarnation
+            for follower in self._followers.values()
+            if follower.incarnation.node_id not in nodes
+            and self.may_join(follower, high_watermark)
+            and follower.is_caught_up(log_end_offset, now_ms, self._lag_time_max_ms)
+        )
+        state = self.state.with_in_sync((*members, *joining), self.replicas, self._min_in_sync)
+        if state == self.state:
+            return None
+        self._change_id += 1
+        self._is_outcome_open = True
+        self._proposed.update(state.in_sync)
+        self._count_members(now_ms)
+        return InSyncChange(self._change_id, state, self.version)
+
+    def resolve(self, change: InSyncChange, outcome: ChangeOutcome, version: int, now_ms: int) -> None:
+        """What became of a change.  `version` is the new one when it was applied.
+
+        Unknown: the same or another change is proposed over the same version, since only one of them can be applied.
+        Stale: the state that the tree holds is yet to be read; until then both sets count.
+        """
+        if outcome is ChangeOutcome.APPLIED:
+            self.commit(change.state, version, now_ms)
+            return
+        if change.change_id != self._change_id or change.expected_version != self.version:
+            return
+        self._is_outcome_open = False
+        if outcome is ChangeOutcome.STALE:
+            self._stale_version = self.version
+
+    def _is_in_sync(self, member: ReplicaIncarnation, log_end_offset: int, now_ms: int) -> bool:
+        if not self._is_replica(member):
+            return False
+        progress = self._followers.get(member.node_id)
+        if progress is None or progress.incarnation != member:
+            # Registered in this life, but it did not fetch yet.
+            progress = next(each for each in self._counted if each.incarnation == member)
+        return progress.is_caught_up(log_end_offset, now_ms, self._lag_time_max_ms)
+
+    def _is_replica(self, incarnation: ReplicaIncarnation) -> bool:
+        return incarnation.is_current(self._live) and incarnation.node_id in self.replicas
+
+    def check_invariants(self) -> None:
+        """What must hold between calls; for tests."""
+        assert self.own in self.state.in_sync
+        counted = {follower.incarnation for follower in self._counted}
+        assert counted | {self.own} == {*self.state.in_sync, *self._proposed, self.own}
+        assert all(follower.end_offset >= NO_OFFSET for follower in self._counted)
+        assert all(node_id == follower.incarnation.node_id for node_id, follower in self._followers.items())

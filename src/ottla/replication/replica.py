@@ -1,0 +1,331 @@
+"""One replica of one partition: its role, epochs, in-sync sets and high watermark.
+
+It decides and does no I/O: the broker's partition and the simulation call it with what they saw, and carry out what it
+returns.  The rules are in docs/replication.md.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ottla.model.identifiers import NO_LEADER_EPOCH, NodeId
+from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
+from ottla.replication.errors import EpochBehindLog
+from ottla.replication.fetch_verdict import (
+    FENCED_EPOCH,
+    NOT_LEADER,
+    OUT_OF_RANGE,
+    READ,
+    READ_AND_JOIN,
+    STALE_BROKER,
+    UNKNOWN_EPOCH,
+    FetchVerdict,
+)
+from ottla.replication.follower_fetch import FollowerAction, FollowerFetch, FollowerStep
+from ottla.replication.follower_progress import FollowerLag
+from ottla.replication.following import Following
+from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
+from ottla.replication.leadership import Leadership
+from ottla.replication.replica_log import ReplicaLog
+
+# The version of a state that was never read.
+_NO_VERSION: Final = -1
+
+
+class Role(enum.Enum):
+    """A replica's role for its partition."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+_LEADER: Final = Role.LEADER
+
+
+class Replica:
+    """A replica begins as a follower of nobody.  Others read the public fields and assign none of them.
+
+    log start <= high watermark <= stable end of this replica's log.  The high watermark rises, except when the log is
+    truncated below it, which only an unclean election can cause.
+    """
+
+    __slots__ = (
+        "_following",
+        "_lag_time_max_ms",
+        "_leadership",
+        "_live",
+        "_log",
+        "_version",
+        "high_watermark",
+        "leader",
+        "leader_epoch",
+        "node_id",
+        "role",
+    )
+
+    def __init__(self, node_id: NodeId, log: ReplicaLog, high_watermark: int, lag_time_max_ms: int) -> None:
+        """`high_watermark` is the checkpointed one; 0 when there is none."""
+        self.node_id: Final = node_id
+        self._log: Final = log
+        self._lag_time_max_ms = lag_time_max_ms
+        self.role = Role.FOLLOWER
+        self.leader: NodeId = NO_LEADER
+        self.leader_epoch: int = NO_LEADER_EPOCH
+        self.high_watermark = max(log.log_start_offset, min(high_watermark, log.stable_end))
+        self._version = _NO_VERSION
+        self._live: Mapping[NodeId, int] = {}
+        self._leadership: Leadership | None = None
+        self._following = Following(log)
+
+    # --- what the tree says -----------------------------------------------------------------------------------
+
+    def on_state(
+        self,
+        replicas: Sequence[NodeId],
+        state: PartitionState,
+        version: int,
+        min_in_sync: int,
+        live: Mapping[NodeId, int],
+        own_broker_epoch: int,
+        now_ms: int,
+    ) -> None:
+        """The tree's state of the partition, or a change of what belongs to it, was seen.
+
+        `min_in_sync` is the topic's setting; `live` has the broker epochs of the registered brokers and may be shared;
+        `own_broker_epoch` is -1 while this broker is not registered.  A state that is older than one seen before is not
+        applied.  A broker that registered again leads nothing until an election in its present life.
+        Raises `EpochBehindLog`: the replica then leads and follows nobody.
+        """
+        self._live = live
+        if version < self._version:
+            return
+        self._version = version
+        own = ReplicaIncarnation(self.node_id, own_broker_epoch)
+        if not state.is_led_by(own):
+            self._follow(state)
+            return
+        if state.leader_epoch < self._log.last_epoch():
+            self._follow(state)
+            raise EpochBehindLog(
+                f"the tree's leader epoch is {state.leader_epoch}, the log has records of {self._log.last_epoch()}"
+            )
+        leadership = self._leadership
+        if leadership is not None and leadership.own == own and self.leader_epoch == state.leader_epoch:
+            leadership.on_live(live)
+            leadership.commit(state, version, now_ms)
+            leadership.configure(replicas, min_in_sync, now_ms)
+        else:
+            leadership = self._lead(replicas, state, version, min_in_sync, live, own, now_ms)
+        self._advance(leadership)
+
+    def _lead(
+        self,
+        replicas: Sequence[NodeId],
+        state: PartitionState,
+        version: int,
+        min_in_sync: int,
+        live: Mapping[NodeId, int],
+        own: ReplicaIncarnation,
+        now_ms: int,
+    ) -> Leadership:
+        log = self._log
+        epoch_start_offset = log.log_end_offset
+        log.start_epoch(state.leader_epoch)
+        self._following.follow(None, state.leader_epoch)
+        leadership = self._leadership = Leadership(
+            own, epoch_start_offset, state, version, replicas, min_in_sync, live, self._lag_time_max_ms, now_ms
+        )
+        self.role = Role.LEADER
+        self.leader = self.node_id
+        self.leader_epoch = state.leader_epoch
+        return leadership
+
+    def _follow(self, state: PartitionState) -> None:
+        """Follow the state's leader.  This broker in a former life is nobody."""
+        leader = NO_LEADER if state.leader == self.node_id else state.leader
+        self.role = Role.FOLLOWER
+        self.leader = leader
+        self.leader_epoch = state.leader_epoch
+        self._leadership = None
+        self._following.follow(None if leader == NO_LEADER else leader, state.leader_epoch)
+
+    def on_live(self, live: Mapping[NodeId, int]) -> None:
+        """Other brokers are registered now, or the same ones in other lives; `propose` has what follows from it.
+
+        This broker's own life is part of `on_state`.
+        """
+        self._live = live
+        if self._leadership is not None:
+            self._leadership.on_live(live)
+
+    def on_min_in_sync(self, min_in_sync: int, now_ms: int) -> None:
+        """The topic's `min.insync.replicas` was changed."""
+        leadership = self._leadership
+        if leadership is not None:
+            leadership.configure(leadership.replicas, min_in_sync, now_ms)
+            self._advance(leadership)
+
+    # --- leading ----------------------------------------------------------------------------------------------
+
+    @property
+    def in_sync_count(self) -> int:
+        """As the tree has it; 0 for a follower."""
+        leadership = self._leadership
+        return 0 if leadership is None else leadership.in_sync_count
+
+    @property
+    def has_min_in_sync(self) -> bool:
+        """Whether acks=all can be met: enough replicas are in sync."""
+        leadership = self._leadership
+        return leadership is not None and leadership.has_min_in_sync
+
+    @property
+    def has_reached_epoch_start(self) -> bool:
+        """Whether the high watermark covers all that earlier leaders committed (KIP-207)."""
+        leadership = self._leadership
+        return leadership is not None and self.high_watermark >= leadership.epoch_start_offset
+
+    def on_stable(self) -> None:
+        """The log's stable end moved, so the high watermark may."""
+        if self._log.stable_end > self.high_watermark:
+            leadership = self._leadership
+            if leadership is not None:
+                self._advance(leadership)
+            else:
+                self._advance_as_follower()
+
+    def on_fetch(
+        self,
+        node_id: NodeId,
+        broker_epoch: int,
+        leader_epoch: int,
+        fetch_offset: int,
+        last_fetched_epoch: int,
+        now_ms: int,
+    ) -> FetchVerdict:
+        """A follower fetches: it holds everything below `fetch_offset`, stable, if its history is a prefix of ours.
+
+        Constant time, and nothing is allocated unless it diverges.
+        """
+        leadership = self._leadership
+        if leader_epoch != self.leader_epoch:
+            return UNKNOWN_EPOCH if leader_epoch > self.leader_epoch else FENCED_EPOCH
+        if leadership is None:
+            return NOT_LEADER
+        follower = leadership.follower(node_id, broker_epoch, now_ms)
+        if follower is None:
+            return STALE_BROKER if self._live.get(node_id, -1) > broker_epoch else UNKNOWN_EPOCH
+        log = self._log
+        end_offset = log.log_end_offset
+        if fetch_offset != follower.end_offset or last_fetched_epoch != follower.last_epoch:
+            # A position that was found good before still is: a leader never truncates in its epoch.
+            if last_fetched_epoch >= 0:
+                diverging = log.epoch_end_offset(last_fetched_epoch)
+                if diverging[0] >= 0 and (diverging[0] < last_fetched_epoch or diverging[1] < fetch_offset):
+                    return FetchVerdict(diverging=diverging)
+                if diverging[0] < 0:
+                    return OUT_OF_RANGE
+            if fetch_offset > end_offset:
+                return OUT_OF_RANGE
+        if fetch_offset < log.log_start_offset:
+            return OUT_OF_RANGE
+        limited = follower.end_offset <= self.high_watermark
+        follower.on_fetch(fetch_offset, last_fetched_epoch, end_offset, now_ms)
+        if limited and fetch_offset > self.high_watermark:
+            self._advance(leadership)
+        if leadership.may_join(follower, self.high_watermark):
+            return READ_AND_JOIN
+        return READ
+
+    def propose(self, now_ms: int) -> InSyncChange | None:
+        """The change of the in-sync set that is due now; `on_outcome` has to follow.  None while another is under way.
+
+        Called when a follower may join, after each change of the state, of the registered brokers or of the settings,
+        and from time to time, since followers also leave by falling behind.
+        """
+        leadership = self._leadership
+        if leadership is None:
+            return None
+        return leadership.propose(self.high_watermark, self._log.log_end_offset, now_ms)
+
+    def on_outcome(self, change: InSyncChange, outcome: ChangeOutcome, version: int, now_ms: int) -> None:
+        """What became of a change that `propose` returned; `version` is the state's new one when it was applied."""
+        leadership = self._leadership
+        # A change of an earlier epoch has an outcome too, but nothing follows from it.
+        if leadership is None or change.state.leader_epoch != self.leader_epoch:
+            return
+        leadership.resolve(change, outcome, version, now_ms)
+        self._version = max(self._version, leadership.version)
+        self._advance(leadership)
+
+    def lags(self, now_ms: int) -> Sequence[FollowerLag]:
+        """How far each follower is behind; empty for a follower."""
+        leadership = self._leadership
+        return () if leadership is None else leadership.lags(self._log.log_end_offset, now_ms)
+
+    def _advance(self, leadership: Leadership) -> None:
+        if leadership.is_frozen:
+            return
+        end_offset = leadership.end_of_in_sync(self._log.stable_end)
+        if end_offset > self.high_watermark:
+            self.high_watermark = end_offset
+
+    # --- following --------------------------------------------------------------------------------------------
+
+    def next_fetch(self) -> FollowerFetch | None:
+        """The fetch to send to the leader now, None when there is none: see `Following.next_fetch`."""
+        return self._following.next_fetch()
+
+    def on_response(
+        self,
+        request_id: int,
+        error_code: int,
+        high_watermark: int,
+        log_start_offset: int,
+        diverging: tuple[int, int] | None,
+        *,
+        has_records: bool,
+    ) -> FollowerStep:
+        """What to do after the leader's answer to a fetch; the log is already truncated where the answer asks for it.
+
+        After `APPEND` the caller appends the records, and after `RESET` it empties the log and calls `on_reset`.
+        Raises the log's `OttlaError`.
+        """
+        try:
+            step = self._following.on_response(
+                request_id, error_code, high_watermark, log_start_offset, diverging, has_records=has_records
+            )
+        finally:
+            # A truncation that failed may have cut too.
+            self.on_truncated()
+        if step.action is FollowerAction.FETCH or step.action is FollowerAction.APPEND:
+            self._advance_as_follower()
+        return step
+
+    def on_truncated(self) -> None:
+        """The log's end was lowered, before this."""
+        end_offset = self._log.log_end_offset
+        if end_offset < self.high_watermark:
+            self.high_watermark = end_offset
+
+    def on_reset(self) -> None:
+        """The log is empty and begins elsewhere."""
+        self._following.forget_fetch()
+        log = self._log
+        self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
+
+    def _advance_as_follower(self) -> None:
+        """The leader's high watermark holds for the part of it that is stable here too."""
+        end_offset = min(self._following.leader_high_watermark, self._log.stable_end)
+        if end_offset > self.high_watermark:
+            self.high_watermark = end_offset
+
+    def check_invariants(self) -> None:
+        """What must hold between calls; for tests."""
+        log = self._log
+        assert log.log_start_offset <= self.high_watermark <= log.stable_end
+        assert (self.role is _LEADER) == (self._leadership is not None) == (self.leader == self.node_id)
+        if self._leadership is not None:
+            self._leadership.check_invariants()
