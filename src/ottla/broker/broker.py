@@ -9,6 +9,7 @@ import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.advertising import Advertising, registered_listeners
@@ -33,6 +34,7 @@ from ottla.broker.membership import Membership
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.registrar import Registrar
+from ottla.broker.request_meter import RequestMeter
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
 from ottla.broker.topics import Topics
@@ -49,6 +51,7 @@ from ottla.model import broker_settings as setting
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, ProducerId, TopicPartition
 from ottla.model.limits import INT32_MAX
+from ottla.model.listener import Listener as Address
 from ottla.model.serve_options import ServeOptions
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
@@ -61,6 +64,9 @@ from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import DirectoryOffline
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from ottla.broker.admin_server import AdminServer
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +122,7 @@ class Broker:
         self.addresses = [listening.getsockname()[:2] for listening in bound]
         self._advertising = Advertising(self._options, self.addresses, own_id=None if self._is_member else self.node_id)
         self._follower = TreeFollower(self._follow_tree, loop)
+        admin = await self._start_admin(self._options.admin_listener)
         await self._open_tree(disk)
         await self._open_logs(disk)
 
@@ -136,7 +143,10 @@ class Broker:
         fetch = FetchHandler(self.partitions, ready, deadlines, size_bytes_max, sessions, self.clock, leader_hints)
         self.groups = self._open_groups(loop, flusher)
         groups = GroupCalls(self, ready).handle
-        router = Router(produce, fetch, groups, GROUP_HANDLERS, ColdCalls(self).answer, ready)
+        meter = None if admin is None else RequestMeter()
+        router = Router(produce, fetch, groups, GROUP_HANDLERS, ColdCalls(self).answer, ready, meter)
+        if admin is not None and meter is not None:
+            self._add_figures(admin, router, meter, fetch, flusher)
         self._closing.push_async_callback(router.stop)
 
         housekeeping = Housekeeping(self._directory, self.partitions, self.clock, loop, flusher.poke)
@@ -150,6 +160,38 @@ class Broker:
         self._closing.push_async_callback(self._drain, flusher, deadlines)
         self._closing.push_async_callback(self._follower.stop)
         self._follower.start()
+        if admin is not None:
+            admin.health.serving()
+            self._closing.callback(admin.health.stopping)
+
+    async def _start_admin(self, address: Address | None) -> AdminServer | None:
+        """Before everything else, so that supervisors see a start that takes long."""
+        if address is None:
+            return None
+        # Few brokers serve it, and all would pay for its import.
+        from ottla.broker.admin_server import AdminServer
+
+        admin = AdminServer(bind(address.host, address.port))
+        self._closing.push_async_callback(admin.stop)
+        await admin.start()
+        return admin
+
+    def _add_figures(
+        self, admin: AdminServer, router: Router, meter: RequestMeter, fetch: FetchHandler, flusher: Flusher
+    ) -> None:
+        from ottla.broker.figures.groups import group_figures
+        from ottla.broker.figures.partitions import partition_figures
+        from ottla.broker.figures.process import process_families
+        from ottla.broker.figures.requests import request_figures
+
+        started_ms = self.clock.now_ms()
+        registry = admin.registry
+        registry.add(lambda: process_families(started_ms, self.node_id, self.cluster_id))
+        registry.add(lambda: request_figures(router, meter, fetch, self.partitions, self._listeners, flusher))
+        registry.add(lambda: partition_figures(self.partitions, self._directory))
+        registry.add(lambda: group_figures(self.groups, self.partitions))
+        offline = "the log directory takes no more writes: look at the disk, then start again"
+        admin.health.add_life_check(lambda: offline if self._directory.offline is not None else None)
 
     async def _open_tree(self, disk: PosixDisk) -> None:
         """The lock first: two brokers in one directory would each follow their own tree."""

@@ -40,16 +40,20 @@ _TCP_CLOSE_WAIT: Final = 8
 class Answer:
     """The position of one request in its connection's order.  `pieces` is None until the answer is there."""
 
-    __slots__ = ("connection", "pieces")
+    __slots__ = ("connection", "on_complete", "pieces")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.pieces: Sequence[Piece] | None = None
+        # Who times this request.
+        self.on_complete: Callable[[], None] | None = None
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Set the answer; the connection's next `send_ready` sends it.  Empty pieces: nothing is sent."""
         assert self.pieces is None, "a request was answered twice"
         self.pieces = pieces
+        if self.on_complete is not None:
+            self.on_complete()
 
 
 class Router(Protocol):
@@ -172,6 +176,11 @@ class Connection:
         if self._blocked and not self._processing and not self.is_closed and not self.is_draining:
             self._process()
         self._close_if_drained()
+
+    @property
+    def newest_unanswered(self) -> Answer | None:
+        """The last request that has not been answered, or whose answer follows that of such a one."""
+        return self._pending[-1] if self._pending else None
 
     @property
     def has_unanswered(self) -> bool:

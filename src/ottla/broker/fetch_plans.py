@@ -29,7 +29,7 @@ _LED_ELSEWHERE: Final = frozenset({int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(Er
 class FetchService:
     """Shared by all fetches."""
 
-    __slots__ = ("_leader_hints", "clock", "sessions", "size_bytes_max", "table")
+    __slots__ = ("_leader_hints", "clock", "sent_bytes", "sessions", "size_bytes_max", "table")
 
     def __init__(
         self,
@@ -45,6 +45,8 @@ class FetchService:
         self.sessions = sessions
         self.clock = clock
         self._leader_hints = leader_hints
+        # Records of all responses since the start, for metrics.
+        self.sent_bytes = 0
 
     def leaders(self, version: int, topics: Topics, local_address: tuple[str, int]) -> CurrentLeaders | None:
         """The leaders of those partitions that were refused since another broker leads them."""
@@ -113,6 +115,7 @@ class FullFetch:
         session_id = NO_SESSION
         if request.session_epoch == NEW_SESSION_EPOCH:
             session_id = self._service.open_session(self._partitions, request, read)
+        self._service.sent_bytes += read.readable_bytes
         leaders = self._service.leaders(self._version, read.topics, self._local_address) if read.is_due else None
         return fetch_response(
             request, self._version, self._correlation_id, read.topics, session_id=session_id, leaders=leaders
@@ -185,6 +188,7 @@ class SessionFetch:
             )
         if not session.is_closed:
             note_sent(session, read)
+        self._service.sent_bytes += read.readable_bytes
         topics = read.by_topic()
         leaders = self._service.leaders(version, topics, self._local_address) if read.is_due else None
         return fetch_response(request, version, self._correlation_id, topics, session_id=session.id, leaders=leaders)

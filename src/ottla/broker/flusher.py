@@ -12,8 +12,11 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from time import perf_counter
+from typing import Final
 
 from ottla.observe.events import fields
+from ottla.observe.metrics import Histogram
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
 from ottla.storage.log.flush import FlushPlan, FlushScheduler
@@ -37,6 +40,8 @@ class Flusher:
         self._clock = clock
         self._loop = loop
         self._on_flushed = on_flushed
+        # How long the disk took for each flush, in milliseconds.
+        self.times: Final = Histogram()
         self._plans: queue.SimpleQueue[FlushPlan | None] = queue.SimpleQueue()
         self._is_poked = False
         self._is_busy = False
@@ -104,6 +109,7 @@ class Flusher:
         """The thread: it touches only the plan's files, never a log's state."""
         while (plan := self._plans.get()) is not None:
             error: OSError | None = None
+            started_s = perf_counter()
             try:
                 plan.execute(self._disk)
             except OSError as failure:
@@ -112,9 +118,10 @@ class Flusher:
                 # A thread that died would leave every produce waiting.  What was synced is not known: a failed flush.
                 log.exception("flush.bug")
                 error = OSError(errno.EIO, f"the flush ended by {bug!r}")
-            self._loop.call_soon_threadsafe(self._complete, plan, error)
+            self._loop.call_soon_threadsafe(self._complete, plan, error, perf_counter() - started_s)
 
-    def _complete(self, plan: FlushPlan, error: OSError | None) -> None:
+    def _complete(self, plan: FlushPlan, error: OSError | None, took_s: float) -> None:
+        self.times.observe(took_s * 1_000)
         self._is_busy = False
         self._idle.set()
         if error is not None:

@@ -50,11 +50,12 @@ class FetchPlan(Protocol[Read]):
 class ParkedFetches:
     """All fetches that wait, bounded by the partitions that hold them."""
 
-    __slots__ = ("_deadlines", "_ready", "partitions_count")
+    __slots__ = ("_deadlines", "_ready", "fetches_count", "partitions_count")
 
     def __init__(self, ready: ReadyConnections, deadlines: Deadlines) -> None:
         self._ready = ready
         self._deadlines = deadlines
+        self.fetches_count = 0
         self.partitions_count = 0
 
     @property
@@ -64,6 +65,7 @@ class ParkedFetches:
     def park(self, plan: FetchPlan[Read], connection: Connection, max_wait_ms: int) -> None:
         """Answer `connection` when the plan has enough, or after `max_wait_ms` with what it has then."""
         fetch = ParkedFetch(plan, connection.park(exclusive=True), self)
+        self.fetches_count += 1
         self.partitions_count += fetch.partitions_count
         self._deadlines.add(fetch, max_wait_ms)
 
@@ -72,6 +74,7 @@ class ParkedFetches:
 
     def drop(self, fetch: ParkedFetch[Read]) -> None:
         """The fetch waits no more."""
+        self.fetches_count -= 1
         self.partitions_count -= fetch.partitions_count
 
     def send(self, connection: Connection) -> None:

@@ -21,7 +21,7 @@ from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NodeId, To
 from ottla.model.partition_state import NO_LEADER
 from ottla.observe.events import fields
 from ottla.runtime.disk import FileRun
-from ottla.storage.log.log import Log
+from ottla.storage.log.log import Appended, Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
 
@@ -222,6 +222,11 @@ class Partition:
         """All segments' `.log` files."""
         return self._log.size_bytes
 
+    @property
+    def appended(self) -> Appended:
+        """What was appended since this broker opened the log."""
+        return self._log.appended
+
     # --- appending --------------------------------------------------------------------------------------------
 
     def append(self, batch: memoryview, header: tuple[int, ...], acks: int, now_ms: int) -> tuple[int, int, int]:
@@ -348,6 +353,11 @@ class Partition:
         return self._log.epoch_of(offset)
 
     # --- parking and waking -----------------------------------------------------------------------------------
+
+    @property
+    def waiting_produces_count(self) -> int:
+        """Batches of which a produce request waits for the acknowledgement."""
+        return len(self._parked_for_leader or ()) + len(self._parked_for_all or ())
 
     @property
     def has_waiting_produces(self) -> bool:

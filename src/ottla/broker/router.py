@@ -19,6 +19,7 @@ from ottla.broker.connection import Answer, Connection
 from ottla.broker.failed_request import close_failed
 from ottla.broker.limits import STOP_REQUESTS_MS
 from ottla.broker.ready_connections import ReadyConnections
+from ottla.broker.request_meter import SAMPLING_MASK, RequestMeter
 from ottla.model.errors import WireError
 from ottla.observe.events import fields
 from ottla.protocol.api import API_VERSIONS, FLEXIBLE_FROM, ApiKey
@@ -59,13 +60,18 @@ class Router:
         group_keys: Collection[int],
         cold: ColdDispatch,
         ready: ReadyConnections,
+        meter: RequestMeter | None = None,
     ) -> None:
+        """`meter`: takes the latencies, and counts all but Produce; without one, nobody does."""
         self._produce = produce
         self._fetch = fetch
         self._groups = groups
         self._group_keys = frozenset(group_keys)
         self._cold = cold
         self._ready = ready
+        self._meter = meter
+        # Counted here because a call for each would be too dear.
+        self.produce_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
@@ -76,22 +82,38 @@ class Router:
                 if key == _PRODUCE and _PRODUCE_MIN <= version < _PRODUCE_FLEXIBLE_FROM and name_length >= -1:
                     # The hot path does not read the client id, it only skips it.
                     body = position + 10 + (name_length if name_length > 0 else 0)
-                    self._produce.handle(connection, view, body, end, version, correlation_id)
+                    count = self.produce_count = self.produce_count + 1
+                    if count & SAMPLING_MASK or self._meter is None:
+                        self._produce.handle(connection, view, body, end, version, correlation_id)
+                    else:
+                        timing = self._meter.begin(connection)
+                        self._produce.handle(connection, view, body, end, version, correlation_id)
+                        self._meter.handled(_PRODUCE, connection, timing)
                     return
             header = read_request_header(view, position, end)
             connection.client_id = header.client_id
-            key, version = header.api_key, header.api_version
-            if key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
-                self._fetch.handle(connection, view, header.body_position, end, version, header.correlation_id)
-            elif key == _PRODUCE and _PRODUCE_MIN <= version <= _PRODUCE_MAX:
-                self._produce.handle(connection, view, header.body_position, end, version, header.correlation_id)
+            meter = self._meter
+            if meter is None or not meter.times_next(header.api_key):
+                self._dispatch(connection, header, view, end)
             else:
-                self._start_other(connection, header, bytes(view[header.body_position : end]))
+                timing = meter.begin(connection)
+                self._dispatch(connection, header, view, end)
+                meter.handled(header.api_key, connection, timing)
         except WireError as error:
             self.refuse(connection, error)
         except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
             # A bug of ours must leave no client waiting: the connection could not go on behind an unanswered request.
             close_failed(connection, error, client_id=connection.client_id)
+
+    def _dispatch(self, connection: Connection, header: RequestHeader, view: memoryview, end: int) -> None:
+        key, version = header.api_key, header.api_version
+        if key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
+            self._fetch.handle(connection, view, header.body_position, end, version, header.correlation_id)
+        elif key == _PRODUCE and _PRODUCE_MIN <= version <= _PRODUCE_MAX:
+            self.produce_count += 1
+            self._produce.handle(connection, view, header.body_position, end, version, header.correlation_id)
+        else:
+            self._start_other(connection, header, bytes(view[header.body_position : end]))
 
     def refuse(self, connection: Connection, error: WireError) -> None:
         """Close a connection whose request cannot be read or answered."""

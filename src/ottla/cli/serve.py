@@ -12,7 +12,7 @@ import click
 
 from ottla.cli.config_file import read_config_file
 from ottla.model.errors import ConfigError
-from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_flag
+from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_address, parse_flag
 from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options
 from ottla.model.setting_sources import Notice, RawSetting, from_command_line, from_environment, resolve
 from ottla.model.settings import BrokerSettings
@@ -51,6 +51,11 @@ log = logging.getLogger(__name__)
     is_flag=True,
     help="Listen on an address that other machines can reach, without authentication or encryption.",
 )
+@click.option(
+    "--admin-listen",
+    metavar="HOST:PORT",
+    help="Serve /metrics (Prometheus), /healthz and /readyz over HTTP there.  [default: off]",
+)
 @click.option("--log-level", type=click.Choice(LEVEL_NAMES), default=DEFAULT_LEVEL, show_default=True)
 def command(
     config_argument: Path | None,
@@ -59,6 +64,7 @@ def command(
     config_option: Path | None,
     assignments: tuple[str, ...],
     insecure_listen: bool,
+    admin_listen: str | None,
     log_level: str,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -70,7 +76,13 @@ def command(
     start_logging(log_level)
     settings = _settings(assignments, config_option or config_argument)
     listen = tuple(named_listeners(addresses))
-    options = serve_options(settings, data_dir=data_dir, listen=listen, insecure_listen=insecure_listen)
+    options = serve_options(
+        settings,
+        data_dir=data_dir,
+        listen=listen,
+        admin_listener=None if admin_listen is None else _admin_listener(admin_listen),
+        insecure_listen=insecure_listen,
+    )
 
     # 290 modules and the logs, of which nothing is garbage; `serve` enables it again when the broker is ready.
     gc.disable()
@@ -93,6 +105,13 @@ def _settings(assignments: Iterable[str], config: Path | None) -> BrokerSettings
 def _log_notice(notice: Notice) -> None:
     level = logging.WARNING if notice.is_warning else logging.INFO
     log.log(level, notice.event, extra=fields(**notice.facts))
+
+
+def _admin_listener(address: str) -> Listener:
+    try:
+        return parse_address(address, name="ADMIN")
+    except ConfigError as error:
+        raise ConfigError(f"--admin-listen {error}", hint=error.hint) from None
 
 
 def named_listeners(addresses: Iterable[str]) -> Iterable[Listener]:

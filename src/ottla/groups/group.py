@@ -45,6 +45,9 @@ class Group(DeadlineOwner, Protocol):
         ...
 
     @property
+    def members_count(self) -> int: ...
+
+    @property
     def has_records(self) -> bool:
         """Whether the log holds records of the group itself (not offsets) that a deletion must cover."""
         ...

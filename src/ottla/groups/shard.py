@@ -7,7 +7,7 @@ meanwhile are decided on the applied state and answered after the flush that cov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from ottla.groups.append_errors import code_for_member, code_of
@@ -30,6 +30,7 @@ from ottla.groups.commands import (
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.deadlines import Deadlines
 from ottla.groups.deleted_topic_tombstones import DeletedTopicTombstones
+from ottla.groups.group_figures import GroupFigures
 from ottla.groups.group_log import GroupLog, GroupRecord
 from ottla.groups.group_table import GroupTable
 from ottla.groups.held_replies import HeldReplies
@@ -112,6 +113,12 @@ class GroupShard:
     def __len__(self) -> int:
         """The count of groups."""
         return len(self._table)
+
+    def figures(self) -> Iterator[GroupFigures]:
+        """Every group as it is when its turn comes; those made after the first are not among them."""
+        for group in list(self._table):
+            offsets = self._table.offsets(group.group_id)
+            yield GroupFigures(group.group_id, group.kind, group.state_name, group.members_count, offsets)
 
     # -- start ---------------------------------------------------------------------------------------------------------
 

@@ -24,13 +24,14 @@ class ServeOptions:
     """Everything that `serve` needs.  There is at least one listener; port 0 selects a free port.
 
     `advertised` holds the addresses for clients, by listener name; for a listener without one, each client gets the
-    address that it reached.
+    address that it reached.  `admin_listener` serves metrics and health; without one, nothing does.
     """
 
     settings: BrokerSettings
     data_dir: str
     listeners: tuple[Listener, ...]
     advertised: tuple[Listener, ...] = field(default=())
+    admin_listener: Listener | None = None
 
 
 def serve_options(
@@ -38,6 +39,7 @@ def serve_options(
     *,
     data_dir: str | None = None,
     listen: tuple[Listener, ...] = (),
+    admin_listener: Listener | None = None,
     insecure_listen: bool = False,
 ) -> ServeOptions:
     """The options that follow from settings and flags; flags win.  Raises `ConfigError`."""
@@ -45,11 +47,18 @@ def serve_options(
     for listener in listeners:
         if not listener.is_loopback and not insecure_listen:
             raise _refuse_open_listener(listener)
+    if admin_listener is not None and not admin_listener.is_loopback and not insecure_listen:
+        raise ConfigError(
+            f"refused to serve metrics on {admin_listener.host or 'every interface'}: anyone who reaches port "
+            f"{admin_listener.port} could read the names of topics and groups, and their figures",
+            hint="listen on 127.0.0.1, or accept it with --insecure-listen",
+        )
     return ServeOptions(
         settings=settings,
         data_dir=_data_dir(settings) if data_dir is None else data_dir,
         listeners=listeners,
         advertised=_advertised(settings, listeners),
+        admin_listener=admin_listener,
     )
 
 

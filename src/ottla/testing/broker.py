@@ -38,7 +38,8 @@ class RunningBroker:
     """A broker process.  Without `data_dir` it gets a temporary one, which is removed with it.
 
     `command` precedes `serve`: tests of the tests use it to start a broker with a planted fault.  With `own_group` a
-    terminal's Ctrl-C does not reach it, so its caller can stop the clients first.
+    terminal's Ctrl-C does not reach it, so its caller can stop the clients first.  With `serves_metrics` it has an
+    `admin_url`.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class RunningBroker:
         settings: Mapping[str, str] | None = None,
         command: Sequence[str] = (sys.executable, "-m", "ottla"),
         own_group: bool = False,
+        serves_metrics: bool = False,
     ) -> None:
         self._command = tuple(command)
         self._process_group = 0 if own_group else None
@@ -60,8 +62,11 @@ class RunningBroker:
         self._reader: threading.Thread | None = None
         self._is_ready = threading.Event()
         self._lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+        self._serves_metrics = serves_metrics
         self.host = ""
         self.port = 0
+        # `http://host:port`, once it runs; the port changes with each start.
+        self.admin_url = ""
 
     @property
     def bootstrap(self) -> str:
@@ -92,6 +97,8 @@ class RunningBroker:
         command = [*self._command, "serve", "--data-dir", str(self.data_dir), "--listen", listen]
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
+        if self._serves_metrics:
+            command += ["--admin-listen", "127.0.0.1:0"]
         self._is_ready.clear()
         self._process = subprocess.Popen(
             command,
@@ -161,7 +168,10 @@ class RunningBroker:
         for line in process.stderr:
             self._lines.append(line.rstrip("\n"))
             words = line.split()
-            if len(words) > 2 and words[2] == "broker.ready":
-                facts = dict(word.split("=", 1) for word in words[3:] if "=" in word)
+            event = words[2] if len(words) > 2 else ""
+            facts = dict(word.split("=", 1) for word in words[3:] if "=" in word)
+            if event == "admin.listening":
+                self.admin_url = f"http://{facts['host']}:{facts['port']}"
+            elif event == "broker.ready":
                 self.host, self.port = facts["host"], int(facts["port"])
                 self._is_ready.set()

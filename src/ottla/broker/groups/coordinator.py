@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, Final
 from uuid import uuid4
@@ -24,6 +24,7 @@ from ottla.broker.partition import Partition, Role
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
+from ottla.groups.group_figures import GroupFigures
 from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
 from ottla.groups.refusals import refusal
@@ -114,6 +115,12 @@ class GroupCoordinator:
                 gathering.place(index)(ListReply(shard.error))
             else:
                 shard.shard.submit(command, gathering.place(index), moment)
+
+    def figures(self) -> Iterator[GroupFigures]:
+        """The groups that this broker decides now."""
+        for served in list(self._shards):
+            if served is not None and not served.error:
+                yield from served.shard.figures()
 
     def on_topics_changed(self, view: TopicsView) -> None:
         """Topics were created, grown or deleted: update groups, and the shards if the topic is `__consumer_offsets`."""

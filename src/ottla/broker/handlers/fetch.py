@@ -71,6 +71,11 @@ class FetchHandler:
         self._clock = clock
         self.parked = ParkedFetches(ready, deadlines)
 
+    @property
+    def sent_bytes(self) -> int:
+        """Records of all responses since the start."""
+        return self._service.sent_bytes
+
     def handle(
         self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
     ) -> None:

@@ -71,6 +71,10 @@ class ClassicGroup:
         return self.rebalance.state is GroupState.EMPTY
 
     @property
+    def members_count(self) -> int:
+        return len(self.rebalance.roster)
+
+    @property
     def has_records(self) -> bool:
         return self.rebalance.is_logged
 

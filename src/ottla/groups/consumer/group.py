@@ -82,6 +82,10 @@ class ConsumerGroup:
         return not self.state.members
 
     @property
+    def members_count(self) -> int:
+        return len(self.state.members)
+
+    @property
     def has_records(self) -> bool:
         return next(self.state.record_keys(), None) is not None
 

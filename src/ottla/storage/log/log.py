@@ -108,15 +108,25 @@ class LogFlush(NamedTuple):
     truncations_count: int
 
 
+class Appended(NamedTuple):
+    """What was appended to a log since it was opened, whatever was removed since."""
+
+    records_count: int
+    size_bytes: int
+
+
 class Log:
     """One partition's log; the module's docstring says what holds between its offsets."""
 
     __slots__ = (
         "_active",
+        "_appended_before",
         "_appended_offset",
         "_appended_position",
         "_cache",
         "_caches_end",
+        "_counted_from_offset",
+        "_counted_from_position",
         "_disk",
         "_epoch_is_new",
         "_epochs",
@@ -199,6 +209,10 @@ class Log:
         # The base offset of the last batch and its position in the active segment; -1 when not known.
         self._appended_offset = NO_OFFSET
         self._appended_position = 0
+        # Appends are not counted one by one: `appended` is this sum, and how far the active segment has grown since.
+        self._appended_before = Appended(0, 0)
+        self._counted_from_offset = self.log_end_offset
+        self._counted_from_position = self._active.size_bytes
         self._places = ReadPlaces(self._active, self._active.size_bytes)
         self._flush_at_offset = FOREVER
         self._set_config(parts.config)
@@ -236,6 +250,15 @@ class Log:
     def size_bytes(self) -> int:
         """All segments' `.log` files."""
         return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def appended(self) -> Appended:
+        """The sums over all appends since the log was opened."""
+        before = self._appended_before
+        return Appended(
+            before.records_count + self.log_end_offset - self._counted_from_offset,
+            before.size_bytes + self._active.size_bytes - self._counted_from_position,
+        )
 
     # --- appending ------------------------------------------------------------------------------------------
 
@@ -491,6 +514,8 @@ class Log:
         self._has_other_unsynced = True
         new.become_active(OffsetIndex(), TimeIndex())
         old.become_closed()
+        self._appended_before = self.appended
+        self._counted_from_offset, self._counted_from_position = self.log_end_offset, 0
         self._segments.append(new)
         self._active = new
         self._appended_offset = NO_OFFSET
@@ -782,6 +807,8 @@ class Log:
 
     def _end_at(self, end_offset: int, segment: Segment, end_position: int) -> list[Segment]:
         """Forget everything above `end_offset`, in memory only; returns the removed segments, oldest first."""
+        self._appended_before = self.appended
+        self._counted_from_offset, self._counted_from_position = end_offset, end_position
         removed = self._segments.remove_after(segment)
         self._truncated_segments += removed
         self._active = segment

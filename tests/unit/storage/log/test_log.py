@@ -187,3 +187,22 @@ def test_log_keeps_its_batches_after_a_crash_of_the_process(tmp_path: Path) -> N
     assert not place.directory.was_clean
     assert read_all(log) == list(range(60))
     assert log.stable_end == log.flushed_end == 60
+
+
+def test_what_was_appended_is_summed_over_rolls_retention_and_cuts(tmp_path: Path) -> None:
+    pair_bytes = len(batch_of(2))
+    place = Place(tmp_path / "summed", config=LogConfig(segment_bytes=3 * pair_bytes))
+    log = place.log()
+    assert log.appended == (0, 0)
+    append_many(log, 10, 2)
+    assert log.appended == (20, 10 * pair_bytes)
+    place.flush()
+    log.delete_records_before(7)
+    assert log.delete_old_segments(0) > 0
+    assert log.appended == (20, 10 * pair_bytes)
+    log.truncate_to(13)
+    assert log.log_end_offset == 12
+    append_many(log, 2, 2)
+    assert log.appended == (24, 12 * pair_bytes)
+    place.crash()
+    assert place.reopen_log().appended == (0, 0)

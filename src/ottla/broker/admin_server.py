@@ -1,0 +1,168 @@
+"""`--admin-listen`: `/metrics`, `/healthz` and `/readyz` over HTTP, for Prometheus and for supervisors.
+
+It only reads, and it is bounded: a few connections, one GET each, small requests, and a time-out for all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+from ottla.observe.events import fields
+from ottla.observe.metrics import CONTENT_TYPE, Registry
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 8
+REQUEST_BYTES_MAX: Final = 8 * 1024
+# For the request to arrive, and again for the response to be received.
+PEER_TIMEOUT_S: Final = 10.0
+
+_END_OF_HEAD: Final = b"\r\n\r\n"
+_PLAIN: Final = "text/plain; charset=utf-8"
+
+
+class Response(NamedTuple):
+    status: HTTPStatus
+    body: str
+    content_type: str = _PLAIN
+
+
+class Health:
+    """Whether the broker lives, and whether it serves; each problem is a line for people."""
+
+    def __init__(self) -> None:
+        # Asked at each request: the text of a problem, or None.
+        self._life_checks: list[Callable[[], str | None]] = []
+        self._service_checks: list[Callable[[], str | None]] = []
+        self._not_serving: str | None = "starting"
+
+    def serving(self) -> None:
+        """The broker's start is complete."""
+        self._not_serving = None
+
+    def stopping(self) -> None:
+        self._not_serving = "stopping"
+
+    def add_life_check(self, check: Callable[[], str | None]) -> None:
+        """A problem that this process cannot overcome: it should be looked at, and started again."""
+        self._life_checks.append(check)
+
+    def add_service_check(self, check: Callable[[], str | None]) -> None:
+        """A problem that keeps clients from being served, and may pass."""
+        self._service_checks.append(check)
+
+    def life_problems(self) -> list[str]:
+        return [problem for check in self._life_checks if (problem := check()) is not None]
+
+    def service_problems(self) -> list[str]:
+        found = [] if self._not_serving is None else [self._not_serving]
+        found += [problem for check in self._service_checks if (problem := check()) is not None]
+        return found + self.life_problems()
+
+
+class AdminServer:
+    """Serves figures and health on one socket, which is bound already."""
+
+    def __init__(self, listening: socket.socket, timeout_s: float = PEER_TIMEOUT_S) -> None:
+        self.registry: Final = Registry()
+        self.health: Final = Health()
+        self._listening = listening
+        self._timeout_s = timeout_s
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._paths: Final[Mapping[str, Callable[[], Awaitable[Response]]]] = {
+            "/metrics": self._metrics,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+        }
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=self._listening, limit=REQUEST_BYTES_MAX)
+        host, port = self._listening.getsockname()[:2]
+        log.info("admin.listening", extra=fields(host=host, port=port))
+
+    async def stop(self) -> None:
+        """Close at once: what is asked now would be asked of a broker that has stopped."""
+        if self._server is not None:
+            self._server.close()
+        self._listening.close()
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            if len(self._connections) > CONNECTIONS_MAX:
+                return
+            async with asyncio.timeout(self._timeout_s):
+                head = await reader.readuntil(_END_OF_HEAD)
+            response = await self._response(head)
+            async with asyncio.timeout(self._timeout_s):
+                writer.write(_encoded(response))
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
+            log.debug("admin.refused", extra=fields(error=str(error)))
+        finally:
+            self._connections.discard(task)
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _response(self, head: bytes) -> Response:
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return Response(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1.1\n")
+        if words[0] != "GET":
+            return Response(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is served\n")
+        serve = self._paths.get(words[1].partition("?")[0])
+        if serve is None:
+            return Response(HTTPStatus.NOT_FOUND, f"there are {', '.join(self._paths)}\n")
+        try:
+            return await serve()
+        except Exception as bug:
+            # A bug of ours in a figure: its scrape fails visibly, and the broker serves.
+            log.exception("admin.failed")
+            return Response(HTTPStatus.INTERNAL_SERVER_ERROR, f"a bug: {bug!r}\n")
+
+    async def _metrics(self) -> Response:
+        chunks = []
+        for chunk in self.registry.chunks():
+            chunks.append(chunk)
+            # Requests of clients come between two chunks.
+            await asyncio.sleep(0)
+        return Response(HTTPStatus.OK, "".join(chunks), CONTENT_TYPE)
+
+    async def _healthz(self) -> Response:
+        return _health_response(self.health.life_problems())
+
+    async def _readyz(self) -> Response:
+        return _health_response(self.health.service_problems())
+
+
+def _health_response(problems: list[str]) -> Response:
+    if not problems:
+        return Response(HTTPStatus.OK, "ok\n")
+    return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{problem}\n" for problem in problems))
+
+
+def _encoded(response: Response) -> bytes:
+    body = response.body.encode()
+    head = [
+        f"HTTP/1.1 {response.status.value} {response.status.phrase}",
+        f"Content-Type: {response.content_type}",
+        f"Content-Length: {len(body)}",
+        "Cache-Control: no-store",
+        "Connection: close",
+    ]
+    if response.status is HTTPStatus.METHOD_NOT_ALLOWED:
+        head.append("Allow: GET")
+    return "\r\n".join([*head, "", ""]).encode() + body

@@ -1,0 +1,1 @@
+"""The broker's figures for Prometheus: what each part is asked for at a scrape."""

@@ -1,0 +1,50 @@
+"""Groups of consumers: their states and members, committed offsets and lag."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.partition import Role
+from ottla.broker.partition_table import PartitionTable
+from ottla.observe.metrics import PAUSE, SAMPLES_MAX, Family, Pause, gauge
+
+_PLACE = ("consumergroup", "topic", "partition")
+_PAUSE_AFTER = 500
+
+
+def group_figures(groups: GroupCoordinator, partitions: PartitionTable) -> Iterator[Family | Pause]:
+    """Of the groups that this broker coordinates."""
+    states: Counter[tuple[str, ...]] = Counter()
+    members: dict[tuple[str, ...], int] = {}
+    committed: dict[tuple[str, ...], int] = {}
+    lags: dict[tuple[str, ...], int] = {}
+    for number, group in enumerate(groups.figures()):
+        if number % _PAUSE_AFTER == _PAUSE_AFTER - 1:
+            yield PAUSE
+        states[group.kind, group.state_name] += 1
+        if group.members_count:
+            members[(group.group_id,)] = group.members_count
+        for topic, index, offset in group.committed():
+            if len(committed) > SAMPLES_MAX:
+                # One above the limit: the registry reports that some were left out.
+                break
+            place = (group.group_id, topic, str(index))
+            committed[place] = offset
+            partition = partitions.find(topic, index)
+            if partition is not None and partition.role is Role.LEADER:
+                # A group that was reset beyond the end has no lag.
+                lags[place] = max(partition.high_watermark - offset, 0)
+    count = sum(states.values())
+    yield gauge("kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups of this coordinator.", count)
+    yield gauge("ottla_groups", "Groups of this coordinator, by kind and state.", states, ("kind", "state"))
+    yield gauge("kafka_consumergroup_members", "Members of each group that has any.", members, ("consumergroup",))
+    yield gauge("kafka_consumergroup_current_offset", "The committed offset.", committed, _PLACE)
+    yield gauge(
+        "kafka_consumergroup_lag",
+        "Records from the committed offset to the high watermark, of partitions that this broker leads; "
+        "for others subtract the committed offset from their leader's kafka_log_log_logendoffset.",
+        lags,
+        _PLACE,
+    )
