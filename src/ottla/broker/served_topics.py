@@ -409,7 +409,7 @@ class ServedTopics:
         if not done:
             return
         try:
-            await self._registry.finish_deletions(done)
+            await self._registry.finish_deletions(done, self._membership.node_id)
         except OttlaError as error:
             # Only the note remains: a later change, or the next start, finds that there is nothing to drop.
             log.warning("topic.note_left", extra=fields(topics_count=len(done), error=str(error)))

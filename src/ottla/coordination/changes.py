@@ -72,6 +72,7 @@ class Changes:
                 if error.operation_index != len(operations):
                     raise
                 # Another writer was faster, or an earlier commit of ours failed.
+                await self._tree.sync()
             except BaseException:
                 self._tip = None
                 raise

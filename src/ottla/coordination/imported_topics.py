@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.coordination import topic_nodes
-from ottla.coordination.changes import Changes
-from ottla.coordination.configs import encode_config
 from ottla.coordination.topic_nodes import TopicPointer
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import Tree
@@ -42,5 +39,4 @@ async def register(tree: Tree, node_id: NodeId, topic: ImportedTopic) -> None:
         for epoch in topic.leader_epochs
     ]
     pointer = TopicPointer(topic.topic_id, tuple((node_id,) for _ in states))
-    operations = topic_nodes.creation(topic.name, pointer, states, encode_config(topic.config))
-    await Changes(tree).commit(operations, [f"topics/{topic.name}", f"config/topics/{topic.name}"])
+    await TopicRegistry(tree).install(topic.name, pointer, states, topic.config)

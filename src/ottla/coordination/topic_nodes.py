@@ -8,10 +8,10 @@ from uuid import UUID
 
 from ottla.coordination import layout
 from ottla.coordination.node_json import Fields, NodeDamaged, encode
-from ottla.coordination.tree import CreateNode, DeleteNode, Operation, SetNode
+from ottla.coordination.tree import CheckNode, CreateNode, DeleteNode, Operation, SetNode
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.uuid_text import uuid_from_text, uuid_to_text
 
 Assignment = Sequence[Sequence[NodeId]]
 """For each partition its replicas, the preferred leader first."""
@@ -70,7 +70,7 @@ def creation(name: str, pointer: TopicPointer, states: Sequence[PartitionState],
         CreateNode(layout.topic_id_path(name, pointer.topic_id)),
         CreateNode(layout.partitions_path(name, pointer.topic_id)),
     ]
-    return operations + _partition_creations(name, pointer.topic_id, 0, states)
+    return [*operations, *_flat(partition_creations(name, pointer.topic_id, 0, states))]
 
 
 def growth(name: str, pointer: TopicPointer, version: int, states: Sequence[PartitionState]) -> list[Operation]:
@@ -81,33 +81,44 @@ def growth(name: str, pointer: TopicPointer, version: int, states: Sequence[Part
     first_index = len(pointer.assignment) - len(states)
     assert first_index > 0
     pointed = SetNode(layout.topic_path(name), encode_pointer(pointer), version)
-    return [pointed, *_partition_creations(name, pointer.topic_id, first_index, states)]
+    return [pointed, *_flat(partition_creations(name, pointer.topic_id, first_index, states))]
 
 
-def _partition_creations(
+def partition_creations(
     name: str, topic_id: UUID, first_index: int, states: Sequence[PartitionState]
-) -> list[Operation]:  # fmt: skip
-    operations: list[Operation] = []
-    for index, state in enumerate(states, first_index):
-        operations.append(CreateNode(layout.partition_path(name, topic_id, index)))
-        operations.append(CreateNode(layout.state_path(name, topic_id, index), encode_state(state)))
-    return operations
+) -> list[list[Operation]]:  # fmt: skip
+    """For each partition the operations that create its nodes."""
+    return [
+        [
+            CreateNode(layout.partition_path(name, topic_id, index)),
+            CreateNode(layout.state_path(name, topic_id, index), encode_state(state)),
+        ]
+        for index, state in enumerate(states, first_index)
+    ]
 
 
 class TopicDeletion(NamedTuple):
-    """A topic that was deleted from the tree while its directories may still exist."""
+    """A topic that was deleted from the tree while its directories may still exist, on `brokers`."""
 
     name: str
     topic_id: UUID
     partitions_count: int
+    brokers: tuple[NodeId, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, pointer: TopicPointer) -> TopicDeletion:
+        brokers = sorted({node_id for replicas in pointer.assignment for node_id in replicas})
+        return cls(name, pointer.topic_id, len(pointer.assignment), tuple(brokers))
 
 
-def removal(deletion: TopicDeletion) -> list[Operation]:
-    """Delete a topic; its id stays in a note until every broker has removed its directories."""
-    name, topic_id, partitions_count = deletion
-    note = encode({"version": 1, "topic": name, "partitions": partitions_count})
-    operations: list[Operation] = [CreateNode(layout.deleted_topic_path(topic_id), note)]
-    for index in range(partitions_count):
+def removal(deletion: TopicDeletion, version: int) -> list[Operation]:
+    """Delete a topic; its id stays in a note until every broker has removed its directories.
+
+    Valid only for the pointer's `version` that it was computed from.
+    """
+    name, topic_id = deletion.name, deletion.topic_id
+    operations: list[Operation] = [CheckNode(layout.topic_path(name), version), _note_creation(deletion)]
+    for index in range(deletion.partitions_count):
         operations.append(DeleteNode(layout.state_path(name, topic_id, index)))
         operations.append(DeleteNode(layout.partition_path(name, topic_id, index)))
     operations.append(DeleteNode(layout.partitions_path(name, topic_id)))
@@ -117,15 +128,47 @@ def removal(deletion: TopicDeletion) -> list[Operation]:
     return operations
 
 
+def removal_of_pointer(deletion: TopicDeletion, version: int) -> list[Operation]:
+    """Delete a topic as `removal` does, but leave the nodes of its id, to which nothing leads then."""
+    return [
+        SetNode(layout.topic_path(deletion.name), b"", version),
+        _note_creation(deletion),
+        DeleteNode(layout.topic_config_path(deletion.name)),
+    ]
+
+
+def encode_deletion(deletion: TopicDeletion) -> bytes:
+    content = {"version": 1, "topic": deletion.name, "partitions": deletion.partitions_count}
+    return encode(content | {"brokers": list(deletion.brokers)})
+
+
 def decode_deletion(path: str, topic_id: UUID, data: bytes) -> TopicDeletion:
     fields = Fields.parse(path, data)
-    return TopicDeletion(fields.text("topic"), topic_id, fields.integer("partitions"))
+    # A note of the time when there was one broker names none.
+    brokers = tuple(NodeId(node) for node in fields.integers("brokers")) if "brokers" in fields.content else ()
+    return TopicDeletion(fields.text("topic"), topic_id, fields.integer("partitions"), brokers)
+
+
+def id_of_node(path: str) -> UUID:
+    """The topic id that is the last part of a path."""
+    try:
+        return uuid_from_text(path.rpartition("/")[2])
+    except ValueError as error:
+        raise NodeDamaged(path, str(error)) from error
 
 
 def first_state(replicas: Sequence[NodeId], broker_epochs: Mapping[NodeId, int]) -> PartitionState | None:
     """A new partition's state: every live replica is in sync, since the log is empty.  None without a live replica."""
     live = tuple(ReplicaIncarnation(node, broker_epochs[node]) for node in replicas if node in broker_epochs)
     return PartitionState(live[0].node_id, LeaderEpoch(0), live) if live else None
+
+
+def _note_creation(deletion: TopicDeletion) -> Operation:
+    return CreateNode(layout.deleted_topic_path(deletion.topic_id), encode_deletion(deletion))
+
+
+def _flat(groups: Sequence[Sequence[Operation]]) -> list[Operation]:
+    return [operation for group in groups for operation in group]
 
 
 def _members(fields: Fields, name: str) -> tuple[ReplicaIncarnation, ...]:

@@ -10,8 +10,10 @@ from ottla.coordination import layout, topic_nodes
 from ottla.coordination.changes import ChangeFollower, Changes, Subjects, changed_states
 from ottla.coordination.configs import encode_config
 from ottla.coordination.node_json import NodeDamaged
+from ottla.coordination.requests import batches
 from ottla.coordination.state_changes import StateChange, StateChanges
 from ottla.coordination.topic_nodes import Assignment, TopicDeletion, TopicPointer
+from ottla.coordination.topic_writes import DELETED_SUBJECT, TopicWrites, has_leftovers, topic_subject
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
 from ottla.coordination.tree import (
     BadVersion,
@@ -21,17 +23,22 @@ from ottla.coordination.tree import (
     NodeExists,
     NoNode,
     NotEmpty,
+    Operation,
+    RequestTooLarge,
+    SetNode,
     Tree,
 )
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId, topic_name_problem
 from ottla.model.partition_state import ChangeOutcome, PartitionState
-from ottla.model.uuid_text import RESERVED_UUIDS, uuid_from_text, uuid_to_text
+from ottla.model.uuid_text import RESERVED_UUIDS, uuid_to_text
 from ottla.runtime.mutex import Mutex
 
-_SUBJECT: Final = "topics/"
 DELETE_ATTEMPTS_MAX: Final = 10  # each but the last lost a race to another writer of the same topic
+LEFTOVER_AGE_MS_MIN: Final = 3_600_000  # a creation in several requests may be under way
+
+_SUBJECT: Final = topic_subject("")
 
 
 class TopicRegistry:
@@ -45,8 +52,11 @@ class TopicRegistry:
         self, tree: Tree, *, on_stale: Callable[[], None] | None = None, new_id: Callable[[], UUID] = uuid4
     ) -> None:
         self.view: TopicsView = NO_TOPICS
+        # Changes whenever there may be new deletion notes, also of topics that came and went between two views.
+        self.deletions_version = 0
         self._tree = tree
         self._changes = Changes(tree)
+        self._writes = TopicWrites(tree, self._changes)
         self._state_changes = StateChanges(tree, self._changes)
         self._follower = ChangeFollower(tree, on_stale)
         self._new_id = new_id
@@ -58,6 +68,7 @@ class TopicRegistry:
             mark = await self._follower.look()
             missed = self._follower.missed(mark)
             if missed is None:
+                self.deletions_version += 1
                 await self._read(await self._tree.children(layout.TOPICS), {}, keep_others=False)
             else:
                 await self._read_subjects(missed)
@@ -79,20 +90,27 @@ class TopicRegistry:
         await self.check_new(name, assignment)
         pointer = TopicPointer(self._fresh_id(), tuple(tuple(replicas) for replicas in assignment))
         states = _first_states(pointer, broker_epochs)
-        operations = topic_nodes.creation(name, pointer, states, encode_config(config or {}))
-        try:
-            await self._changes.commit(operations, _subjects_of(name))
-        except NodeExists as error:
-            raise _topic_exists(name) from error
-        except ConnectionLoss:
-            if not await self._points_to(name, pointer.topic_id):
-                raise
+        await self.install(name, pointer, states, config or {})
         partitions = zip(pointer.assignment, states, strict=True)
         return Topic(
             name,
             pointer.topic_id,
             tuple(Partition(index, replicas, state, 0) for index, (replicas, state) in enumerate(partitions)),
         )
+
+    async def install(
+        self, name: str, pointer: TopicPointer, states: Sequence[PartitionState], config: Mapping[str, str]
+    ) -> None:
+        """Create a topic with this id and these states.  Raises `RequestError` when there is one of this name."""
+        try:
+            await self._writes.create(name, pointer, states, encode_config(config))
+        except NodeExists as error:
+            raise _topic_exists(name) from error
+        except RequestTooLarge as error:
+            raise _too_many_partitions(name, len(states)) from error
+        except ConnectionLoss:
+            if not await self._points_to(name, pointer.topic_id):
+                raise
 
     async def add_partitions(
         self, topic: Topic, added: Assignment, broker_epochs: Mapping[NodeId, int]
@@ -109,12 +127,14 @@ class TopicRegistry:
         all_replicas = (*pointer.assignment, *(tuple(replicas) for replicas in added))
         grown = TopicPointer(topic.topic_id, all_replicas)
         states = _first_states(grown, broker_epochs, first_index)
-        operations = topic_nodes.growth(topic.name, grown, version, states)
         try:
-            await self._changes.commit(operations, [_SUBJECT + topic.name])
-        except (NoNode, BadVersion, NodeExists) as error:
+            await self._writes.grow(topic.name, grown, version, states)
+        except (NoNode, BadVersion, NodeExists, NotEmpty) as error:
             raise _topic_moved_on(topic) from error
+        except RequestTooLarge as error:
+            raise _too_many_partitions(topic.name, len(all_replicas)) from error
         except ConnectionLoss:
+            await self._tree.sync()
             if (await self._pointer(path, topic))[0] != grown:
                 raise
         numbered = enumerate(zip(added, states, strict=True), first_index)
@@ -128,41 +148,73 @@ class TopicRegistry:
         path = layout.topic_path(name)
         for _ in range(DELETE_ATTEMPTS_MAX):
             try:
-                pointer = topic_nodes.decode_pointer(path, (await self._tree.get(path)).data)
+                node = await self._tree.get(path)
             except NoNode as error:
-                raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}") from error
+                raise _no_topic(name) from error
+            if not node.data:
+                raise _no_topic(name)
+            pointer = topic_nodes.decode_pointer(path, node.data)
             if topic_id is not None and pointer.topic_id != topic_id:
                 problem = f"topic {name!r} has the id {uuid_to_text(pointer.topic_id)} now"
                 raise RequestError(ErrorCode.INCONSISTENT_TOPIC_ID, problem)
-            deletion = TopicDeletion(name, pointer.topic_id, len(pointer.assignment))
+            deletion = TopicDeletion.of(name, pointer)
             try:
-                await self._changes.commit(topic_nodes.removal(deletion), _subjects_of(name))
-            except (NoNode, NotEmpty):
+                await self._writes.delete(deletion, node.stat.version)
+            except (NoNode, BadVersion, NodeExists):
+                await self._tree.sync()
                 continue  # deleted, recreated or grown since it was read: read again
             except ConnectionLoss:
                 if await self._points_to(name, pointer.topic_id):
                     raise
             return deletion
-        raise NodeDamaged(path, "has other child nodes than its assignment says")
+        raise RequestError(ErrorCode.REQUEST_TIMED_OUT, f"{path} is being changed by many writers at once")
 
     async def pending_deletions(self) -> list[TopicDeletion]:
         """Deleted topics whose directories may still exist: only these may be removed."""
         names = await self._tree.children(layout.DELETED_TOPICS)
-        ids = [_id_of_node(f"{layout.DELETED_TOPICS}/{name}", name) for name in names]
-        paths = [layout.deleted_topic_path(topic_id) for topic_id in ids]
-        nodes = await self._tree.get_many(paths)
-        return [
-            topic_nodes.decode_deletion(path, topic_id, node.data)
-            for path, topic_id, node in zip(paths, ids, nodes, strict=True)
-            if node is not None
-        ]
+        return await self._notes([topic_nodes.id_of_node(f"{layout.DELETED_TOPICS}/{name}") for name in names])
 
-    async def finish_deletions(self, topic_ids: Sequence[UUID]) -> None:
-        """The directories of these topics are removed from every disk."""
-        paths = [layout.deleted_topic_path(topic_id) for topic_id in topic_ids]
-        notes = [path for path, node in zip(paths, await self._tree.get_many(paths), strict=True) if node is not None]
-        if notes:
-            await self._tree.multi([DeleteNode(path) for path in notes])
+    async def finish_deletions(self, topic_ids: Sequence[UUID], node_id: NodeId) -> None:
+        """This broker has nothing of these topics any more, on any disk.  The last broker removes the note.
+
+        It also removes the topic's nodes that a deletion which was cut off has left.
+        """
+        for _ in range(DELETE_ATTEMPTS_MAX):
+            operations: list[Operation] = []
+            for deletion, version in await self._versioned_notes(topic_ids):
+                others = tuple(broker for broker in deletion.brokers if broker != node_id)
+                path = layout.deleted_topic_path(deletion.topic_id)
+                if not others:
+                    if await self._writes.has_leftovers(deletion.name):
+                        await self._writes.sweep(deletion.name, deletion.topic_id)
+                    operations.append(DeleteNode(path, version))
+                elif others != deletion.brokers:
+                    data = topic_nodes.encode_deletion(deletion._replace(brokers=others))
+                    operations.append(SetNode(path, data, version))
+            try:
+                for batch in batches([operation] for operation in operations):
+                    await self._tree.multi(batch)
+            except (BadVersion, NoNode):
+                continue  # another broker removed itself meanwhile: read again
+            return
+        raise RequestError(ErrorCode.REQUEST_TIMED_OUT, "deletion notes are being changed by many brokers at once")
+
+    async def sweep(self, now_ms: int) -> int:
+        """Remove what creations and deletions that were cut off left more than an hour ago; returns the topics' count.
+
+        Nothing leads there, so no reader ever saw it.
+        """
+        names = await self._tree.children(layout.TOPICS)
+        swept_count = 0
+        for name, node in zip(names, await self._tree.get_many(list(map(layout.topic_path, names))), strict=True):
+            if node is None or not has_leftovers(node):
+                continue
+            for topic_id in await self._writes.leftovers(name):
+                stat = await self._tree.exists(layout.topic_id_path(name, topic_id))
+                if stat is not None and now_ms - stat.ctime_ms > LEFTOVER_AGE_MS_MIN:
+                    await self._writes.sweep(name, topic_id)
+                    swept_count += 1
+        return swept_count
 
     async def change_states(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]:
         """Write the states of many partitions, each only over the version that it was computed from.
@@ -189,12 +241,12 @@ class TopicRegistry:
         problem = topic_name_problem(name)
         if problem is not None:
             raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        names = await self._tree.children(layout.TOPICS)
-        if name in names:
-            raise _topic_exists(name)
         metric_name = _metric_name(name)
-        twin = next((other for other in names if _metric_name(other) == metric_name), None)
-        if twin is not None:
+        names = [other for other in await self._tree.children(layout.TOPICS) if _metric_name(other) == metric_name]
+        taken = await self._read_pointers(names)  # a name's node alone is no topic
+        if name in taken:
+            raise _topic_exists(name)
+        for twin in taken:
             problem = f"topic {name!r} collides with {twin!r}: metrics write both '.' and '_' as '_'"
             raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
@@ -211,15 +263,27 @@ class TopicRegistry:
             node = await self._tree.get(path)
         except NoNode as error:
             raise _topic_moved_on(topic) from error
+        if not node.data:
+            raise _topic_moved_on(topic)
         return topic_nodes.decode_pointer(path, node.data), node.stat.version
 
     async def _points_to(self, name: str, topic_id: UUID) -> bool:
-        path = layout.topic_path(name)
-        try:
-            node = await self._tree.get(path)
-        except NoNode:
-            return False
-        return topic_nodes.decode_pointer(path, node.data).topic_id == topic_id
+        """Whether the topic exists, by a read that sees every write of the past."""
+        await self._tree.sync()
+        pointer = (await self._read_pointers([name])).get(name)
+        return pointer is not None and pointer.topic_id == topic_id
+
+    async def _notes(self, topic_ids: Sequence[UUID]) -> list[TopicDeletion]:
+        return [deletion for deletion, _ in await self._versioned_notes(topic_ids)]
+
+    async def _versioned_notes(self, topic_ids: Sequence[UUID]) -> list[tuple[TopicDeletion, int]]:
+        paths = [layout.deleted_topic_path(topic_id) for topic_id in topic_ids]
+        nodes = await self._tree.get_many(paths)
+        return [
+            (topic_nodes.decode_deletion(path, topic_id, node.data), node.stat.version)
+            for path, topic_id, node in zip(paths, topic_ids, nodes, strict=True)
+            if node is not None
+        ]
 
     async def _read_subjects(self, subjects: Subjects) -> None:
         names: dict[str, None] = {}
@@ -227,6 +291,8 @@ class TopicRegistry:
         for subject in subjects:
             if subject.startswith(_SUBJECT):
                 names[subject.removeprefix(_SUBJECT)] = None
+            elif subject.startswith(DELETED_SUBJECT):
+                self.deletions_version += 1
             elif (changed := changed_states(subject)) is not None:
                 topic, indexes = changed
                 states.setdefault(topic, set()).update(indexes)
@@ -299,7 +365,7 @@ class TopicRegistry:
         paths = [layout.topic_path(name) for name in names]
         pointers: dict[str, TopicPointer] = {}
         for name, path, node in zip(names, paths, await self._tree.get_many(paths), strict=True):
-            if node is not None:
+            if node is not None and node.data:
                 pointers[name] = topic_nodes.decode_pointer(path, node.data)
         return pointers
 
@@ -338,13 +404,17 @@ def _first_states(
     return states
 
 
-def _subjects_of(name: str) -> list[str]:
-    """The subjects of a change of the whole topic: its nodes and its configuration."""
-    return [_SUBJECT + name, f"config/topics/{name}"]
-
-
 def _topic_exists(name: str) -> RequestError:
     return RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+
+
+def _no_topic(name: str) -> RequestError:
+    return RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+
+
+def _too_many_partitions(name: str, count: int) -> RequestError:
+    problem = f"topic {name!r} cannot have {count} partitions: their replicas take more than a tree node can hold"
+    return RequestError(ErrorCode.INVALID_PARTITIONS, problem)
 
 
 def _topic_moved_on(topic: Topic) -> RequestError:
@@ -354,10 +424,3 @@ def _topic_moved_on(topic: Topic) -> RequestError:
 
 def _metric_name(name: str) -> str:
     return name.replace(".", "_")
-
-
-def _id_of_node(path: str, name: str) -> UUID:
-    try:
-        return uuid_from_text(name)
-    except ValueError as error:
-        raise NodeDamaged(path, str(error)) from error

@@ -348,7 +348,7 @@ async def test_log_without_a_topic_is_reported_once_and_kept(tmp_path: Path, cap
         await node.create("t", 2)
         await node.registry.delete("t")
         await node.registry.finish_deletions(
-            [deletion.topic_id for deletion in await node.registry.pending_deletions()]
+            [deletion.topic_id for deletion in await node.registry.pending_deletions()], HERE
         )
         await node.restart()
         await node.create("other")

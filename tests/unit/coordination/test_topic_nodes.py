@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ottla.coordination import layout, topic_nodes
 from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.topic_nodes import TopicDeletion, TopicPointer
-from ottla.coordination.tree import CreateNode, DeleteNode, parent_of
+from ottla.coordination.tree import CheckNode, CreateNode, DeleteNode, parent_of
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 
@@ -86,7 +86,7 @@ def test_pointer_that_is_not_one_is_damage(data: bytes) -> None:
 def test_removal_takes_away_all_that_creation_made_children_first() -> None:
     state = PartitionState(NodeId(1), LeaderEpoch(0), ())
     made = topic_nodes.creation("orders", TopicPointer(TOPIC_ID, ((NodeId(1),),) * 3), [state] * 3, b"{}")
-    removed = topic_nodes.removal(TopicDeletion("orders", TOPIC_ID, 3))
+    removed = topic_nodes.removal(TopicDeletion("orders", TOPIC_ID, 3), 7)
     made_paths = [operation.path for operation in made if isinstance(operation, CreateNode)]
     removed_paths = [operation.path for operation in removed if isinstance(operation, DeleteNode)]
     assert sorted(made_paths) == sorted(removed_paths)
@@ -96,11 +96,17 @@ def test_removal_takes_away_all_that_creation_made_children_first() -> None:
         if parent in made_paths:
             assert made_paths.index(parent) < made_paths.index(path)
             assert removed_paths.index(path) < removed_paths.index(parent)
-    assert removed[0].path == layout.deleted_topic_path(TOPIC_ID)
+    assert removed[0] == CheckNode(layout.topic_path("orders"), 7)
+    assert removed[1].path == layout.deleted_topic_path(TOPIC_ID)
 
 
-def test_deletion_note_reads_back() -> None:
-    deletion = TopicDeletion("orders", TOPIC_ID, 3)
-    note = topic_nodes.removal(deletion)[0]
-    assert isinstance(note, CreateNode)
-    assert topic_nodes.decode_deletion(note.path, TOPIC_ID, note.data) == deletion
+def test_deletion_note_reads_back_with_the_brokers_that_may_hold_directories() -> None:
+    replicas = ((NodeId(3), NodeId(1)), (NodeId(1), NodeId(2)))
+    deletion = TopicDeletion.of("orders", TopicPointer(TOPIC_ID, replicas))
+    assert deletion == TopicDeletion("orders", TOPIC_ID, 2, (NodeId(1), NodeId(2), NodeId(3)))
+    assert topic_nodes.decode_deletion("/path", TOPIC_ID, topic_nodes.encode_deletion(deletion)) == deletion
+
+
+def test_deletion_note_of_the_time_of_one_broker_names_none() -> None:
+    note = b'{"version":1,"topic":"orders","partitions":3}'
+    assert topic_nodes.decode_deletion("/path", TOPIC_ID, note) == TopicDeletion("orders", TOPIC_ID, 3)
