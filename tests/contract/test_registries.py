@@ -12,7 +12,15 @@ import pytest
 from ottla.coordination import layout
 from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.producer_ids import BLOCK_IDS_COUNT, PRODUCER_ID_MAX, ProducerIdBlocks, ProducerIdsExhausted
-from ottla.coordination.registries import BrokerIdTaken, BrokerListener, BrokerRegistration, BrokerRegistry, cluster_id
+from ottla.coordination.registries import (
+    BrokerIdTaken,
+    BrokerListener,
+    BrokerRegistration,
+    BrokerRegistry,
+    cluster_id,
+    record_disk,
+    recorded_disk,
+)
 from ottla.coordination.tree import ANY_VERSION, ConnectionLoss, Node, Tree, Watch
 from ottla.model.identifiers import NodeId
 from tests.contract.tree_homes import TreeHome, until
@@ -159,6 +167,33 @@ async def test_producer_id_block_of_unknown_outcome_is_left_unused(home: TreeHom
         unsure = UnsureTree(tree)
         unsure.lose_answers = 2
         assert await ProducerIdBlocks(unsure, ONE).next() == 2 * BLOCK_IDS_COUNT
+
+
+async def test_producer_ids_begin_above_those_in_the_logs_when_the_tree_is_older(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        supplier = ProducerIdBlocks(tree, ONE)
+        assert await supplier.next() == 0
+        supplier.begin_at(500)
+        assert await supplier.next() == 500
+        supplier.begin_at(41_234)
+        assert [await supplier.next() for _ in range(2)] == [41_234, 41_235]
+        supplier.begin_at(7)
+        assert await supplier.next() == 41_236
+        assert await ProducerIdBlocks(tree, TWO).next() == 41_234 + BLOCK_IDS_COUNT
+        behind = ProducerIdBlocks(tree, TWO)
+        behind.begin_at(3)
+        assert await behind.next() == 41_234 + 2 * BLOCK_IDS_COUNT
+
+
+async def test_disk_of_a_broker_is_the_one_that_was_recorded_last(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        assert await recorded_disk(tree, ONE) is None
+        for disk_id in (UUID(int=2**100 + 1), UUID(int=2**100 + 2)):
+            await record_disk(tree, ONE, disk_id)
+            assert await recorded_disk(tree, ONE) == disk_id
+        assert await recorded_disk(tree, TWO) is None
+    async with laid_out(home) as tree:
+        assert await recorded_disk(tree, ONE) == UUID(int=2**100 + 2)
 
 
 async def test_producer_ids_end_with_a_clear_error(home: TreeHome) -> None:

@@ -40,7 +40,14 @@ class ProducerIdBlocks:
         self._tree = tree
         self._node_id = node_id
         self._supply: deque[int] = deque()
+        self._first = 0
         self._claiming = Mutex()
+
+    def begin_at(self, producer_id: int) -> None:
+        """Give no id below this one: above those in the logs, which are newer than the tree if that was restored."""
+        self._first = max(self._first, producer_id)
+        while self._supply and self._supply[0] < self._first:
+            self._supply.popleft()
 
     async def next(self) -> ProducerId:
         """A new id.  Waits for the tree once in a thousand calls."""
@@ -54,16 +61,18 @@ class ProducerIdBlocks:
     async def _claim_block(self) -> range:
         while True:
             last = await self._last_claimed()
-            if last.end > PRODUCER_ID_MAX - BLOCK_IDS_COUNT:
-                raise ProducerIdsExhausted(f"all producer ids up to {last.end - 1} are used")
-            block = range(last.end, last.end + BLOCK_IDS_COUNT)
+            first = max(last.end, self._first)
+            if first > PRODUCER_ID_MAX - BLOCK_IDS_COUNT:
+                raise ProducerIdsExhausted(f"all producer ids up to {first - 1} are used")
+            block = range(first, first + BLOCK_IDS_COUNT)
             try:
                 if last.version is None:
                     await self._tree.create(PRODUCER_ID_BLOCK, self._encode(block))
                 else:
                     await self._tree.set(PRODUCER_ID_BLOCK, self._encode(block), last.version)
             except (BadVersion, NodeExists, NoNode, ConnectionLoss):
-                continue  # another broker's, or of unknown outcome: then it stays unused
+                await self._tree.sync()  # another broker's, or of unknown outcome: then it stays unused
+                continue
             return block
 
     async def _last_claimed(self) -> _Claimed:

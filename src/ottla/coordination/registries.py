@@ -1,4 +1,4 @@
-"""The cluster's id, and the registry of live brokers (2011 paper, section 3.2)."""
+"""The cluster's id, the registry of live brokers (2011 paper, section 3.2), and the disk of each broker."""
 
 from __future__ import annotations
 
@@ -74,6 +74,33 @@ async def cluster_id(tree: Tree, new_id: Callable[[], UUID] = uuid4) -> str:
                 await tree.create(layout.CLUSTER_ID, encode({"version": 1, "id": uuid_to_text(new_id())}))
             continue
         return Fields.parse(layout.CLUSTER_ID, node.data).text("id")
+
+
+async def recorded_disk(tree: Tree, node_id: NodeId) -> UUID | None:
+    """The id of the broker's log directory when it last registered; None before its first registration.
+
+    A broker that comes back with another directory, empty or of another time, has none of what it reported before.  It
+    takes itself out of all in-sync and eligible sets, then calls `record_disk`, and registers last: so no leader counts
+    on it in between, and a stop at any point repeats the same.
+    """
+    path = layout.disk_path(node_id)
+    await tree.sync()
+    try:
+        node = await tree.get(path)
+    except NoNode:
+        return None
+    fields = Fields.parse(path, node.data)
+    return fields.uuid_of(fields.text("disk_id"))
+
+
+async def record_disk(tree: Tree, node_id: NodeId, disk_id: UUID) -> None:
+    """The broker has this log directory from now on.  Only one process at a time acts for a node id."""
+    path = layout.disk_path(node_id)
+    data = encode({"version": 1, "disk_id": uuid_to_text(disk_id)})
+    try:
+        await tree.create(path, data)
+    except NodeExists:
+        await tree.set(path, data, ANY_VERSION)
 
 
 class BrokerRegistry:
