@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Final
 
 from ottla.model.errors import OttlaError
+from ottla.testing.four_letter_words import ANSWER_WITHIN_S, ask_zookeeper
 from ottla.testing.zookeeper_jars import ZooKeeperUnavailable, find_zookeeper_jars, find_zookeeper_java
 
 __all__ = ["RunningEnsemble", "RunningZooKeeper", "ZooKeeperDidNotStart", "ZooKeeperUnavailable"]
@@ -31,7 +32,6 @@ HOST: Final = "127.0.0.1"
 READY_WITHIN_S: Final = 60.0
 STOPPED_WITHIN_S: Final = 30.0
 POLL_INTERVAL_S: Final = 0.02
-ANSWER_WITHIN_S: Final = 5.0
 LOG_LINES_SHOWN: Final = 20
 # Another process may take a port between its choice and the server's start.
 PORT_ATTEMPTS: Final = 3
@@ -166,15 +166,7 @@ class RunningZooKeeper:
 
     def ask(self, word: str, *, timeout_s: float = ANSWER_WITHIN_S) -> str:
         """The answer to a four-letter word (`conf`, `cons`, `mntr`, `ruok`, `srvr`), empty when there is none."""
-        try:
-            with socket.create_connection((HOST, self.port), timeout=timeout_s) as connection:
-                connection.sendall(word.encode())
-                answer = bytearray()
-                while piece := connection.recv(65_536):
-                    answer += piece
-        except OSError:
-            return ""
-        return answer.decode(errors="replace")
+        return ask_zookeeper(HOST, self.port, word, timeout_s=timeout_s)
 
     def stop(self) -> None:
         """Stop it as an operator would (SIGTERM)."""

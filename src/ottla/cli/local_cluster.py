@@ -1,0 +1,87 @@
+"""What a local cluster's directory says of it: its ports, which stay the same from start to start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ottla.model.errors import OttlaError
+from ottla.model.listener import PORT_MAX
+
+DEFAULT_DATA_DIR: Final = "ottla-cluster"
+HOST: Final = "127.0.0.1"
+_FILE: Final = "cluster.json"
+_VERSION: Final = 1
+
+
+class LocalClusterError(OttlaError):
+    """The directory is not one of a local cluster, or of another one than was asked for."""
+
+
+class LocalCluster(NamedTuple):
+    """Port 0 is a free one, which is known after the start."""
+
+    zookeeper_port: int
+    # By node id, from 1 on.
+    ports: tuple[int, ...]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self.ports)
+
+
+def read_local_cluster(data_dir: Path) -> LocalCluster | None:
+    """None when no cluster has run there.  Raises `LocalClusterError`."""
+    path = data_dir / _FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        content = json.loads(text)
+        if content["version"] != _VERSION:
+            raise LocalClusterError(
+                f"{path} has version {content['version']!r}, and this Ottla knows version {_VERSION}",
+                hint="a newer Ottla wrote it: use that one",
+            )
+        found = LocalCluster(content["zookeeper_port"], tuple(content["ports"]))
+        if not found.ports or not all(type(port) is int and 0 < port <= PORT_MAX for port in (*found.ports, found[0])):
+            raise ValueError("its ports are no ports")
+    except (ValueError, KeyError, TypeError) as error:
+        raise LocalClusterError(
+            f"{path} cannot be read: {error}", hint="remove this file: the next start chooses the ports anew"
+        ) from None
+    return found
+
+
+def write_local_cluster(data_dir: Path, cluster: LocalCluster) -> None:
+    content = {"version": _VERSION, "zookeeper_port": cluster.zookeeper_port, "ports": list(cluster.ports)}
+    (data_dir / _FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def planned(
+    saved: LocalCluster | None, brokers_count: int | None, port: int | None, zookeeper_port: int | None
+) -> LocalCluster:
+    """What to start: as saved, unless flags say otherwise.  The first port is `port`, and the others follow it.
+
+    Raises `LocalClusterError` for fewer brokers than there were: their replicas would be missing without a word.
+    """
+    count = brokers_count or (3 if saved is None else len(saved.ports))
+    if saved is not None and count < len(saved.ports):
+        raise LocalClusterError(
+            f"the cluster has {len(saved.ports)} brokers, and {count} would leave out the replicas of the others",
+            hint=f"start it with --brokers {len(saved.ports)}, or without the flag",
+        )
+    if port is None and saved is not None:
+        ports = (*saved.ports, *(saved.ports[-1] + number for number in range(1, count - len(saved.ports) + 1)))
+    elif port == 0:
+        ports = (0,) * count
+    else:
+        first = 9092 if port is None else port
+        ports = tuple(range(first, first + count))
+    if max(ports) > PORT_MAX:
+        raise LocalClusterError(f"port {max(ports)} is above {PORT_MAX}", hint="choose a lower --port")
+    if zookeeper_port is None:
+        zookeeper_port = saved.zookeeper_port if saved is not None else 0 if port == 0 else 2181
+    return LocalCluster(zookeeper_port, ports)

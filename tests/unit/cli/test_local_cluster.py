@@ -1,0 +1,82 @@
+"""The ports of a local cluster: chosen once, then as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.local_cluster import (
+    LocalCluster,
+    LocalClusterError,
+    planned,
+    read_local_cluster,
+    write_local_cluster,
+)
+
+SAVED = LocalCluster(2181, (9092, 9093, 9094))
+
+
+def test_first_cluster_has_three_brokers_from_kafkas_port_on() -> None:
+    assert planned(None, None, None, None) == SAVED
+
+
+def test_ports_follow_the_first_one() -> None:
+    assert planned(None, 2, 5000, 4000) == LocalCluster(4000, (5000, 5001))
+
+
+def test_port_0_is_a_free_one_for_all() -> None:
+    assert planned(None, 2, 0, None) == LocalCluster(0, (0, 0))
+
+
+def test_saved_ports_are_used_again() -> None:
+    assert planned(LocalCluster(7, (5, 9)), None, None, None) == LocalCluster(7, (5, 9))
+
+
+def test_flags_win_over_saved_ports() -> None:
+    assert planned(SAVED, None, 6000, 0) == LocalCluster(0, (6000, 6001, 6002))
+
+
+def test_cluster_grows_behind_its_last_port() -> None:
+    assert planned(LocalCluster(7, (5, 9)), 4, None, None).ports == (5, 9, 10, 11)
+
+
+def test_cluster_does_not_shrink() -> None:
+    with pytest.raises(LocalClusterError, match="has 3 brokers, and 2 would leave out"):
+        planned(SAVED, 2, None, None)
+
+
+def test_port_beyond_the_last_is_refused() -> None:
+    with pytest.raises(LocalClusterError, match="port 65536 is above 65535"):
+        planned(None, 3, 65534, None)
+
+
+def test_directory_keeps_what_was_written(tmp_path: Path) -> None:
+    assert read_local_cluster(tmp_path) is None
+    write_local_cluster(tmp_path, SAVED)
+    assert read_local_cluster(tmp_path) == SAVED
+    assert SAVED.bootstrap == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"version": 1, "ports": [1]}',
+        '{"version": 1, "zookeeper_port": 1, "ports": []}',
+        '{"version": 1, "zookeeper_port": "1", "ports": [1]}',
+        '{"version": 1, "zookeeper_port": 1, "ports": [0]}',
+    ],
+)
+def test_damaged_file_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(LocalClusterError, match=r"cluster\.json cannot be read"):
+        read_local_cluster(tmp_path)
+
+
+def test_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"version": 2}')
+    with pytest.raises(LocalClusterError, match="has version 2"):
+        read_local_cluster(tmp_path)
