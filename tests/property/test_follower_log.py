@@ -136,6 +136,16 @@ class FlushedRecordLost(AssertionError):
     """What a follower had reported as stable is not there after a crash."""
 
 
+def history_up_to(found: list[Stored], history: list[Stored]) -> list[Stored] | None:
+    """The history up to the end of what was found, if that is a part of it; a recorded start hides what is before."""
+    if not found:
+        return []
+    first = next((place for place, stored in enumerate(history) if stored == found[0]), None)
+    if first is None or found != history[first : first + len(found)]:
+        return None
+    return history[: first + len(found)]
+
+
 class FollowerLife:
     """A follower of a leader that is only a list of batches, with gaps where `is_compacted`."""
 
@@ -146,7 +156,11 @@ class FollowerLife:
         self.place.create(1)
         self.is_compacted = is_compacted
         self.sent: list[Stored] = []
+        # What the log may hold a beginning of: until the next flush a power loss may undo a cut.
+        self.histories = [self.sent]
         self.stable_end = 0
+        # Where the leader's history begins.
+        self.begin = 0
         self.epoch = 0
         self.number = 0
 
@@ -158,11 +172,15 @@ class FollowerLife:
 
         self.disk.on_operation = before
         for self.number in range(STEPS_COUNT):
-            if self.rng.random() < 0.7:
+            kind = self.rng.choices(["fetch", "flush", "cut", "reset"], [14, 6, 1, 1])[0]
+            if kind == "fetch":
                 self._fetch()
-            else:
+            elif kind == "flush":
                 self.place.flush()
                 self.stable_end = self.place.log().stable_end
+                self.histories = [self.sent]
+            elif self.sent:
+                self._change_leader(is_behind=kind == "reset")
         self.disk.on_operation = None
         visit("the end")
 
@@ -173,8 +191,27 @@ class FollowerLife:
         run = b"".join(stored.data for stored in batches)
         self.place.log().append_run(memoryview(run), START_MS, may_have_gaps=self.is_compacted)
 
+    def _change_leader(self, *, is_behind: bool) -> None:
+        """Another leader's history ends with fewer batches, or has nothing any more of what this log holds."""
+        log = self.place.log()
+        self.epoch += 1
+        kept_count = self.rng.randrange(max(0, len(self.sent) - 6), len(self.sent))
+        self.sent = [] if is_behind else self.sent[:kept_count]
+        if is_behind:
+            self.begin = max(0, log.log_end_offset + self.rng.randint(-3, 50))
+        self.histories.append(self.sent)
+        self.stable_end = min(self.stable_end, 0 if is_behind else self._end())
+        if is_behind:
+            log.reset_to(self.begin)
+        else:
+            log.truncate_to(self._end())
+        assert log.log_end_offset == self._end()
+
+    def _end(self) -> int:
+        return self.sent[-1].next_offset if self.sent else self.begin
+
     def _next_batch(self) -> Stored:
-        base_offset = self.sent[-1].next_offset if self.sent else 0
+        base_offset = self._end()
         if self.is_compacted and self.rng.random() < 0.3:
             base_offset += self.rng.randint(1, 9)
         shape = BatchShape(self.rng.randint(1, 3), self.rng.randrange(100), START_MS + self.number, base_offset)
@@ -196,11 +233,18 @@ class FollowerLife:
         log = place.log()
         log.check_invariants()
         found = split_log(content_of(log))
-        assert found == self.sent[: len(found)], label
+        told = next((told for history in self.histories if (told := history_up_to(found, history)) is not None), None)
+        assert told is not None, label
+        assert log.log_end_offset == (found[-1].next_offset if found else log.log_start_offset), label
         if log.log_end_offset < self.stable_end:
             raise FlushedRecordLost(f"{label}: {log.log_end_offset} is left, {self.stable_end} was stable")
-        assert producers_in(log) == producers_of(found), label
-        assert [tuple(start) for start in log.epoch_starts] == epoch_starts_of(found, 0), label
+        assert producers_in(log) == producers_of(told), label
+        starts = epoch_starts_of(told, log.log_start_offset)
+        known = [tuple(start) for start in log.epoch_starts]
+        assert [start for start in known if start[1] > log.log_start_offset] == [
+            start for start in starts if start[1] > log.log_start_offset
+        ], label
+        assert log.last_epoch() == (told[-1].epoch if told else -1), label
         place.directory.abandon()
 
 

@@ -275,6 +275,17 @@ class LogDirectory:
         self.compactor.before_truncation(log, end_offset)
         self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
 
+    def before_reset(self, log: Log, base_offset: int, log_start_offset: int) -> None:
+        self.compactor.before_truncation(log, base_offset)
+        self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, base_offset)
+        former_start = log.log_start_offset
+        self._log_starts.set(log.topic_partition, log_start_offset)
+        try:
+            self._log_starts.write()
+        except OSError:
+            self._log_starts.set(log.topic_partition, former_start)
+            raise
+
     def _sync_failed(self, error: OSError) -> None:
         """Any sync failed, in any thread; other threads' callers bring their error to the loop, or `housekeep` does.
 

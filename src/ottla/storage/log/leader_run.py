@@ -29,10 +29,13 @@ class LeaderRun(NamedTuple):
     has_gaps: bool
 
 
-def check_run(run: memoryview, log_end_offset: int, last_epoch: int, *, may_have_gaps: bool) -> LeaderRun:
+def check_run(
+    run: memoryview, log_end_offset: int, last_epoch: int, *, may_have_gaps: bool, may_begin_below: bool
+) -> LeaderRun:
     """Check every whole batch of a run that is not empty.
 
-    Raises `CorruptRun`, also when not even the first batch is whole, and `RunDoesNotFollow`.
+    `may_begin_below`: the first batch may begin below the log end if it holds it.  Raises `CorruptRun`, also when not
+    even the first batch is whole, and `RunDoesNotFollow`.
     """
     position = 0
     size_bytes = len(run)
@@ -51,11 +54,13 @@ def check_run(run: memoryview, log_end_offset: int, last_epoch: int, *, may_have
         if crc32c(run[position + ATTRIBUTES_AT : end]) != head[4]:
             raise CorruptRun(position, "its checksum is wrong")
         if head[0] != next_offset:
-            if head[0] < next_offset or not may_have_gaps or head[0] + head[6] > _OFFSET_MAX:
+            holds_end = 0 <= head[0] < next_offset <= head[0] + head[6] and may_begin_below and not position
+            is_above = next_offset < head[0] <= _OFFSET_MAX - head[6] and may_have_gaps
+            if not holds_end and not is_above:
                 raise RunDoesNotFollow(
                     f"the leader sent a batch with base offset {head[0]}, this log continues at {next_offset}"
                 )
-            has_gaps = True
+            has_gaps = has_gaps or is_above
         if head[2] != last_epoch:
             if head[2] < last_epoch:
                 raise RunDoesNotFollow(

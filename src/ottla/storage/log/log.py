@@ -5,7 +5,7 @@ Rules that need no log are in `retention`, `leader_epochs` and `log_reader`, ove
 
 All calls come from the event loop's thread and none of them waits for a flush.  Invariants, with every `*_end`
 exclusive: log_start_offset <= log_end_offset, flushed_end <= log_end_offset, stable_end <= log_end_offset; the ends
-never go back except by `truncate_to`; the log end moves right after the data was written, or not at all.
+never go back except by `truncate_to` and `reset_to`; the log end moves right after the data was written, or not at all.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.read_places import ReadPlaces
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.producers.producer_snapshot import remove_snapshots, snapshot_file_name, write_snapshot
+from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot, producers_at
 from ottla.storage.segment.index_cache import IndexCache
 from ottla.storage.segment.offset_index import OffsetIndex
@@ -87,6 +88,13 @@ class LogHost(Protocol):
 
     def before_truncation(self, log: Log, end_offset: int) -> None:
         """Lower the recorded flushed end to `end_offset`, durably: the log will end there.  Raises `OSError`."""
+        ...
+
+    def before_reset(self, log: Log, base_offset: int, log_start_offset: int) -> None:
+        """The empty log will begin at `base_offset` and be readable from `log_start_offset` on: record both, durably.
+
+        Raises `OSError`.
+        """
         ...
 
     def directory_failed(self, error: OSError) -> None:
@@ -350,7 +358,11 @@ class Log:
             return self.log_end_offset
         former_end = self.log_end_offset
         may_have_gaps = may_have_gaps or self.config.may_have_gaps
-        found = check_run(run, former_end, self.last_epoch(), may_have_gaps=may_have_gaps)
+        is_empty = self._is_empty()
+        found = check_run(run, former_end, self.last_epoch(), may_have_gaps=may_have_gaps, may_begin_below=is_empty)
+        if found.base_offset < former_end:
+            # The leader's log start lies inside of a batch: the log holds all of it, and shows what the leader shows.
+            self._begin_at(found.base_offset, former_end)
         try:
             if found.has_gaps and not self.config.was_compacted:
                 self._allow_gaps()
@@ -362,6 +374,9 @@ class Log:
         finally:
             self._take_back_epochs()
             if self.log_end_offset > former_end:
+                if self.log_start_offset < former_end and is_empty:
+                    self.log_start_offset = former_end
+                    self._host.log_start_moved(self)
                 self._follower_appended()
         assert self.log_end_offset == found.end_offset
         return found.end_offset
@@ -775,21 +790,29 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Cut the log so that it ends at `offset`, or below where that is inside a batch (KIP-101; followers only).
 
+        Below the first segment it is emptied and goes on at `offset`, as `reset_to` does it.
+
         The order makes a crash at any point harmless: first the recorded flushed end goes down, durably, then whole
-        segments are removed, newest first, then the last one is cut.  In between the log is only longer than it
-        should be.  Afterwards nothing that the log remembers is above its end; the observer's `on_truncated` is called
-        last.  Raises `StorageError`: the log is as it was (`DiskFull`, `TooManyOpenFiles`, `CorruptLog`), or offline.
+        segments are removed, newest first, then the last one is cut, and all of that is synced.  In between the log is
+        only longer than it should be.  Afterwards nothing that the log remembers is above its end; the observer's
+        `on_truncated` is called last.  Raises `StorageError`: the log is as it was (`DiskFull`, `TooManyOpenFiles`,
+        `CorruptLog`), or offline.
         """
         if offset >= self.log_end_offset:
+            return
+        if offset < self._segments.first.base_offset:
+            self.reset_to(offset)
             return
         if self.is_swapping:
             self._host.finish_swap()
         segment = self._segments[self._segments.slot_for(offset)]
+        end_position, end_offset = 0, segment.base_offset
         try:
-            above = segment.find(max(offset, segment.base_offset))
-            end_position = segment.size_bytes if above is None else above[0]
-            # After the last batch that stays, so that a gap left by compaction is not counted as part of the log.
-            end_offset = segment.end_below(offset)
+            if offset > segment.base_offset:
+                above = segment.find(offset)
+                end_position = segment.size_bytes if above is None else above[0]
+                # After the last batch that stays, so that a gap left by compaction is not counted as part of the log.
+                end_offset = segment.end_below(offset)
             self._host.before_truncation(self, end_offset)
         except OSError as error:
             raise self._write_failed(error) from error
@@ -828,19 +851,112 @@ class Log:
 
     def _cut_files(self, removed: Sequence[Segment], end_offset: int) -> None:
         for segment in reversed(removed):
-            for path in segment.existing_paths():
-                self._disk.remove(path)
+            self._remove_files(segment)
         left = self._active.truncate_to(end_offset)
         assert left == end_offset
+        # Before the next append: else a power loss might leave old batches before new ones, at offsets that fit.
+        self._active.open().sync_data()
+        self._disk.sync_directory(self.path)
         # Settings may have changed while it was closed.
         self._active.configure(self.config)
         self._epochs.truncate_from_end(end_offset)
         self._epoch_is_new = self._has_new_epoch()
         # They describe batches that were cut.
         remove_snapshots(self._disk, self.path, above=end_offset)
-        now_ms, expiration_ms = self._host.now_ms(), self.producers.expiration_ms
-        self.producers = producers_at(self._disk, self.path, self.segments, end_offset, now_ms, expiration_ms)
+        if self.producers.has_batch_from(end_offset):
+            # Costs the heads of all batches since the active segment's snapshot: 1 GiB of large batches 0.2 s.
+            now_ms, expiration_ms = self._host.now_ms(), self.producers.expiration_ms
+            self.producers = producers_at(self._disk, self.path, self.segments, end_offset, now_ms, expiration_ms)
         self._scheduler.mark_due(self)
+
+    def reset_to(self, offset: int) -> None:
+        """Drop every batch and go on at `offset`, the start of a leader's log (followers only).
+
+        First the log is emptied as `truncate_to` does it, then the empty log begins at `offset`: a crash leaves it
+        longer, empty, or begun there.  What the log remembers of producers and epochs is dropped too.  Raises
+        `StorageError`: then the log is as it was, or empty where it began (call it again), or offline.
+        """
+        if self.failure is not None:
+            raise self.failure
+        self.truncate_to(self._segments.first.base_offset)
+        if offset != self.log_end_offset or self.last_epoch() >= 0:
+            self._begin_at(offset, offset)
+
+    def _is_empty(self) -> bool:
+        return len(self._segments) == 1 and self._active.size_bytes == 0
+
+    def _begin_at(self, base_offset: int, log_start_offset: int) -> None:
+        """The log, which is empty, begins with another segment."""
+        assert self._is_empty()
+        old = self._active
+        new = self._begin_segment(base_offset, log_start_offset)
+        self._segments.begin_anew(new)
+        self.producers = ProducerStates(self.producers.expiration_ms)
+        self._end_at(base_offset, new, 0)
+        self.log_start_offset = self.log_end_offset = self.flushed_end = self.stable_end = base_offset
+        self._places.set_stable(new, 0)
+        self._flush_at_offset = base_offset + self.config.flush_messages_max
+        try:
+            if new is not old:
+                self._truncated_segments.append(old)
+                self._remove_files(old)
+            remove_snapshots(self._disk, self.path, below=base_offset, above=base_offset)
+        except OSError as error:
+            raise self._fail(error) from error
+        finally:
+            self._scheduler.mark_due(self)
+            self.note("begun_at", base_offset=base_offset, log_start_offset=log_start_offset)
+            self._host.log_start_moved(self)
+            if self._on_truncated is not None:
+                self._on_truncated()
+
+    def _begin_segment(self, base_offset: int, log_start_offset: int) -> Segment:
+        """Record where the log begins, durably, and open the empty segment for it.
+
+        A later begin is recorded when its file is there: an opening before that drops the file, since it neither
+        follows the other nor holds the log's start.  An earlier one is recorded first, since from then on segments
+        that are to be removed, and one of which may have the new one's name, may be missing.
+        """
+        old = self._active
+        if base_offset == old.base_offset:
+            new = old
+        else:
+            new = self._new_segment(base_offset, self._host.now_ms())
+        try:
+            # Epochs and producers of before say nothing of what will be in the log: an opening must find none of them
+            # with the new begin, also where the batches are there again that it drops then.
+            self._epochs.truncate_from_end(0)
+            self._epoch_is_new = self._has_new_epoch()
+            write_snapshot(self._disk, self.path, base_offset, ProducerStates(), sync=True)
+            if base_offset > old.base_offset:
+                new.open(create=True)
+            # Its name too: a later segment whose name a power loss keeps must not be taken for the log's first one.
+            self._disk.sync_directory(self.path)
+            self._host.before_reset(self, base_offset, log_start_offset)
+            if base_offset < old.base_offset:
+                while self._removed_segments:
+                    self._truncated_segments.append(self._removed_segments[-1])
+                    self._remove_files(self._removed_segments.pop())
+                new.open(create=True)
+                self._disk.sync_directory(self.path)
+        except OSError as error:
+            raise self._begin_failed(new, error) from error
+        new.become_active(OffsetIndex(), TimeIndex())
+        return new
+
+    def _begin_failed(self, new: Segment, error: OSError) -> StorageError:
+        if new is not self._active:
+            new.close()
+            try:
+                self._remove_files(new)
+            except OSError as left:
+                # The next clean stop would take it for the log's end.
+                return self._fail(left)
+        return self._write_failed(error)
+
+    def _remove_files(self, segment: Segment) -> None:
+        for path in segment.existing_paths():
+            self._disk.remove(path)
 
     # --- failures -------------------------------------------------------------------------------------------
 

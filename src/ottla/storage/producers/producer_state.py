@@ -169,6 +169,10 @@ class ProducerStates:
         if header.is_transactional and entry.current_txn_first_offset == NO_OFFSET:
             entry.current_txn_first_offset = header.base_offset
 
+    def has_batch_from(self, offset: int) -> bool:
+        """Whether a batch at `offset` or above is remembered, or may be what a producer without batches came from."""
+        return any(not entry.batches or entry.batches[-1][2] >= offset for entry in self._entries.values())
+
     def restore(self, producer_id: int, entry: ProducerEntry) -> None:
         """Add an entry from a snapshot."""
         self._add(producer_id, entry)

@@ -97,6 +97,8 @@ class LogRecovery:
         self._last_epoch = -1
         # Where epochs begin among the batches that were scanned.
         self._epoch_starts: list[EpochStart] = []
+        # Whether nothing is left of what was there.
+        self._is_anew = False
         # Whether files were changed or read that no sync is known to cover: then the caller syncs before it serves.
         self.needs_sync = False
 
@@ -352,6 +354,7 @@ class LogRecovery:
                 self._disk.remove(path)
         self._segments = [segment]
         self._producers = ProducerStates(self._producers.expiration_ms)
+        self._is_anew = True
         self._log_end_offset = start
 
     # --- producers and epochs -------------------------------------------------------------------------------
@@ -384,6 +387,9 @@ class LogRecovery:
         epochs = LeaderEpochs.load(self._disk, self._path) if LEADER_EPOCH_FILE in self._names else None
         if epochs is None:
             epochs = LeaderEpochs.empty(self._disk, self._path)
+        if self._is_anew:
+            epochs.replace_from(0, ())
+            return epochs
         scanned_from = self._log_end_offset
         if first_scanned < len(self._segments):
             scanned_from = self._segments[first_scanned].base_offset

@@ -290,8 +290,13 @@ class Segment:
         Returns its new end offset.
         """
         assert offset >= self.base_offset
-        offset_index, time_index = self.indexes()
         file = self.open()
+        if offset == self.base_offset:
+            # Nothing that the file holds is needed, be it damaged.
+            file.truncate(0)
+            self.become_active(OffsetIndex(), TimeIndex())
+            return offset
+        offset_index, time_index = self.indexes()
         found = self.find(offset)
         end_position = self.size_bytes if found is None else found[0]
         end_offset = self.base_offset

@@ -65,6 +65,12 @@ class SegmentList:
         self.check_invariants()
         return removed
 
+    def begin_anew(self, segment: Segment) -> None:
+        """Only this one is left, wherever it begins: the others were empty."""
+        self._segments[:] = [segment]
+        self._base_offsets[:] = [segment.base_offset]
+        self.active = segment
+
     def replace(self, slot: int, count: int, segments: list[Segment]) -> list[Segment]:
         """Replace `count` closed segments from `slot` on by others; returns the replaced ones."""
         assert slot >= 0

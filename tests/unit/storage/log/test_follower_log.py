@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.records.header import BASE_OFFSET, HEADER, LEADER_EPOCH, LEADER_EPOCH_AT
-from ottla.storage.errors import AppendRefused, CorruptRun, DiskFull, LogOffline, RunDoesNotFollow
+from ottla.storage.errors import AppendRefused, CorruptRun, DiskFull, LogOffline, RunDoesNotFollow, TooManyOpenFiles
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from tests.unit.storage.failing_disk import FailingDisk
@@ -258,3 +258,135 @@ def test_head_of_a_cut_batch_is_never_trusted_for_its_size(place: Place) -> None
     huge[8:12] = (2**31 - 1).to_bytes(4, "big")
     assert HEADER.unpack_from(huge)[1] == 2**31 - 1
     assert place.log().append_run(run_of(stamped(0), bytes(huge)), NOW_MS) == 2
+
+
+# --- beginning at another offset ------------------------------------------------------------------------------
+
+
+def _with_history(place: Place) -> Log:
+    log = place.log()
+    log.append_run(run_of(*(stamped(2 * n, epoch=n // 4, producer_id=1, sequence=2 * n) for n in range(10))), NOW_MS)
+    place.flush()
+    return log
+
+
+@pytest.mark.parametrize("offset", [1, 6, 11, 20, 21, 1_000, 2**40])
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_reset_drops_everything_and_goes_on_at_the_offset(place: Place, offset: int, is_clean: bool) -> None:
+    log = _with_history(place)
+    ends: list[tuple[int, int, int]] = []
+    log.watch(
+        on_stable=lambda: None,
+        on_truncated=lambda: ends.append((log.log_start_offset, log.stable_end, log.log_end_offset)),
+    )
+    log.reset_to(offset)
+    assert ends[-1] == (offset, offset, offset)
+    assert (log.last_epoch(), log.epoch_starts, len(log.producers), log.size_bytes) == (-1, (), 0, 0)
+    log.check_invariants()
+    log.append_run(pairs(offset, 8, epoch=1), NOW_MS)
+    place.flush()
+    assert log.stable_end == offset + 16
+    if is_clean:
+        place.close()
+    else:
+        place.crash()
+    log = place.reopen_log()
+    assert read_all(log) == list(range(offset, offset + 16))
+    assert (log.log_start_offset, log.last_epoch(), len(log.producers)) == (offset, 1, 0)
+
+
+def test_reset_of_a_log_that_ends_at_the_offset_forgets_its_epochs(place: Place) -> None:
+    log = _with_history(place)
+    log.delete_records_before(20)
+    log.roll(NOW_MS)
+    log.delete_old_segments(NOW_MS)
+    place.open_directory.checkpoint()
+    assert log.last_epoch() == 2
+    log.reset_to(20)
+    assert (log.log_start_offset, log.log_end_offset, log.last_epoch()) == (20, 20, -1)
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+@pytest.mark.parametrize("offset", [0, 3, 6])
+def test_log_is_cut_below_its_first_segment(place: Place, offset: int, is_checkpointed: bool) -> None:
+    log = _with_history(place)
+    log.delete_records_before(13)
+    log.delete_old_segments(NOW_MS)
+    assert log.segments[0].base_offset == 12
+    if is_checkpointed:
+        place.open_directory.checkpoint()
+    log.truncate_to(offset)
+    assert (log.log_start_offset, log.log_end_offset) == (offset, offset)
+    log.append_run(pairs(offset, 2, epoch=7), NOW_MS)
+    place.flush()
+    place.clock.ms += 120_000
+    place.open_directory.housekeep(place.clock.now_ms())
+    place.crash()
+    log = place.reopen_log()
+    assert read_all(log) == list(range(offset, offset + 4))
+    assert not place.open_directory.failed
+
+
+def test_empty_log_takes_the_batch_that_holds_its_leaders_start(place: Place) -> None:
+    log = _with_history(place)
+    log.reset_to(31)
+    log.append_run(run_of(stamped(30), stamped(32)), NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (31, 34)
+    assert read_all(log) == [31, 32, 33]
+    log.check_invariants()
+    place.flush()
+    place.crash()
+    assert read_all(place.reopen_log()) == [31, 32, 33]
+
+
+def test_batch_that_begins_below_the_end_is_refused_when_it_does_not_hold_it(place: Place) -> None:
+    log = place.log()
+    log.reset_to(31)
+    for base_offset in (28, 29):
+        with pytest.raises(RunDoesNotFollow):
+            log.append_run(run_of(stamped(base_offset)), NOW_MS)
+    assert log.append_run(pairs(31, 1), NOW_MS) == 33
+
+
+def test_reset_that_finds_no_descriptor_leaves_an_empty_log_and_works_later(tmp_path: Path) -> None:
+    disk, place, log = _failing(tmp_path)
+    disk.fail("open", f"{100:020d}.log", errno.EMFILE)
+    with pytest.raises(TooManyOpenFiles):
+        log.reset_to(100)
+    disk.heal()
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    log.reset_to(100)
+    assert log.append_run(pairs(100, 1), NOW_MS) == 102
+    place.flush()
+    place.close()
+    assert read_all(place.reopen_log()) == [100, 101]
+
+
+def test_reset_that_cannot_be_recorded_leaves_no_second_segment(tmp_path: Path) -> None:
+    disk, place, log = _failing(tmp_path)
+    disk.fail("write", "log-start-offset-checkpoint.tmp", errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        log.reset_to(100)
+    disk.heal()
+    assert log.append_run(pairs(0, 1), NOW_MS) == 2
+    place.flush()
+    place.close()
+    assert read_all(place.reopen_log()) == [0, 1]
+
+
+def test_reset_needs_nothing_of_the_batches(place: Place) -> None:
+    log = _with_history(place)
+    file = log.segments[0].open()
+    file.write_at(0, bytes(300))
+    log.reset_to(40)
+    assert log.append_run(pairs(40, 1), NOW_MS) == 42
+
+
+def test_cut_of_batches_without_producers_keeps_the_producers_without_reading(place: Place) -> None:
+    log = place.log()
+    log.append_run(run_of(stamped(0, producer_id=1, sequence=0), stamped(2), stamped(4)), NOW_MS)
+    producers = log.producers
+    log.truncate_to(2)
+    assert log.producers is producers
+    log.truncate_to(0)
+    assert len(log.producers) == 0
