@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from tests.contract.tree_homes import EmbeddedTreeHome, TreeHome
+from ottla.testing.zookeeper import RunningZooKeeper, ZooKeeperUnavailable
+from tests.contract.tree_homes import EmbeddedTreeHome, TreeHome, ZooKeeperTreeHome
 from tests.run_async import pytest_pyfunc_call
 
 __all__ = ["pytest_pyfunc_call"]
 
+_chroots = count(1)
 
-@pytest.fixture(params=["embedded"])
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[RunningZooKeeper]:
+    """One server for all tests of this worker.  Those that stop it have one of their own."""
+    try:
+        with RunningZooKeeper() as running:
+            yield running
+    except ZooKeeperUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def connect(zookeeper: RunningZooKeeper) -> str:
+    """A connect string with a chroot that nobody used before."""
+    return f"{zookeeper.connect}/test/{next(_chroots)}"
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> TreeHome:
+    """The home of one broker alone."""
+    return EmbeddedTreeHome(tmp_path / "tree.sqlite")
+
+
+@pytest.fixture(params=["embedded", "zookeeper"])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> TreeHome:
     """A home with an empty tree; `request.param` names it."""
-    assert request.param == "embedded"
-    return EmbeddedTreeHome(tmp_path / "tree.sqlite")
+    if request.param == "embedded":
+        return EmbeddedTreeHome(tmp_path / "tree.sqlite")
+    return ZooKeeperTreeHome(request.getfixturevalue("connect"))

@@ -1,4 +1,4 @@
-"""Writes to an embedded tree until it is killed, and says on its output what was acknowledged, a line each.
+"""Writes to a tree until it is killed, and says on its output what was acknowledged, a line each.
 
 Line: path, version, mzxid.  Eight writers at once, so that commits carry several writes.  Every fourth write is an
 ephemeral node: its change id must not come again, although the node itself may not survive.
@@ -12,9 +12,12 @@ import sys
 
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.tree import CreateNode, SetNode, Tree
+from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.runtime.event_loop import run
 
 WRITERS_COUNT = 8
+# Short: a killed writer's ephemeral nodes go after it.
+SESSION_TIMEOUT_MS = 2_000
 
 
 def say(line: str) -> None:
@@ -35,12 +38,18 @@ async def write_for_ever(tree: Tree, writer: int) -> None:
             say(f"{written} {node.stat.version} {node.stat.mzxid} {kind}")
 
 
-async def main(path: str) -> None:
-    home = await EmbeddedHome.open(path)
-    tree = await home.connect()
-    say(f"session {tree.session_id}")
+async def connected(kind: str, place: str) -> Tree:
+    if kind == "zookeeper":
+        return await ZooKeeperHome(place, session_timeout_ms=SESSION_TIMEOUT_MS).connect()
+    tree = await (await EmbeddedHome.open(place)).connect()
+    say(f"session {tree.session_id}")  # a change id like others
+    return tree
+
+
+async def main(kind: str, place: str) -> None:
+    tree = await connected(kind, place)
     await asyncio.gather(*(write_for_ever(tree, writer) for writer in range(WRITERS_COUNT)))
 
 
 if __name__ == "__main__":
-    run(main(sys.argv[1]))
+    run(main(sys.argv[1], sys.argv[2]))

@@ -225,8 +225,8 @@ async def test_reader_further_behind_than_the_ring_reads_all(home: TreeHome) -> 
         assert gone.topic_id not in view.by_id
 
 
-async def test_concurrent_writers_of_one_tree_each_leave_their_subjects(home: TreeHome) -> None:
-    async with home.running() as running:
+async def test_concurrent_writers_of_one_tree_each_leave_their_subjects(embedded: TreeHome) -> None:
+    async with embedded.running() as running:
         trees = [await running.connect() for _ in range(3)]
         await layout.lay_out(trees[0])
         follower = ChangeFollower(trees[0], None)

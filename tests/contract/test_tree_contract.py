@@ -577,11 +577,22 @@ async def test_change_ids_go_on_rising_over_restarts(home: TreeHome) -> None:
     highest = 0
     for number in range(3):
         async with connected(home) as tree:
-            assert tree.session_id > highest
+            if home.session_ids_are_change_ids:
+                assert tree.session_id > highest
             await tree.create(f"/n{number}", ephemeral=number % 2 == 1)
             czxid = (await tree.get(f"/n{number}")).stat.czxid
             assert czxid > highest
-            highest = max(czxid, tree.session_id)
+            highest = czxid
+
+
+async def until_gone(tree: Tree, path: str) -> None:
+    """A home that outlives its sessions deletes their nodes when they expire."""
+    async with asyncio.timeout(60):
+        while True:
+            changed = asyncio.Event()
+            if await tree.exists(path, watch=changed.set) is None:
+                return
+            await changed.wait()
 
 
 class Acknowledged:
@@ -623,12 +634,16 @@ async def test_crash_while_writing_loses_nothing_acknowledged_and_repeats_no_cha
     acknowledged = Acknowledged()
     acknowledged.read(await lines_until_killed(home.crash_writer_command(), lines_count))
     async with connected(home) as tree:
-        assert tree.session_id > acknowledged.zxid_max
+        await tree.create("/after")
+        assert (await tree.get("/after")).stat.czxid > acknowledged.zxid_max
+        if home.session_ids_are_change_ids:
+            assert tree.session_id > acknowledged.zxid_max
         paths = list(acknowledged.version)
         for path, node in zip(paths, await tree.get_many(paths), strict=True):
             assert node is not None, path
             assert node.stat.version >= acknowledged.version[path], path
-        assert await tree.get_many(list(acknowledged.ephemeral)) == [None] * len(acknowledged.ephemeral)
+        for path in acknowledged.ephemeral:
+            await until_gone(tree, path)
         for name in await tree.children("/"):
             if name.startswith("writer-"):
                 # Counter and child were written by one multi: what survived of the last one must agree.

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.tree import Tree
+from ottla.coordination.zookeeper.home import ZooKeeperHome
 
 SETTLE_S_MAX: Final = 10.0
 
@@ -24,6 +25,8 @@ class RunningHome(Protocol):
 class TreeHome(Protocol):
     """A tree that survives being stopped."""
 
+    session_ids_are_change_ids: bool
+
     def running(self) -> AbstractAsyncContextManager[RunningHome]:
         """Start the home, and stop it in good order; all sessions end with it."""
         ...
@@ -34,6 +37,8 @@ class TreeHome(Protocol):
 
 
 class EmbeddedTreeHome:
+    session_ids_are_change_ids = True
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -49,7 +54,46 @@ class EmbeddedTreeHome:
         return self._running()
 
     def crash_writer_command(self) -> list[str]:
-        return [sys.executable, "-m", "tests.contract.crash_writer", str(self.path)]
+        return [sys.executable, "-m", "tests.contract.crash_writer", "embedded", str(self.path)]
+
+
+class RunningZooKeeperHome:
+    """The sessions of a test with a `ZooKeeperHome`."""
+
+    def __init__(self, home: ZooKeeperHome) -> None:
+        self._home = home
+        self._sessions: list[Tree] = []
+
+    async def connect(self) -> Tree:
+        session = await self._home.connect()
+        self._sessions.append(session)
+        return session
+
+    async def close(self) -> None:
+        await asyncio.gather(*(session.close() for session in self._sessions))
+
+
+class ZooKeeperTreeHome:
+    """A chroot of a ZooKeeper that goes on running; a crash is one of the client."""
+
+    session_ids_are_change_ids = False
+
+    def __init__(self, connect: str) -> None:
+        self.connect_string = connect
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[RunningHome]:
+        home = RunningZooKeeperHome(ZooKeeperHome(self.connect_string))
+        try:
+            yield home
+        finally:
+            await home.close()
+
+    def running(self) -> AbstractAsyncContextManager[RunningHome]:
+        return self._running()
+
+    def crash_writer_command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.contract.crash_writer", "zookeeper", self.connect_string]
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -1,0 +1,224 @@
+"""kazoo's client for one session, and the place where its thread meets the event loop.
+
+kazoo connects, authenticates, keeps the session alive, finds another server and matches answers to requests, in one
+thread of its own.  Changed here, because a `Tree` promises more than kazoo does:
+
+* Callbacks do not run on kazoo's worker threads (one for answers, one for watches, so that a watch may overtake an
+  answer): all go to the event loop, in the order in which kazoo read them.
+* A request is never kept for a later connection: it is sent on the present one or fails.  kazoo itself repeats none.
+* An expired session stays so: kazoo would begin another under the same object.
+* The negotiated session timeout is known (kazoo keeps it to itself), and a connection can be dropped: kazoo notices a
+  server that is silent only while nothing is being sent.
+
+It relies on these inner names of kazoo (the tests of this folder run against the installed version):
+`KazooClient._call`, `_session_callback`, `_connection`, `_conn_retry`, `_state`, `_stopped`, and
+`ConnectionHandler._invoke`, `_connect`, `_socket`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from kazoo.client import KazooClient
+from kazoo.handlers.utils import create_socket_pair, create_tcp_connection, selector_select
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Connect
+from kazoo.protocol.states import Callback, KazooState, KeeperState
+from kazoo.retry import KazooRetry
+
+from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
+
+RECONNECT_DELAY_S_MIN: Final = 0.05
+RECONNECT_DELAY_S_MAX: Final = 1.0
+# Its warnings are told as states; its errors are bugs.
+_LOG: Final = logging.getLogger("ottla.kazoo")
+_LOG.setLevel(logging.ERROR)
+
+
+class Request(Protocol):
+    """What kazoo asks of a request."""
+
+    @property
+    def type(self) -> int: ...
+
+    def serialize(self) -> bytes: ...
+
+
+class Answer(Protocol):
+    """Where kazoo puts the answer to a request; called from its thread."""
+
+    def set(self, value: object) -> None: ...
+
+    def set_exception(self, error: Exception) -> None: ...
+
+
+class ConnectTimeout(Exception):
+    """kazoo raises it when a server is silent; it never leaves kazoo's thread."""
+
+
+class LoopHandler:
+    """kazoo's interface to threads and callbacks: one thread for the connection, all callbacks on the event loop."""
+
+    name: Final = "ottla"
+    timeout_exception: Final = ConnectTimeout
+    sleep_func = staticmethod(time.sleep)
+    running: Final = True
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connect_timeout_s: float) -> None:
+        self._loop = loop
+        self._connect_timeout_s = connect_timeout_s
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """From any thread.  Nothing is called once the loop is closed."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def dispatch_callback(self, callback: Callback) -> None:
+        self.call_soon(callback.func, *callback.args)
+
+    def select(self, *arguments: Any, **options: Any) -> Any:
+        return selector_select(*arguments, **options)
+
+    def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        """kazoo would wait a whole session timeout for a server that does not answer, and lose the session by it."""
+        options["timeout"] = min(options.get("timeout") or self._connect_timeout_s, self._connect_timeout_s)
+        return create_tcp_connection(socket, *arguments, **options)
+
+    def create_socket_pair(self) -> Any:
+        return create_socket_pair(socket)
+
+    def event_object(self) -> threading.Event:
+        return threading.Event()
+
+    def lock_object(self) -> Any:
+        return threading.Lock()
+
+    def rlock_object(self) -> Any:
+        return threading.RLock()
+
+    def spawn(self, function: Callable[..., object], *arguments: Any, **options: Any) -> threading.Thread:
+        thread = threading.Thread(target=function, args=arguments, kwargs=options, name="zookeeper", daemon=True)
+        thread.start()
+        return thread
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, which tells what its server granted and why a server was left."""
+
+    client: SessionClient
+
+    def drop(self) -> None:
+        """Break the connection; kazoo's thread notices and reconnects."""
+        connected = self._socket
+        if connected is not None:
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def _invoke(self, timeout: float, request: Request, xid: int | None = None) -> Any:
+        answer = super()._invoke(timeout, request, xid)
+        if isinstance(request, Connect):
+            # Before the state becomes CONNECTED: whoever hears of that may ask.
+            self.client.note_timeout(answer[0].time_out)
+        return answer
+
+    def _connect(self, host: str, *address: Any) -> Any:
+        try:
+            return super()._connect(host, *address)
+        except Exception as error:
+            self.client.note_problem(f"{host}:{address[-1]}: {str(error) or type(error).__name__}")
+            raise
+
+
+class SessionClient(KazooClient):  # type: ignore[misc]
+    """One session.  `on_state` is called on the loop at every change of kazoo's state.
+
+    `session` takes a former session over.  After a session ended, the thread ends by itself; `release` waits for it.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        timeout_ms: int,
+        on_state: Callable[[KazooState], None],
+        *,
+        digest: DigestCredentials | None = None,
+        session: SessionCredentials | None = None,
+    ) -> None:
+        self.negotiated_timeout_ms = timeout_ms
+        self.problem = ""
+        self.is_refused = False
+        self._sending = threading.RLock()
+        # A connection must be had and the session found alive within its timeout, so no server may use it all.
+        handler = LoopHandler(asyncio.get_running_loop(), timeout_ms / 1000 / (len(servers) + 1))
+        super().__init__(
+            hosts=",".join(servers),
+            timeout=timeout_ms / 1000,
+            client_id=session,
+            handler=handler,
+            auth_data=[("digest", digest.credential)] if digest is not None else None,
+            connection_retry=KazooRetry(
+                max_tries=-1,
+                delay=RECONNECT_DELAY_S_MIN,
+                max_delay=RECONNECT_DELAY_S_MAX,
+                sleep_func=handler.sleep_func,
+            ),
+            logger=_LOG,
+        )
+        self._connection = _Connection(self, self._conn_retry.copy(), logger=_LOG)
+        self.add_listener(lambda state: handler.call_soon(on_state, state))
+
+    @property
+    def credentials(self) -> SessionCredentials | None:
+        """Of the session, once it exists."""
+        return None if self._session_id is None else SessionCredentials(self._session_id, self._session_passwd)
+
+    def send(self, request: Request, answer: Answer) -> bool:
+        """Send on the present connection; the answer is a failure when that breaks.  False: there is none now.
+
+        With the lock no request slips in between the failure of all requests and the change of the state, where kazoo
+        would keep it for a later connection.
+        """
+        with self._sending:
+            if self._state != KeeperState.CONNECTED:
+                return False
+            self._call(request, answer)
+            return True
+
+    def drop_connection(self) -> None:
+        """The server is silent: find another, or the same again."""
+        self._connection.drop()
+
+    def release(self) -> None:
+        """Wait for the thread's end and free what it held; blocks.  Ends the session if it still lives."""
+        try:
+            self.stop()
+            self._connection.stop()
+        finally:
+            if self._connection.connection_stopped.is_set():
+                self.close()
+
+    def note_timeout(self, timeout_ms: int) -> None:
+        """A server granted this session timeout; 0: the session has expired."""
+        if timeout_ms > 0:
+            self.negotiated_timeout_ms = timeout_ms
+
+    def note_problem(self, problem: str) -> None:
+        self.problem = problem
+
+    def _session_callback(self, state: KeeperState) -> None:
+        with self._sending:
+            super()._session_callback(state)
+            if state in (KeeperState.EXPIRED_SESSION, KeeperState.AUTH_FAILED):
+                self.is_refused = state == KeeperState.AUTH_FAILED
+                self._stopped.set()

@@ -1,0 +1,68 @@
+"""A ZooKeeper as a place of trees: makes sessions, and ends those of processes that are gone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.coordination.tree import Lease
+from ottla.coordination.zookeeper.connect_string import ConnectString
+from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
+from ottla.coordination.zookeeper.session import ZooKeeperSession
+from ottla.runtime.clock import Clock
+
+# Kafka's default of zookeeper.session.timeout.ms.
+SESSION_TIMEOUT_MS: Final = 18_000
+
+
+class ZooKeeperHome:
+    """`connect` names the servers and the chroot (`zk1:2181,zk2:2181/ottla`).  Raises `BadConnectString`.
+
+    With `digest` every node is made for that user alone.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        connection_timeout_ms: int | None = None,
+        digest: DigestCredentials | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._connect = ConnectString.parse(connect)
+        self._session_timeout_ms = session_timeout_ms
+        self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
+        self._digest = digest
+        self._clock = clock
+
+    async def connect(self, *, lease: Lease | None = None) -> ZooKeeperSession:
+        """Begin a session; its first read sees everything that was committed before.
+
+        `lease` is the object that it extends, for a holder that outlives the session.  Raises `ZooKeeperUnreachable`,
+        `ZooKeeperRefused`.
+        """
+        session = self._session(lease=lease)
+        try:
+            await session.open(self._connection_timeout_ms)
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    async def end_session(self, credentials: SessionCredentials) -> None:
+        """End a session of a process that is gone, at once instead of after its timeout; none if it has ended.
+
+        Raises `ZooKeeperUnreachable`.
+        """
+        session = self._session(former=credentials)
+        try:
+            await session.resume(self._connection_timeout_ms)
+        finally:
+            await session.close()
+
+    def _session(
+        self, *, lease: Lease | None = None, former: SessionCredentials | None = None
+    ) -> ZooKeeperSession:  # fmt: skip
+        return ZooKeeperSession(
+            self._connect, self._session_timeout_ms, digest=self._digest, former=former, lease=lease, clock=self._clock
+        )

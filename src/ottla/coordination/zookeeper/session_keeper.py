@@ -1,0 +1,153 @@
+"""A tree over successive sessions: when one is lost, the next is begun.
+
+Registries and watches work through it without knowing: a lost session calls its watches, so what they followed is
+read again, and those reads fail with `SessionLost` until there is a session.  Only owners of ephemeral nodes must
+listen: LOST says that they are gone, CONNECTED (after LOST with another `session_id`) that they can be made again.
+Listeners hear LOST before the next session begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from ottla.coordination.tree import (
+    ANY_VERSION,
+    Lease,
+    Node,
+    Operation,
+    SessionLost,
+    SessionState,
+    Stat,
+    Watch,
+)
+from ottla.coordination.zookeeper.credentials import SessionCredentials
+from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.session import ZooKeeperSession
+from ottla.model.errors import OttlaError
+from ottla.observe.events import fields
+
+RETRY_DELAY_S_MIN: Final = 0.1
+RETRY_DELAY_S_MAX: Final = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class SessionKeeper:
+    """`coordination.tree.Tree` over the sessions of a `ZooKeeperHome`; its own state LOST is not final.
+
+    `lease` is one object for all sessions; it ends with each.
+    """
+
+    def __init__(self, home: ZooKeeperHome) -> None:
+        self.lease = Lease()
+        self._home = home
+        self._session: ZooKeeperSession | None = None
+        self._last_id = 0
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, home: ZooKeeperHome) -> SessionKeeper:
+        """With the first session.  Raises `ZooKeeperUnreachable`, `ZooKeeperRefused`."""
+        keeper = cls(home)
+        keeper._use(await home.connect(lease=keeper.lease))
+        return keeper
+
+    @property
+    def session_id(self) -> int:
+        """Of the present session, or of the last one while there is none."""
+        return self._last_id
+
+    @property
+    def state(self) -> SessionState:
+        return SessionState.LOST if self._session is None else self._session.state
+
+    @property
+    def credentials(self) -> SessionCredentials | None:
+        """The key of the present session, to be kept where a restarted process finds it."""
+        return None if self._session is None else self._session.credentials
+
+    def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
+        self._listeners.append(listener)
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        await self._present(path).create(path, data, ephemeral=ephemeral)
+
+    async def get(self, path: str, *, watch: Watch | None = None) -> Node:
+        return await self._present(path).get(path, watch=watch)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        return await self._present(paths[0] if paths else "/").get_many(paths)
+
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
+        return await self._present(path).set(path, data, version)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._present(path).delete(path, version)
+
+    async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
+        return await self._present(path).children(path, watch=watch)
+
+    async def exists(self, path: str, *, watch: Watch | None = None) -> Stat | None:
+        return await self._present(path).exists(path, watch=watch)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
+        return await self._present(operations[0].path if operations else "/").multi(operations)
+
+    async def sync(self) -> None:
+        await self._present("/").sync()
+
+    async def close(self) -> None:
+        """End the present session; there is none after it."""
+        self._is_closed = True
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+            await asyncio.gather(self._reconnecting, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    def _present(self, path: str) -> ZooKeeperSession:
+        if self._session is None:
+            raise SessionLost(path)
+        return self._session
+
+    def _use(self, session: ZooKeeperSession) -> None:
+        self._session = session
+        self._last_id = session.session_id
+        session.add_session_listener(partial(self._on_state, session))
+        if session.state is SessionState.LOST:
+            self._on_state(session, SessionState.LOST)  # before anybody could listen
+
+    def _on_state(self, session: ZooKeeperSession, state: SessionState) -> None:
+        if session is not self._session:
+            return
+        if state is SessionState.LOST:
+            self._session = None
+            if not self._is_closed:
+                self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect(session))
+        self._tell(state)
+
+    def _tell(self, state: SessionState) -> None:
+        for listener in self._listeners:
+            asyncio.get_running_loop().call_soon(listener, state)
+
+    async def _reconnect(self, lost: ZooKeeperSession) -> None:
+        await lost.close()
+        delay_s = RETRY_DELAY_S_MIN
+        while True:
+            try:
+                session = await self._home.connect(lease=self.lease)
+            except OttlaError as error:
+                log.warning("zookeeper.connect_failed", extra=fields(error=error, retry_s=delay_s))
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
+            else:
+                self._use(session)
+                if self._session is not None:
+                    self._tell(SessionState.CONNECTED)
+                return
