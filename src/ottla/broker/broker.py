@@ -31,6 +31,7 @@ from ottla.broker.limits import DRAIN_MS
 from ottla.broker.listener import ConnectionLimits, Listener, bind
 from ottla.broker.log_configs import LogConfigs
 from ottla.broker.membership import Membership
+from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.registrar import Registrar
@@ -246,6 +247,8 @@ class Broker:
             self._log_config,
             self.partitions,
             asyncio.get_running_loop(),
+            self.clock,
+            self._new_partition,
         )
         self._closing.push_async_callback(self._served_topics.stop)
         await self._served_topics.start()
@@ -258,6 +261,9 @@ class Broker:
             self.partitions,
             self._served_topics,
         )
+
+    def _new_partition(self, opened: Log) -> Partition:
+        return Partition(opened, self.node_id, lag_time_max_ms=self.settings[setting.REPLICA_LAG_TIME_MAX_MS])
 
     def _registration(self) -> BrokerRegistration:
         listeners = registered_listeners(self._options, self.addresses, socket.gethostname())

@@ -12,7 +12,8 @@ from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetch_session_read import SessionRead, fill_session, note_sent, read_session
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.outbox import Piece
-from ottla.broker.partition import Partition, WaitingFetch
+from ottla.broker.partition import Partition, WaitingFetch, WakeOn
+from ottla.broker.partition_read import ReplicaReader
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
@@ -59,7 +60,9 @@ class FetchService:
         """The bytes that a fetch waits for: at most one response's maximum, however much its reader asks for."""
         return min(request.min_bytes, request.max_bytes, self.size_bytes_max)
 
-    def open_session(self, partitions: PartitionIndex, request: FetchRequest, read: FetchRead) -> int:
+    def open_session(
+        self, partitions: PartitionIndex, request: FetchRequest, read: FetchRead, replica: ReplicaReader | None
+    ) -> int:
         """Begin a session with a full response; its id, 0 when there is no room for it."""
         if has_long_name(request):
             return NO_SESSION
@@ -67,7 +70,9 @@ class FetchService:
         session = self.sessions.open(
             sum(len(wanted) for _, wanted in request.topics),
             now_ms,
+            is_privileged=replica is not None,
             uses_topic_ids=partitions is self.table.by_id,
+            replica=None if replica is None else replica.incarnation,
         )
         if session is None:
             return NO_SESSION
@@ -79,7 +84,16 @@ class FetchService:
 class FullFetch:
     """A request that names all its partitions.  While it waits, each of them holds it."""
 
-    __slots__ = ("_correlation_id", "_held_by", "_local_address", "_partitions", "_request", "_service", "_version")
+    __slots__ = (
+        "_correlation_id",
+        "_held_by",
+        "_local_address",
+        "_partitions",
+        "_replica",
+        "_request",
+        "_service",
+        "_version",
+    )
 
     def __init__(
         self,
@@ -88,6 +102,7 @@ class FullFetch:
         version: int,
         correlation_id: int,
         local_address: tuple[str, int],
+        replica: ReplicaReader | None = None,
     ) -> None:
         table = service.table
         self._service = service
@@ -96,10 +111,15 @@ class FullFetch:
         self._version = version
         self._correlation_id = correlation_id
         self._local_address = local_address
+        self._replica = replica
         self._held_by: Sequence[Partition] = ()
 
     def read(self) -> FetchRead:
-        return read_partitions(self._partitions, self._request, self._service.size_bytes_max)
+        replica = self._replica
+        read = read_partitions(self._partitions, self._request, self._service.size_bytes_max, replica)
+        if replica is not None:
+            replica.count()
+        return read
 
     def is_enough(self, read: FetchRead) -> bool:
         request = self._request
@@ -107,14 +127,14 @@ class FullFetch:
             read.is_due
             or read.readable_bytes >= self._service.enough_bytes(request)
             or not request.topics
-            or ends_in_older_segment(self._partitions, request)
+            or ends_in_older_segment(self._partitions, request, as_replica=self._replica is not None)
         )
 
     def response(self, read: FetchRead) -> Sequence[Piece]:
         request = self._request
         session_id = NO_SESSION
         if request.session_epoch == NEW_SESSION_EPOCH:
-            session_id = self._service.open_session(self._partitions, request, read)
+            session_id = self._service.open_session(self._partitions, request, read, self._replica)
         self._service.sent_bytes += read.readable_bytes
         leaders = self._service.leaders(self._version, read.topics, self._local_address) if read.is_due else None
         return fetch_response(
@@ -128,8 +148,9 @@ class FullFetch:
         request = self._request = self._request._replace(topics=topics, forgotten=[], rack=b"")
         found = (self._partitions.get(topic, each[0]) for topic, wanted in request.topics for each in wanted)
         self._held_by = [partition for partition in found if partition is not None]
+        wake_on = WakeOn.HIGH_WATERMARK if self._replica is None else WakeOn.APPEND
         for partition in self._held_by:
-            partition.park_fetch(fetch)
+            partition.park_fetch(fetch, wake_on)
         return len(self._held_by)
 
     def stay_parked(self) -> None:
@@ -143,7 +164,16 @@ class FullFetch:
 class SessionFetch:
     """A request that continues a session.  While it waits, the session holds it, and is marked by its partitions."""
 
-    __slots__ = ("_correlation_id", "_local_address", "_partitions", "_request", "_service", "_session", "_version")
+    __slots__ = (
+        "_correlation_id",
+        "_local_address",
+        "_partitions",
+        "_replica",
+        "_request",
+        "_service",
+        "_session",
+        "_version",
+    )
 
     def __init__(
         self,
@@ -153,6 +183,7 @@ class SessionFetch:
         version: int,
         correlation_id: int,
         local_address: tuple[str, int],
+        replica: ReplicaReader | None = None,
     ) -> None:
         self._service = service
         self._partitions = service.table.by_id if session.uses_topic_ids else service.table.by_name
@@ -161,15 +192,20 @@ class SessionFetch:
         self._version = version
         self._correlation_id = correlation_id
         self._local_address = local_address
+        self._replica = replica
 
     def read(self) -> SessionRead:
-        request = self._request
-        return read_session(
+        request, replica = self._request, self._replica
+        read = read_session(
             self._partitions,
             self._session,
             min(request.max_bytes, self._service.size_bytes_max),
             reads_committed=request.isolation_level == READ_COMMITTED,
+            replica=replica,
         )
+        if replica is not None:
+            replica.count()
+        return read
 
     def is_enough(self, read: SessionRead) -> bool:
         return (

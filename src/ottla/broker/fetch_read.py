@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.broker.partition_read import PartitionRead
+from ottla.broker.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex
 from ottla.protocol.fetch import FetchRequest
 
@@ -19,10 +19,13 @@ class FetchRead(NamedTuple):
     is_due: bool
 
 
-def read_partitions(partitions: PartitionIndex, request: FetchRequest, size_bytes_max: int) -> FetchRead:
+def read_partitions(
+    partitions: PartitionIndex, request: FetchRequest, size_bytes_max: int, replica: ReplicaReader | None = None
+) -> FetchRead:
     """Read the partitions in request order, at most the request's and `size_bytes_max` bytes.
 
     The first partition that has any records gives at least one whole batch, so a consumer always progresses (KIP-74).
+    `replica`: the follower whose request it is, None for a consumer's.
     """
     left_bytes = min(request.max_bytes, size_bytes_max)
     readable_bytes = 0
@@ -35,6 +38,16 @@ def read_partitions(partitions: PartitionIndex, request: FetchRequest, size_byte
             partition = partitions.get(topic, fetch[0])
             if partition is None:
                 read = PartitionRead(fetch[0], partitions.absence_error(topic, fetch[0]))
+            elif replica is not None:
+                _, epoch, offset, last_epoch, _, limit_bytes = fetch
+                read = partition.read_as_replica(
+                    replica,
+                    epoch,
+                    offset,
+                    last_epoch,
+                    min(limit_bytes, left_bytes),
+                    whole_first_batch=readable_bytes == 0,
+                )
             else:
                 _, epoch, offset, last_epoch, _, limit_bytes = fetch
                 read = partition.read(
@@ -55,11 +68,11 @@ def read_partitions(partitions: PartitionIndex, request: FetchRequest, size_byte
     return FetchRead(topics, readable_bytes, is_due)
 
 
-def ends_in_older_segment(partitions: PartitionIndex, request: FetchRequest) -> bool:
+def ends_in_older_segment(partitions: PartitionIndex, request: FetchRequest, *, as_replica: bool = False) -> bool:
     """Whether some partition has readable records after its run, in a later segment: waiting adds none of them."""
     for topic, wanted in request.topics:
         for fetch in wanted:
             partition = partitions.get(topic, fetch[0])
-            if partition is not None and partition.ends_in_older_segment(fetch[2]):
+            if partition is not None and partition.ends_in_older_segment(fetch[2], as_replica=as_replica):
                 return True
     return False

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ottla.broker.partition import Partition, WaitingFetch
+from ottla.broker.partition import Partition, WaitingFetch, WakeOn
 from ottla.broker.partition_read import PartitionRead
 from ottla.broker.partition_table import PartitionIndex
 from ottla.model.error_code import ErrorCode
+from ottla.model.partition_state import ReplicaIncarnation
 from ottla.protocol.fetch import FetchPartition
 
 FIRST_EPOCH: Final = 1
@@ -63,6 +64,12 @@ class SessionPartition:
         """Whether the reader has been sent the ends of `read` already."""
         return read.high_watermark == self._sent_high_watermark and read.log_start_offset == self._sent_log_start
 
+    def is_at_end(self, read: PartitionRead) -> bool:
+        """Whether it has nothing more to read: a consumer below the high watermark, a replica below the log's end."""
+        if self.session.replica is None:
+            return self.fetch[2] >= read.high_watermark
+        return self._partition is not None and self.fetch[2] >= self._partition.log_end_offset
+
     def note_sent(self, read: PartitionRead) -> None:
         """The reader has been sent `read`."""
         self._sent_high_watermark, self._sent_log_start = read.high_watermark, read.log_start_offset
@@ -75,10 +82,15 @@ class SessionPartition:
         self.unwatch()
         self.session.mark(self)
 
+    def on_watermark(self) -> None:
+        """The high watermark moved, for a replica: the next response has it, whenever that comes."""
+        self.session.add_candidate(self)
+
     def watch(self) -> None:
         """Mark this candidate when the partition moves next."""
         if self._partition is not None:
-            self._partition.park_fetch(self)
+            is_consumers = self.session.replica is None
+            self._partition.park_fetch(self, WakeOn.HIGH_WATERMARK if is_consumers else WakeOn.APPEND)
 
     def unwatch(self) -> None:
         if self._partition is not None:
@@ -88,7 +100,8 @@ class SessionPartition:
 class FetchSession:
     """One reader's session.  `epoch` is what its next request must have.
 
-    `uses_topic_ids`: its requests name topics by id; all of them or none (KIP-516).
+    `uses_topic_ids`: its requests name topics by id; all of them or none (KIP-516).  `replica`: the follower, in one
+    life of its broker, whose session it is; None for a consumer.
     """
 
     __slots__ = (
@@ -103,14 +116,22 @@ class FetchSession:
         "is_privileged",
         "last_used_ms",
         "partitions_count",
+        "replica",
         "uses_topic_ids",
     )
 
     def __init__(
-        self, session_id: int, now_ms: int, *, is_privileged: bool = False, uses_topic_ids: bool = False
-    ) -> None:  # fmt: skip
+        self,
+        session_id: int,
+        now_ms: int,
+        *,
+        is_privileged: bool = False,
+        uses_topic_ids: bool = False,
+        replica: ReplicaIncarnation | None = None,
+    ) -> None:
         self.id = session_id
         self.is_privileged = is_privileged
+        self.replica = replica
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
@@ -168,6 +189,11 @@ class FetchSession:
         self.candidates[entry] = None
         if self._waiting is not None:
             self._waiting.on_readable()
+
+    def add_candidate(self, entry: SessionPartition) -> None:
+        """Its part of the response may have changed, in a way for which nobody waits."""
+        if not self.is_closed:
+            self.candidates[entry] = None
 
     def settle(self, entry: SessionPartition) -> None:
         """Its part of the response is empty until the partition moves or something else is asked of it."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from ottla.broker.fetch_session import FetchSession
 from ottla.broker.limits import SESSION_PARTITIONS_MAX
+from ottla.model.partition_state import ReplicaIncarnation
 
 # A session that was unused for longer is evicted for any other; a younger one for none of its kind.  As Apache Kafka.
 EVICTION_MS: Final = 120_000
@@ -37,7 +38,13 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def open(
-        self, partitions_count: int, now_ms: int, *, is_privileged: bool = False, uses_topic_ids: bool = False
+        self,
+        partitions_count: int,
+        now_ms: int,
+        *,
+        is_privileged: bool = False,
+        uses_topic_ids: bool = False,
+        replica: ReplicaIncarnation | None = None,
     ) -> FetchSession | None:
         """A new empty session that will have so many partitions; None when there is no room for it."""
         if self._slots == 0 or self.partitions_count + partitions_count > SESSION_PARTITIONS_MAX:
@@ -47,7 +54,9 @@ class FetchSessionCache:
             if loser is None:
                 return None
             self.remove(loser.id)
-        session = FetchSession(self._free_id(), now_ms, is_privileged=is_privileged, uses_topic_ids=uses_topic_ids)
+        session = FetchSession(
+            self._free_id(), now_ms, is_privileged=is_privileged, uses_topic_ids=uses_topic_ids, replica=replica
+        )
         self._sessions[session.id] = session
         return session
 

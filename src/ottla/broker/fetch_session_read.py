@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ottla.broker.fetch_read import FetchRead
 from ottla.broker.fetch_session import FetchSession, SessionPartition
-from ottla.broker.partition_read import PartitionRead
+from ottla.broker.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import FetchRequest
@@ -32,11 +32,17 @@ class SessionRead(NamedTuple):
 
 
 def read_session(
-    partitions: PartitionIndex, session: FetchSession, limit_bytes: int, *, reads_committed: bool = False
+    partitions: PartitionIndex,
+    session: FetchSession,
+    limit_bytes: int,
+    *,
+    reads_committed: bool = False,
+    replica: ReplicaReader | None = None,
 ) -> SessionRead:
     """Read the candidates, at most `limit_bytes`; those whose part would be empty are settled.
 
-    The first that has any records gives at least one whole batch (KIP-74).
+    The first that has any records gives at least one whole batch (KIP-74).  `replica`: the follower whose session it
+    is, None for a consumer's.  Of a settled partition the follower has everything, and its position is known.
     """
     left_bytes = limit_bytes
     readable_bytes = 0
@@ -49,23 +55,29 @@ def read_session(
             is_due = True
             continue
         _, epoch, offset, last_epoch, _, partition_limit_bytes = entry.fetch
-        read = partition.read(
-            epoch,
-            offset,
-            last_epoch,
-            min(partition_limit_bytes, left_bytes),
-            whole_first_batch=readable_bytes == 0,
-            reads_committed=reads_committed,
-        )
+        size_bytes_max = min(partition_limit_bytes, left_bytes)
+        if replica is None:
+            read = partition.read(
+                epoch,
+                offset,
+                last_epoch,
+                size_bytes_max,
+                whole_first_batch=readable_bytes == 0,
+                reads_committed=reads_committed,
+            )
+        else:
+            read = partition.read_as_replica(
+                replica, epoch, offset, last_epoch, size_bytes_max, whole_first_batch=readable_bytes == 0
+            )
         if read.run is not None:
             length_bytes = read.run.length_bytes
             readable_bytes += length_bytes
             left_bytes -= length_bytes
-            would_not_grow = would_not_grow or partition.ends_in_older_segment(offset)
+            would_not_grow = would_not_grow or partition.ends_in_older_segment(offset, as_replica=replica is not None)
         elif read.error_code or read.diverging is not None:
             is_due = True
         elif entry.is_known(read):
-            if offset >= read.high_watermark:
+            if entry.is_at_end(read):
                 session.settle(entry)
             # Else it has records for which there was no room, or that are not committed: it stays a candidate.
             continue
@@ -82,7 +94,7 @@ def note_sent(session: FetchSession, read: SessionRead) -> None:
             continue
         if part.run is not None:
             session.move_to_end(entry)
-        elif part.diverging is None and entry.fetch[2] >= part.high_watermark:
+        elif part.diverging is None and entry.is_at_end(part):
             session.settle(entry)
 
 

@@ -66,8 +66,8 @@ class Membership:
         """Whether this is the present life of a live broker."""
         return broker_epoch != NOT_REGISTERED and self.live.get(NodeId(node_id)) == broker_epoch
 
-    def leads(self, state: PartitionState) -> bool:
-        """Whether a partition with this state is led by this broker, in its present life."""
-        if state.leader != self.node_id:
-            return False
-        return self.is_sole or (self.node_id, self.broker_epoch) in state.in_sync
+    def own_epoch(self, state: PartitionState) -> int:
+        """The broker epoch in which this broker may lead a partition with this state."""
+        if self.is_sole:
+            return next((epoch for node_id, epoch in state.in_sync if node_id == self.node_id), self.broker_epoch)
+        return self.broker_epoch

@@ -103,6 +103,9 @@ class ParkedFetch(Generic[Read]):
         """A partition's end moved, or the partition leaves this broker."""
         self._owner.wake(self)
 
+    def on_watermark(self) -> None:
+        """It reads again when there are records, or in the end; then its answer has the high watermark."""
+
     def read_again(self) -> None:
         """Read again, and answer when it is enough."""
         plan = self._plan

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import enum
 import logging
+from collections.abc import Sequence
 from typing import Final, Protocol
 
+from ottla.broker.applied_fetch import AppliedFetch, apply_fetched
 from ottla.broker.batch_opening import opening_of
 from ottla.broker.membership import Membership
 from ottla.broker.parked_produces import ParkedProduces, WaitingProduce
-from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader, TreeBehindLog
-from ottla.broker.partition_read import PartitionRead
+from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader
+from ottla.broker.partition_read import PartitionRead, ReplicaReader
 from ottla.coordination.topics_view import Partition as PartitionNode
+from ottla.model.broker_settings import REPLICA_LAG_TIME_MAX_MS
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NodeId, TopicPartition
-from ottla.model.partition_state import NO_LEADER
+from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, NodeId, TopicPartition
 from ottla.observe.events import fields
+from ottla.replication.follower_fetch import FollowerFetch
+from ottla.replication.follower_progress import FollowerLag
+from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
+from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
 from ottla.storage.log.log import Appended, Log
 from ottla.storage.log_config import LogConfig
@@ -40,13 +46,7 @@ _FENCED_EPOCH: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-
-
-class Role(enum.Enum):
-    """This broker's role for the partition."""
-
-    LEADER = "leader"
-    FOLLOWER = "follower"
+_NOT_ENOUGH_AFTER_APPEND: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
 class WakeOn(enum.Enum):
@@ -63,6 +63,16 @@ class WaitingFetch(Protocol):
         """An end of one of its partitions moved, or the partition leaves this broker."""
         ...
 
+    def on_watermark(self) -> None:
+        """The high watermark moved, for a fetch that waits for appends: news for its answer, but none to answer for."""
+        ...
+
+
+class InSyncObserver(Protocol):
+    """Is told of partitions whose in-sync set may have to change; see `Partition.propose`."""
+
+    def look_at(self, partition: Partition) -> None: ...
+
 
 _LEADER: Final = Role.LEADER
 
@@ -77,16 +87,16 @@ class Partition:
     __slots__ = (
         "_append_waiters",
         "_has_min_in_sync",
+        "_in_sync_observer",
         "_log",
         "_parked_for_all",
         "_parked_for_leader",
+        "_replica",
         "_watermark_waiters",
         "high_watermark",
-        "in_sync_count",
         "index",
         "is_served",
         "leader_epoch",
-        "leader_id",
         "max_message_bytes",
         "name_bytes",
         "node",
@@ -99,23 +109,33 @@ class Partition:
         "topic_partition",
     )
 
-    def __init__(self, log: Log) -> None:
+    def __init__(
+        self,
+        log: Log,
+        node_id: NodeId,
+        *,
+        high_watermark: int = 0,
+        lag_time_max_ms: int = REPLICA_LAG_TIME_MAX_MS.default,
+        in_sync_observer: InSyncObserver | None = None,
+    ) -> None:
+        """`high_watermark` is the one that this replica knew before it was stopped, if any."""
         self._log = log
+        self._replica = Replica(node_id, log, high_watermark, lag_time_max_ms)
+        self._in_sync_observer = in_sync_observer
         self.topic_partition: TopicPartition = log.topic_partition
         self.name_bytes = log.topic_partition.topic.encode()
         self.topic_id = log.topic_id
         self.topic_id_bytes = log.topic_id.bytes
         self.index = log.topic_partition.partition
-        self.role = Role.FOLLOWER
         # The tree's node that role, leader and epoch follow from; None before the first one.
         self.node: PartitionNode | None = None
-        self.leader_id: NodeId = NO_LEADER
-        self.leader_epoch = log.leader_epoch
         # False once this broker has ceased to serve it: a request that still holds it must not continue to read.
         self.is_served = True
-        # Replicas that are in sync, this one included: no other broker follows it.
-        self.in_sync_count = 1
-        self.high_watermark = log.stable_end
+        # These four are the replica's, which decides them: produce and fetch compare them in every request.
+        self.role = self._replica.role
+        self.leader_epoch = self._replica.leader_epoch
+        self.high_watermark = self._replica.high_watermark
+        self._has_min_in_sync = False
         # Both are made when the first produce waits: a thousand idle partitions hold no queue.
         self._parked_for_leader: ParkedProduces | None = None
         self._parked_for_all: ParkedProduces | None = None
@@ -126,43 +146,55 @@ class Partition:
 
     # --- role and settings ------------------------------------------------------------------------------------
 
-    def on_state(self, node: PartitionNode, membership: Membership) -> bool:
+    @property
+    def leader_id(self) -> NodeId:
+        """The broker that leads, this one included; -1 when none does."""
+        return self._replica.leader
+
+    @property
+    def in_sync_count(self) -> int:
+        """How many replicas are in sync, the leader included; 0 at a follower."""
+        return self._replica.in_sync_count
+
+    @property
+    def has_reached_epoch_start(self) -> bool:
+        """Whether the high watermark covers all that earlier leaders committed (KIP-207)."""
+        return self._replica.has_reached_epoch_start
+
+    def on_state(self, node: PartitionNode, membership: Membership, now_ms: int) -> bool:
         """Take the role that the tree gives this broker; True when role, leader or leader epoch changed.
 
-        Also called when the broker's own life in `membership` is another one.  Raises `TreeBehindLog`; then this
-        replica neither leads nor follows.
+        Also called when the broker's own life, or the live brokers, in `membership` are others.
+        Raises `EpochBehindLog`: the partition then neither leads nor follows.
         """
-        state = node.state
-        epoch = state.leader_epoch
+        replica = self._replica
+        if self.node is not None and node.state_version < self.node.state_version:
+            # This broker's own change of the state is newer than the view.
+            node = node._replace(state=self.node.state, state_version=self.node.state_version)
         self.node = node
-        if epoch < self._log.leader_epoch:
-            self._resign()
-            raise TreeBehindLog(
-                f"{self.topic_partition} has records of leader epoch {self._log.leader_epoch}, "
-                f"and the tree knows epochs up to {epoch} only",
-                hint="the tree was restored from an older copy: restore the data directories of that time too",
+        before = (replica.role, replica.leader, replica.leader_epoch)
+        try:
+            replica.on_state(
+                node.replicas,
+                node.state,
+                node.state_version,
+                self._min_in_sync_count,
+                membership.live,
+                membership.own_epoch(node.state),
+                now_ms,
             )
-        leads = membership.leads(state)
-        role = Role.LEADER if leads else Role.FOLLOWER
-        if (role, state.leader, epoch) == (self.role, self.leader_id, self.leader_epoch):
-            return False
-        if not leads:
-            self._resign()
-        elif epoch != self._log.leader_epoch:
-            self._log.start_epoch(epoch)
-        self.role = role
-        self.leader_id = state.leader
-        self.leader_epoch = epoch
-        if leads:
-            self._move_high_watermark()
-        self.wake_fetches()
-        return True
-
-    def _resign(self) -> None:
-        """What waits here is answered; its client finds the new leader."""
-        if self.role is _LEADER:
-            self.role = Role.FOLLOWER
-            self.fail_waiting(_NOT_LEADER)
+        finally:
+            after = (replica.role, replica.leader, replica.leader_epoch)
+            self.role = replica.role
+            self.leader_epoch = replica.leader_epoch
+            if after != before:
+                if replica.role is not _LEADER:
+                    self._fail_produces(_NOT_LEADER)
+                self.wake_fetches()
+            self._follow_replica()
+        if replica.role is _LEADER and len(node.replicas) > 1 and self._in_sync_observer is not None:
+            self._in_sync_observer.look_at(self)
+        return after != before
 
     def leadership_error(self, current_leader_epoch: int) -> int:
         """The error for a client that knows `current_leader_epoch` (-1: none), 0 when it may continue (KIP-320)."""
@@ -172,10 +204,14 @@ class Partition:
                 return _UNKNOWN_EPOCH if current_leader_epoch > leader_epoch else _FENCED_EPOCH
         return _NONE if self.role is _LEADER else _NOT_LEADER
 
-    def update_config(self, config: LogConfig) -> None:
+    def update_config(self, config: LogConfig, now_ms: int) -> None:
         """Apply new settings; they are in force for the next request."""
         self._log.update_config(config)
         self._apply_config(config)
+        self._replica.on_min_in_sync(self._min_in_sync_count, now_ms)
+        self._follow_replica()
+        if self._in_sync_observer is not None and self._replica.in_sync_count > 1:
+            self._in_sync_observer.look_at(self)
 
     def retire(self, error_code: int) -> None:
         """Cease to serve the partition: answer every request that waits for it, produces with `error_code`."""
@@ -189,11 +225,48 @@ class Partition:
         self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
         # Why produced batches are opened; None, as a rule: they are not.
         self.opening = opening_of(config)
-        min_in_sync_count = config.min_insync_replicas
+
+    @property
+    def _min_in_sync_count(self) -> int:
         if self.topic_partition.topic in INTERNAL_TOPICS:
             # The setting is meant for users' topics: groups continue with the replicas that their log has, as in Kafka.
-            min_in_sync_count = 1
-        self._has_min_in_sync = self.in_sync_count >= min_in_sync_count
+            return 1
+        return self._log.config.min_insync_replicas
+
+    def _follow_replica(self) -> None:
+        """The replica was told something: take over what it decided."""
+        replica = self._replica
+        in_sync_count = replica.in_sync_count
+        # More than there are replicas can never be in sync, and are refused all the same (docs/compatibility.md).
+        self._has_min_in_sync = in_sync_count >= self._min_in_sync_count
+        if replica.high_watermark != self.high_watermark:
+            self._move_high_watermark(replica.high_watermark)
+        if self._parked_for_all and in_sync_count and not replica.has_min_in_sync:
+            # Their records are in the log and may come to be committed: only the acknowledgement is refused.
+            self._parked_for_all.fail_all(_NOT_ENOUGH_AFTER_APPEND)
+
+    # --- in-sync replicas -------------------------------------------------------------------------------------
+
+    def propose(self, now_ms: int) -> InSyncChange | None:
+        """The change of the in-sync set that is due, None when none is or another one is under way.
+
+        It is written to the tree over the version that it expects; `on_outcome` is called with what became of it.
+        """
+        change = self._replica.propose(now_ms)
+        if change is not None:
+            self._follow_replica()
+        return change
+
+    def on_outcome(self, change: InSyncChange, outcome: ChangeOutcome, version: int, now_ms: int) -> None:
+        """What became of a change that `propose` returned; `version` is the node's when it was applied."""
+        if outcome is ChangeOutcome.APPLIED and self.node is not None and version > self.node.state_version:
+            self.node = self.node._replace(state=change.state, state_version=version)
+        self._replica.on_outcome(change, outcome, version, now_ms)
+        self._follow_replica()
+
+    def lags(self, now_ms: int) -> Sequence[FollowerLag]:
+        """How far each follower is behind, at the leader; empty elsewhere."""
+        return self._replica.lags(now_ms)
 
     # --- ends -------------------------------------------------------------------------------------------------
 
@@ -264,7 +337,8 @@ class Partition:
     def _on_truncated(self) -> None:
         """The log's end was lowered."""
         end_offset = self._log.log_end_offset
-        self.high_watermark = min(self.high_watermark, end_offset)
+        self._replica.on_truncated()
+        self.high_watermark = self._replica.high_watermark
         for parked in (self._parked_for_leader, self._parked_for_all):
             if parked:
                 parked.fail_above(end_offset, _NOT_LEADER)
@@ -322,6 +396,53 @@ class Partition:
             return PartitionRead(self.index, _STORAGE_ERROR)
         return PartitionRead(self.index, _NONE, high_watermark, last_stable_offset, log.log_start_offset, None, (), run)
 
+    def read_as_replica(
+        self,
+        reader: ReplicaReader,
+        leader_epoch: int,
+        fetch_offset: int,
+        last_fetched_epoch: int,
+        size_bytes_max: int,
+        *,
+        whole_first_batch: bool,
+    ) -> PartitionRead:
+        """Read for a follower: up to the log's end, or an error, or the point where its history diverges from ours.
+
+        The first read of a request tells that the follower holds everything below `fetch_offset`; it may move the high
+        watermark.
+        """
+        log = self._log
+        index = self.index
+        if not reader.is_counted:
+            verdict = self._replica.on_fetch(
+                reader.node_id, reader.broker_epoch, leader_epoch, fetch_offset, last_fetched_epoch, reader.now_ms
+            )
+            if verdict.error_code:
+                # The log's start says to a follower that is out of range where to go on.
+                return PartitionRead(index, verdict.error_code, log_start_offset=log.log_start_offset)
+            self._follow_watermark()
+            if verdict.diverging is not None:
+                return PartitionRead(
+                    index, _NONE, self.high_watermark, NO_OFFSET, log.log_start_offset, verdict.diverging
+                )  # fmt: skip
+            if verdict.may_join and self._in_sync_observer is not None:
+                self._in_sync_observer.look_at(self)
+        elif self.role is not _LEADER or leader_epoch != self.leader_epoch:
+            return PartitionRead(index, self.leadership_error(leader_epoch))
+        run = None
+        end_offset = log.log_end_offset
+        try:
+            if not log.log_start_offset <= fetch_offset <= end_offset:
+                return PartitionRead(index, _OUT_OF_RANGE, log_start_offset=log.log_start_offset)
+            if fetch_offset < end_offset and (size_bytes_max > 0 or whole_first_batch):
+                run = log.read(fetch_offset, end_offset, max(size_bytes_max, 0), whole_first_batch=whole_first_batch)
+        except OttlaError as error:
+            return PartitionRead(index, error.error_code)
+        except OSError as error:
+            _log.error("fetch.read_failed", extra=fields(partition=self.topic_partition, error=str(error)))
+            return PartitionRead(index, _STORAGE_ERROR)
+        return PartitionRead(index, _NONE, self.high_watermark, NO_OFFSET, log.log_start_offset, None, (), run)
+
     def read_batches(self, start_offset: int, end_offset: int, size_bytes_max: int) -> FileRun | None:
         """Batches from the one that holds `start_offset`, the first one whole; for the broker's own reading.
 
@@ -329,12 +450,13 @@ class Partition:
         """
         return self._log.read(start_offset, end_offset, size_bytes_max, whole_first_batch=True)
 
-    def ends_in_older_segment(self, fetch_offset: int) -> bool:
+    def ends_in_older_segment(self, fetch_offset: int, *, as_replica: bool = False) -> bool:
         """Whether a read at `fetch_offset` ends with its segment although later records are readable.
 
         Waiting adds nothing to such a read.
         """
-        return fetch_offset < min(self.high_watermark, self._log.active_base_offset)
+        limit_offset = self._log.log_end_offset if as_replica else self.high_watermark
+        return fetch_offset < min(limit_offset, self._log.active_base_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record below the high watermark at or after a time."""
@@ -408,28 +530,74 @@ class Partition:
 
     def fail_waiting(self, error_code: int) -> None:
         """Answer every request that waits: the log's directory failed, or the partition leaves this broker."""
+        self._fail_produces(error_code)
+        self.wake_fetches()
+
+    def _fail_produces(self, error_code: int) -> None:
         for parked in (self._parked_for_leader, self._parked_for_all):
             if parked:
                 parked.fail_all(error_code)
-        self.wake_fetches()
 
     def _on_stable(self) -> None:
         """This replica's stable end moved."""
         if self._parked_for_leader:
             self._parked_for_leader.release(self._log.stable_end)
-        if self.role is _LEADER:
-            self._move_high_watermark()
+        replica = self._replica
+        replica.on_stable()
+        if replica.high_watermark != self.high_watermark:
+            self._move_high_watermark(replica.high_watermark)
 
-    def _move_high_watermark(self) -> None:
-        """The leader's high watermark is the least stable end of the in-sync replicas: of this one alone, its own."""
-        high_watermark = self._log.stable_end
-        if high_watermark <= self.high_watermark:
-            return
+    def _follow_watermark(self) -> None:
+        if self._replica.high_watermark != self.high_watermark:
+            self._move_high_watermark(self._replica.high_watermark)
+
+    def _move_high_watermark(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark
         if self._parked_for_all:
             self._parked_for_all.release(high_watermark)
         if self._watermark_waiters:
             _wake(self._watermark_waiters)
+        if self._append_waiters:
+            for fetch in list(self._append_waiters):
+                fetch.on_watermark()
+
+    # --- following --------------------------------------------------------------------------------------------
+
+    def next_fetch(self) -> FollowerFetch | None:
+        """What to fetch from the leader now; None without a leader, and while the log's end is not stable.
+
+        The same fetch is returned until its answer, or another state of the tree, moves the position.
+        """
+        return self._replica.next_fetch()
+
+    def apply_fetched(
+        self,
+        request_id: int,
+        error_code: int,
+        high_watermark: int,
+        log_start_offset: int,
+        diverging: tuple[int, int] | None,
+        run: memoryview | None,
+        now_ms: int,
+    ) -> AppliedFetch:
+        """Carry out the leader's answer to the fetch `request_id`: append its records, or cut the log where it says so.
+
+        Raises `StorageError` when this broker's own disk fails.
+        """
+        try:
+            return apply_fetched(
+                self._replica,
+                self._log,
+                request_id,
+                error_code,
+                high_watermark,
+                log_start_offset,
+                diverging,
+                run,
+                now_ms,
+            )
+        finally:
+            self._follow_watermark()
 
 
 def _wake(waiters: dict[WaitingFetch, None]) -> None:

@@ -16,9 +16,3 @@ class NotEnoughReplicas(OttlaError):
     """Fewer replicas are in sync than `min.insync.replicas` asks for; nothing was appended."""
 
     error_code = ErrorCode.NOT_ENOUGH_REPLICAS
-
-
-class TreeBehindLog(OttlaError):
-    """The log has records of a leader epoch that the tree does not know."""
-
-    error_code = ErrorCode.KAFKA_STORAGE_ERROR

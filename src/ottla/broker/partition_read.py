@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from ottla.model.identifiers import NO_OFFSET
+from ottla.model.identifiers import NO_OFFSET, NodeId
+from ottla.model.partition_state import ReplicaIncarnation
 from ottla.runtime.disk import FileRun
 
 
@@ -22,3 +23,28 @@ class PartitionRead(NamedTuple):
     # (producer id, first offset) of each aborted transaction that the run touches.
     aborted: Sequence[tuple[int, int]] = ()
     run: FileRun | None = None
+
+
+class ReplicaReader:
+    """A follower's fetch request: whose, and when.  `is_counted` once its positions have been counted as progress.
+
+    A request that waits reads its partitions again later; then it tells nothing new of the follower.
+    """
+
+    __slots__ = ("broker_epoch", "is_counted", "node_id", "now_ms")
+
+    def __init__(self, node_id: NodeId, broker_epoch: int, now_ms: int) -> None:
+        self.node_id: Final = node_id
+        self.broker_epoch: Final = broker_epoch
+        # By the monotonic clock.
+        self.now_ms: Final = now_ms
+        self.is_counted = False
+
+    @property
+    def incarnation(self) -> ReplicaIncarnation:
+        """The broker, and its life."""
+        return ReplicaIncarnation(self.node_id, self.broker_epoch)
+
+    def count(self) -> None:
+        """All its partitions were read once."""
+        self.is_counted = True

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from ottla.broker.membership import Membership
 from ottla.broker.partition import Partition
-from ottla.broker.partition_errors import TreeBehindLog
 from ottla.broker.partition_table import PartitionTable, Refusal
 from ottla.broker.reconciliation import (
     HeldPartition,
@@ -37,6 +36,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition
 from ottla.observe.events import fields
+from ottla.replication.errors import EpochBehindLog
+from ottla.runtime.clock import Clock
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.mutex import Mutex
 from ottla.runtime.offload import Offload
@@ -86,6 +87,8 @@ class ServedTopics:
         config_of: Callable[[TopicPartition], LogConfig],
         partitions: PartitionTable,
         timers: Timers,
+        clock: Clock,
+        new_partition: Callable[[Log], Partition],
     ) -> None:
         self._membership = membership
         self._registry = registry
@@ -94,6 +97,8 @@ class ServedTopics:
         self._config_of = config_of
         self._partitions = partitions
         self._timers = timers
+        self._clock = clock
+        self._new_partition = new_partition
         self._followed = TreeViews(NO_TOPICS, _NO_CONFIGS)
         self._following = Mutex()
         # Names whose changes could not all be made, and why.
@@ -103,6 +108,8 @@ class ServedTopics:
         self._has_deletions = False
         # The broker's life by which the partitions have their roles.
         self._broker_epoch = membership.broker_epoch
+        # The live brokers of which the partitions know.
+        self._live = membership.live
         self._kept: set[TopicPartition] = set()
         self._retries_count = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -155,14 +162,14 @@ class ServedTopics:
             await self._follow_armed(self._failures)
 
     def follow_membership(self) -> None:
-        """This broker's registration is another one, or gone: the partitions take their roles anew, at once.
+        """This broker's registration, or those of the others, changed: the partitions are told at once.
 
         `follow` does the same; but a broker that lost its session must cease to lead before it can read the tree.
         """
-        epoch = self._membership.broker_epoch
-        if epoch == self._broker_epoch:
+        epoch, live = self._membership.broker_epoch, self._membership.live
+        if epoch == self._broker_epoch and live == self._live:
             return
-        self._broker_epoch = epoch
+        self._broker_epoch, self._live = epoch, live
         changed = [
             partition
             for partition in self._partitions
@@ -361,7 +368,7 @@ class ServedTopics:
             await offload.pause()
 
     def _begin(self, found: Log, node: PartitionNode, changed: list[Partition]) -> None:
-        partition = Partition(found)
+        partition = self._new_partition(found)
         self._partitions.add(partition)
         self._take_role(partition, node)
         if partition.is_served:
@@ -370,10 +377,11 @@ class ServedTopics:
     def _take_role(self, partition: Partition, node: PartitionNode) -> bool:
         """Whether the partition's role, leader or leader epoch changed."""
         try:
-            return partition.on_state(node, self._membership)
-        except TreeBehindLog as error:
+            return partition.on_state(node, self._membership, self._clock.monotonic_ms())
+        except EpochBehindLog as error:
             log.error("partition.refused", extra=fields(reason=str(error), hint=error.hint))
-            self._partitions.refuse(partition.topic_partition, Refusal(partition.topic_id, error.error_code))
+            refusal = Refusal(partition.topic_id, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._partitions.refuse(partition.topic_partition, refusal)
             return True
 
     async def _apply_config(self, changes: TopicChanges, offload: Offload) -> None:
@@ -383,7 +391,7 @@ class ServedTopics:
         for node in changes.topic.partitions:
             partition = self._partitions.find(changes.name, node.partition_index)
             if partition is not None:
-                partition.update_config(config)
+                partition.update_config(config, self._clock.monotonic_ms())
             await offload.pause()
 
     def _fail(self, changes: TopicChanges, error: OSError | OttlaError) -> None:

@@ -99,6 +99,12 @@ DELETE_TOPIC_ENABLE: Final = flag("delete.topic.enable", True, "Topics can be de
 MIN_INSYNC_REPLICAS: Final = int32(
     "min.insync.replicas", 1, "A produce with acks=all is refused while fewer replicas are in sync.", minimum=1
 )
+REPLICA_LAG_TIME_MAX_MS: Final = int64(
+    "replica.lag.time.max.ms",
+    30_000,
+    "A replica that has not had the leader's whole log for this long leaves the in-sync replicas.",
+    minimum=1,
+)
 MESSAGE_MAX_BYTES: Final = int32(
     "message.max.bytes", 1_048_588, "The largest record batch that is accepted, compressed as it was sent.", minimum=0
 )
@@ -347,6 +353,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         AUTO_CREATE_TOPICS_ENABLE,
         DELETE_TOPIC_ENABLE,
         MIN_INSYNC_REPLICAS,
+        REPLICA_LAG_TIME_MAX_MS,
         MESSAGE_MAX_BYTES,
         COMPRESSION_TYPE,
         COMPRESSION_GZIP_LEVEL,

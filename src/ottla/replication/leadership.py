@@ -31,6 +31,7 @@ class Leadership:
         "_stale_version",
         "epoch_start_offset",
         "in_sync_count",
+        "is_alone",
         "is_frozen",
         "own",
         "replicas",
@@ -57,6 +58,8 @@ class Leadership:
         self.in_sync_count = len(state.in_sync)
         # Whether the high watermark stays where it is.
         self.is_frozen = False
+        # Whether it follows this replica's stable end alone, as it does without followers.
+        self.is_alone = False
         self.replicas = replicas
         # Never more than there are: one replica alone can meet acks=all.
         self._min_in_sync = min(min_in_sync, len(replicas))
@@ -110,6 +113,7 @@ class Leadership:
         members = dict.fromkeys(state.in_sync)
         members.update(dict.fromkeys(sorted(self._proposed)))
         self._counted = tuple(self._progress_of(member, now_ms) for member in members if member != self.own)
+        self.is_alone = not self._counted and not self.is_frozen
 
     def _progress_of(self, member: ReplicaIncarnation, now_ms: int) -> FollowerProgress:
         """The member's progress.  Of a former life of its broker nothing more is ever reported."""

@@ -189,12 +189,16 @@ class Replica:
 
     def on_stable(self) -> None:
         """The log's stable end moved, so the high watermark may."""
-        if self._log.stable_end > self.high_watermark:
+        stable_end = self._log.stable_end
+        if stable_end > self.high_watermark:
             leadership = self._leadership
-            if leadership is not None:
-                self._advance(leadership)
-            else:
+            if leadership is None:
                 self._advance_as_follower()
+            elif leadership.is_alone:
+                # Under flush policy `os` this is a part of each append.
+                self.high_watermark = stable_end
+            else:
+                self._advance(leadership)
 
     def on_fetch(
         self,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ottla.broker.membership import Membership
 from ottla.broker.partition import Partition
+from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
@@ -21,10 +24,34 @@ def led_by(leader: NodeId, leader_epoch: int, index: int = 0, version: int = 0) 
 
 def lead(partition: Partition, leader_epoch: int) -> None:
     """This broker leads the partition, alone."""
-    partition.on_state(led_by(HERE, leader_epoch, partition.index, leader_epoch), SOLE)
+    partition.on_state(led_by(HERE, leader_epoch, partition.index, leader_epoch), SOLE, 0)
+
+
+def one_of(*node_ids: NodeId) -> Membership:
+    """This broker among live ones; the broker epoch of each is its node id times ten."""
+    membership = Membership(HERE)
+    membership.saw(BrokersView(1, {node_id: _live(node_id) for node_id in node_ids}))
+    membership.registered(10 * HERE)
+    return membership
+
+
+def _live(node_id: NodeId) -> LiveBroker:
+    return LiveBroker(BrokerRegistration(node_id, ()), 10 * node_id)
+
+
+def replicated(
+    leader: NodeId,
+    leader_epoch: int,
+    version: int,
+    in_sync: Sequence[NodeId] = (HERE, ELSEWHERE),
+    replicas: Sequence[NodeId] = (HERE, ELSEWHERE),
+) -> PartitionNode:
+    """The node of partition 0 with several replicas, of brokers as in `one_of`."""
+    members = tuple(ReplicaIncarnation(node_id, 10 * node_id) for node_id in in_sync)
+    return PartitionNode(0, tuple(replicas), PartitionState(leader, LeaderEpoch(leader_epoch), members), version)
 
 
 def resign(partition: Partition) -> None:
     """Another broker leads the partition now."""
     epoch = partition.leader_epoch + 1
-    partition.on_state(led_by(ELSEWHERE, epoch, partition.index, epoch), SOLE)
+    partition.on_state(led_by(ELSEWHERE, epoch, partition.index, epoch), SOLE, 0)

@@ -15,7 +15,7 @@ from ottla.storage.log.flush import FlushPlan
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
-from tests.unit.broker.roles import lead
+from tests.unit.broker.roles import HERE, lead
 
 MANY_BYTES = 1 << 30
 
@@ -54,7 +54,7 @@ class ServedLog:
             self.disk, "/data", clock=self.clock, config_of=lambda _: config or LogConfig()
         )
         (self.log,) = run_inline(self.directory.create([(TopicPartition(name, index), self.topic_id)]))
-        self.partition = Partition(self.log)
+        self.partition = Partition(self.log, HERE)
         if leader_epoch is not None:
             lead(self.partition, leader_epoch)
 

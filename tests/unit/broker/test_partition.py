@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Role, WakeOn
+from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, WakeOn
 from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.storage.errors import StorageError
 from ottla.storage.log_config import LogConfig
-from tests.unit.broker.roles import lead
+from tests.unit.broker.roles import ELSEWHERE, HERE, lead, one_of, replicated
 from tests.unit.broker.served_log import ServedLog
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -44,6 +44,10 @@ class Fetch:
 
     def __init__(self) -> None:
         self.woken_count = 0
+        self.watermarks_count = 0
+
+    def on_watermark(self) -> None:
+        self.watermarks_count += 1
 
     def on_readable(self) -> None:
         self.woken_count += 1
@@ -117,12 +121,11 @@ def test_produce_is_released_when_its_batch_is_stable(acks: int) -> None:
     assert not log.partition.has_waiting_produces
 
 
-def test_produce_for_one_replica_does_not_wait_for_the_high_watermark() -> None:
-    log, waiting = ServedLog("t"), Produce()
+def test_produce_for_one_replica_does_not_wait_for_the_others() -> None:
+    log, waiting = ServedLog("t", leader_epoch=None), Produce()
+    log.partition.on_state(replicated(HERE, 1, 0), one_of(HERE, ELSEWHERE), 0)
     for slot, acks in enumerate((ACKS_ALL, ACKS_LEADER)):
         produce(log, waiting, slot, acks)
-    # Only a leader moves the watermark by itself: here it stays, as it does until the other replicas have the batch.
-    log.partition.role = Role.FOLLOWER
     log.become_stable()
     assert waiting.outcomes == {1: 0}
     assert (log.partition.stable_end, log.partition.high_watermark) == (2, 0)
@@ -146,7 +149,7 @@ def test_acks_all_is_refused_below_min_insync_replicas_and_appends_nothing() -> 
         log.append(acks=ACKS_ALL)
     assert log.partition.log_end_offset == 0
     assert log.append(acks=ACKS_LEADER)[0] == 0
-    log.partition.update_config(LogConfig(min_insync_replicas=1))
+    log.partition.update_config(LogConfig(min_insync_replicas=1), 0)
     assert log.append(acks=ACKS_ALL)[0] == 1
 
 

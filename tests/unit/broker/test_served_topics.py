@@ -14,7 +14,7 @@ import pytest
 from ottla.broker.context import NewTopic
 from ottla.broker.log_configs import log_config
 from ottla.broker.membership import Membership
-from ottla.broker.partition import ACKS_ALL, Partition, Role
+from ottla.broker.partition import ACKS_ALL, Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.served_topics import RETRY_AFTER_S_MAX, RETRY_AFTER_S_MIN, NotServed, ServedTopics
 from ottla.broker.topics import Topics
@@ -36,6 +36,7 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.header import HEADER
 from ottla.records.record import Record
+from ottla.replication.replica import Role
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import DirectoryOffline
 from ottla.testing.disk_faults import OperationKind
@@ -84,7 +85,15 @@ class Node:
         self.directory = LogDirectory.open(self.disk, "/data", clock=FakeClock(), config_of=self._config_of)
         self.partitions = PartitionTable()
         self.served = ServedTopics(
-            self.membership, self.registry, self.configs, self.directory, self._config_of, self.partitions, self
+            self.membership,
+            self.registry,
+            self.configs,
+            self.directory,
+            self._config_of,
+            self.partitions,
+            self,
+            FakeClock(),
+            lambda opened: Partition(opened, HERE),
         )
         self.served.on_changed = lambda name, topic: self.changed.append((name, topic is not None))
         self.topics = Topics(
@@ -547,6 +556,7 @@ async def test_log_with_a_later_epoch_than_the_tree_is_refused_until_the_tree_go
     async with member_at(tmp_path) as node:
         await node.registry.create("t", [[HERE], [HERE]], {HERE: 7})
         await change_state(node, "t", 0, HERE, 5, (1, 7))
+        node.append("t")
         with caplog.at_level(logging.CRITICAL):
             await change_state(node, "t", 0, HERE, 4, (1, 7))
         assert node.errors("t", 2) == [STORAGE_ERROR, None]

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.partition import Role
 from ottla.broker.partition_table import PartitionTable
 from ottla.observe.metrics import PAUSE, SAMPLES_MAX, Family, Pause, gauge
+from ottla.replication.replica import Role
 
 _PLACE = ("consumergroup", "topic", "partition")
 _PAUSE_AFTER = 500

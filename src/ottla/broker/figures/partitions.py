@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ottla.broker.partition import Role
 from ottla.broker.partition_table import PartitionTable
 from ottla.observe.metrics import Family, counter, gauge
+from ottla.replication.replica import Role
 from ottla.storage.directory.log_directory import LogDirectory
 
 _PLACE = ("topic", "partition")

@@ -20,7 +20,7 @@ from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.offsets_topic import partition_of
 from ottla.broker.groups.served_shard import ServedShard
 from ottla.broker.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
-from ottla.broker.partition import Partition, Role
+from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
@@ -35,6 +35,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.observe.events import fields
+from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
 
 log = logging.getLogger(__name__)

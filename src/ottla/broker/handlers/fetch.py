@@ -18,8 +18,10 @@ topic's name is longer than a name may be.
 From v16 on a partition that is led elsewhere (NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH) is answered with its leader
 and that broker's address (KIP-951).
 
-A request that claims to be a replica, by its replica id (to v14) or replica state (v15+, KIP-903), is refused
-(CVE-2018-1288).
+A request that claims to be a replica is served as one, up to the log's end and woken by appends, when its replica state
+(v15+, KIP-903) names a live broker in its present life; what it asks for tells how far that replica has come.  Any
+other is refused: CLUSTER_AUTHORIZATION_FAILED where no such broker is registered, or none is named with its epoch
+(CVE-2018-1288), STALE_BROKER_EPOCH in another life.  A replica that is OFFSET_OUT_OF_RANGE is told the log start.
 Not done: tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE from v14 on), fetching from followers (the preferred read
 replica is always -1).
 """
@@ -35,17 +37,22 @@ from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response
 from ottla.broker.fetch_session import FetchSession
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.leader_hints import LeaderHints
+from ottla.broker.membership import Membership
 from ottla.broker.parked_fetches import FetchPlan, ParkedFetches
-from ottla.broker.partition_read import PartitionRead
+from ottla.broker.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import NodeId
 from ottla.protocol.fetch import TOPIC_IDS_FROM_VERSION, FetchRequest, read_fetch
 from ottla.runtime.clock import Clock
 
 _CONSUMER: Final = -1
 _FULL_EPOCHS: Final = frozenset({-1, NEW_SESSION_EPOCH})
 _NO_ERROR: Final = int(ErrorCode.NONE)
+_NO_BROKER: Final = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+_STALE_BROKER: Final = int(ErrorCode.STALE_BROKER_EPOCH)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _NOT_FOUND: Final = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 _WRONG_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 _WRONG_KEYS: Final = int(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
@@ -65,10 +72,13 @@ class FetchHandler:
         sessions: FetchSessionCache,
         clock: Clock,
         leader_hints: LeaderHints | None = None,
+        membership: Membership | None = None,
     ) -> None:
+        """`membership`: the brokers that may fetch as replicas; nobody may without it."""
         self._service = FetchService(table, size_bytes_max, sessions, clock, leader_hints)
         self._sessions = sessions
         self._clock = clock
+        self._membership = membership
         self.parked = ParkedFetches(ready, deadlines)
 
     @property
@@ -89,10 +99,14 @@ class FetchHandler:
         self._serve_full(connection, request, version, correlation_id)
 
     def _serve_full(self, connection: Connection, request: FetchRequest, version: int, correlation_id: int) -> None:
+        replica = None
         if request.replica_id > _CONSUMER:
-            connection.answer_pieces(fetch_response(request, version, correlation_id, _refusal(request)))
-            return
-        plan = FullFetch(self._service, request, version, correlation_id, connection.local_address)
+            error = self._replica_error(request)
+            if error:
+                connection.answer_pieces(fetch_response(request, version, correlation_id, _refusal(request, error)))
+                return
+            replica = self._replica_reader(request)
+        plan = FullFetch(self._service, request, version, correlation_id, connection.local_address, replica)
         self._serve(connection, plan, request.max_wait_ms)
 
     def _continue_session(
@@ -108,7 +122,10 @@ class FetchHandler:
             self._sessions.remove(session.id)
             self._serve_full(connection, request, version, correlation_id)
             return
-        plan = SessionFetch(self._service, session, request, version, correlation_id, connection.local_address)
+        replica = self._replica_reader(request) if request.replica_id > _CONSUMER else None
+        plan = SessionFetch(
+            self._service, session, request, version, correlation_id, connection.local_address, replica
+        )  # fmt: skip
         self._serve(connection, plan, request.max_wait_ms)
 
     def _serve(self, connection: Connection, plan: FetchPlan[Read], max_wait_ms: int) -> None:
@@ -121,7 +138,13 @@ class FetchHandler:
 
     def _update_session(self, session: FetchSession | None, request: FetchRequest, version: int) -> int:
         """Let a request change its session; an error code, without a change, when it may not."""
-        if session is None or request.replica_id > _CONSUMER:
+        if session is None:
+            return _NOT_FOUND
+        if request.replica_id > _CONSUMER:
+            # A full request is then told what is wrong.
+            if session.replica != (request.replica_id, request.replica_epoch) or self._replica_error(request):
+                return _NOT_FOUND
+        elif session.replica is not None:
             return _NOT_FOUND
         if session.epoch != request.session_epoch:
             return _WRONG_EPOCH
@@ -136,8 +159,26 @@ class FetchHandler:
         session.advance()
         return _NO_ERROR
 
+    def _replica_error(self, request: FetchRequest) -> int:
+        """Why this request may not fetch as a replica, 0 when it may: only a live broker may, in its present life.
 
-def _refusal(request: FetchRequest) -> Topics:
-    """No other broker follows this one: a request that claims to be a replica's is refused, and changes nothing."""
-    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return [(topic, [PartitionRead(fetch[0], code) for fetch in wanted]) for topic, wanted in request.topics]
+        A broker whose own session may have ended must acknowledge nothing, so it takes no progress either.
+        """
+        membership = self._membership
+        if membership is None or membership.is_sole or request.replica_epoch < 0:
+            return _NO_BROKER
+        broker_epoch = membership.live.get(NodeId(request.replica_id))
+        if broker_epoch != request.replica_epoch:
+            return _NO_BROKER if broker_epoch is None else _STALE_BROKER
+        lease = membership.lease
+        if lease is not None and self._clock.monotonic_ms() >= lease.until_ms:
+            return _NOT_LEADER
+        return _NO_ERROR
+
+    def _replica_reader(self, request: FetchRequest) -> ReplicaReader:
+        return ReplicaReader(NodeId(request.replica_id), request.replica_epoch, self._clock.monotonic_ms())
+
+
+def _refusal(request: FetchRequest, error_code: int) -> Topics:
+    """Every partition is refused, and nothing is changed."""
+    return [(topic, [PartitionRead(fetch[0], error_code) for fetch in wanted]) for topic, wanted in request.topics]

@@ -22,7 +22,7 @@ from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
-from tests.unit.broker.roles import lead
+from tests.unit.broker.roles import HERE, lead
 from tests.unit.broker.turned_loop import TurnedLoop
 
 PARTITIONS = 3
@@ -71,7 +71,7 @@ class SmallCoordinator:
             self.serve(log)
 
     def serve(self, log: Log) -> None:
-        partition = Partition(log)
+        partition = Partition(log, HERE)
         lead(partition, 0)
         self.partitions.add(partition)
 

@@ -82,7 +82,7 @@ def test_refused_append_is_answered_and_changes_nothing(small: SmallCoordinator)
 
 def test_records_beyond_max_message_bytes_are_refused(small: SmallCoordinator) -> None:
     for partition in small.partitions:
-        partition.update_config(LogConfig(max_message_bytes=100))
+        partition.update_config(LogConfig(max_message_bytes=100), 0)
     (reply,) = small.ask(commit("g", 7))
     assert list(reply.errors) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
 

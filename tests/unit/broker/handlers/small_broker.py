@@ -33,7 +33,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
 from tests.unit.broker.live_brokers import live
-from tests.unit.broker.roles import lead
+from tests.unit.broker.roles import HERE, lead
 from tests.unit.broker.turned_loop import TurnedLoop
 
 R = TypeVar("R")
@@ -148,7 +148,7 @@ class SmallBroker:
         self.topics = TopicsView.of(self.topics.version + 1, {**self.topics.by_name, name: topic})
         names = [TopicPartition(name, index) for index in range(partitions_count)]
         for log in run_inline(self._directory.create([(each, topic_id) for each in names])):
-            partition = Partition(log)
+            partition = Partition(log, HERE)
             lead(partition, leader_epoch)
             self.partitions.add(partition)
         self.groups.on_topics_changed(self.topics)

@@ -13,6 +13,7 @@ from ottla.model.partition_state import PartitionState
 from ottla.protocol.schemas.fetch import FetchRequest, FetchTopic, LeaderIdAndEpoch, NodeEndpoint, ReplicaState
 from tests.unit.broker.handlers.test_fetch import OTHER_BROKER, Served, at
 from tests.unit.broker.handlers.test_fetch import served as served_by_name  # noqa: F401 - a fixture
+from tests.unit.broker.roles import ELSEWHERE, SOLE, led_by
 
 OTHER_ID = UUID(int=7)
 ZERO_ID = UUID(int=0)
@@ -146,7 +147,7 @@ def test_reader_of_a_partition_that_is_led_elsewhere_is_given_its_leader_from_ve
     if session_epoch == 1:
         served.ask(at(0), max_wait_ms=0, session_epoch=0)
         assert served.sizes() == [0]
-    log.log.start_epoch(9)
+    log.partition.on_state(led_by(ELSEWHERE, 9, version=9), SOLE, 0)
     node = Partition(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(9), ()), 0)
     served.topics = TopicsView.of(1, {"t": Topic("t", log.topic_id, (node,))})
     session_id = 100 if session_epoch == 1 else 0

@@ -1,0 +1,84 @@
+"""A follower's log takes what its leader answered: records, a cut, or a new start."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from typing import Final
+
+from ottla.model.error_code import ErrorCode
+from ottla.observe.events import fields
+from ottla.replication.follower_fetch import FollowerAction
+from ottla.replication.replica import Replica
+from ottla.storage.errors import AppendRefused
+from ottla.storage.log.log import Log
+
+_log = logging.getLogger(__name__)
+
+# The partition's state in the tree is, or soon will be, another one than this broker or the leader knows.
+_OTHER_STATE: Final = frozenset(
+    int(code)
+    for code in (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.STALE_BROKER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+
+
+class AppliedFetch(enum.Enum):
+    """What a follower does next."""
+
+    # Wait until its log's end is stable, then fetch from there.
+    APPENDED = "appended"
+    # Fetch again at once.
+    NOTHING = "nothing"
+    # Another leader or epoch: wait for a newer state of the partition.
+    STALE = "stale"
+    # The leader could not answer, or its answer cannot be used: fetch again later.
+    RETRY = "retry"
+
+
+def apply_fetched(
+    replica: Replica,
+    log: Log,
+    request_id: int,
+    error_code: int,
+    high_watermark: int,
+    log_start_offset: int,
+    diverging: tuple[int, int] | None,
+    run: memoryview | None,
+    now_ms: int,
+) -> AppliedFetch:
+    """Carry out what `replica` makes of the leader's answer to the fetch `request_id`.
+
+    An answer to another fetch than the present one changes nothing.  Raises `StorageError` when the disk fails.
+    """
+    step = replica.on_response(
+        request_id, error_code, high_watermark, log_start_offset, diverging, has_records=bool(run)
+    )  # fmt: skip
+    action = step.action
+    if action is FollowerAction.BACK_OFF:
+        if error_code in _OTHER_STATE:
+            return AppliedFetch.STALE
+        code = ErrorCode(error_code).name if error_code else "its position contradicts the fetch"
+        _log.warning("replica.fetch_failed", extra=fields(partition=log.topic_partition, reason=code))
+        return AppliedFetch.RETRY
+    if action is FollowerAction.RESET:
+        _log.warning("replica.reset", extra=fields(partition=log.topic_partition, start_offset=step.offset))
+        log.reset_to(step.offset)
+        replica.on_reset()
+    elif action is FollowerAction.APPEND:
+        assert run is not None
+        try:
+            log.append_run(run, now_ms)
+        except AppendRefused as error:
+            _log.error("replica.append_refused", extra=fields(partition=log.topic_partition, reason=str(error)))
+            return AppliedFetch.RETRY
+    if action is not FollowerAction.DROP and log_start_offset > log.log_start_offset:
+        # Retention and DeleteRecords of the leader hold here, too, as far as this replica has come.
+        log.delete_records_before(min(log_start_offset, log.stable_end))
+    return AppliedFetch.NOTHING if log.stable_end == log.log_end_offset else AppliedFetch.APPENDED

@@ -1,0 +1,223 @@
+"""Fetch by replicas: who may, what it tells of them, when they are woken, and their sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.broker.handlers.fetch import FetchHandler
+from ottla.broker.membership import Lease, Membership
+from ottla.coordination.tree import Lease as TreeLease
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import NodeId
+from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, PartitionData, ReplicaState
+from tests.unit.broker.handlers.test_fetch import SIZE_BYTES_MAX, Served, topic
+from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
+from tests.unit.broker.served_log import ServedLog
+
+ALL = (HERE, ELSEWHERE, NodeId(3))
+EPOCH = 1
+FOLLOWER = ReplicaState(ELSEWHERE, 10 * ELSEWHERE)
+
+
+class Leading(Served):
+    """A fetch handler of one of three brokers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.version = 17
+        self.membership: Membership = one_of(*ALL)
+        self.use(None)
+
+    def use(self, lease: Lease | None) -> None:
+        membership = Membership(HERE, lease)
+        membership.broker_epoch, membership.live = self.membership.broker_epoch, self.membership.live
+        self.handler = FetchHandler(
+            self.table, self.ready, self.deadlines, SIZE_BYTES_MAX, self.sessions, self.clock, None, membership
+        )
+
+    def lead(self, index: int = 0) -> ServedLog:
+        """Lead a partition whose replicas are all brokers; the follower and this one are in sync."""
+        log = ServedLog("t", index, leader_epoch=None)
+        node = replicated(HERE, EPOCH, 0, (HERE, ELSEWHERE), ALL)._replace(partition_index=index)
+        log.partition.on_state(node, self.membership, 0)
+        self.table.add(log.partition)
+        return log
+
+    def follow(self, *wanted: FetchPartition, replica: ReplicaState = FOLLOWER, **options: int) -> None:
+        fields = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1_000_000, **options}
+        topics = [topic("t", *wanted)] if wanted else []
+        self.send(FetchRequest(topics=topics, replica_state=replica, **fields))  # type: ignore[arg-type]
+
+    def codes(self) -> list[int]:
+        return [found.error_code for found in self.partitions()]
+
+
+def at(offset: int, index: int = 0, *, last_epoch: int | None = None, epoch: int = EPOCH) -> FetchPartition:
+    return FetchPartition(
+        partition=index,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=(EPOCH if offset else -1) if last_epoch is None else last_epoch,
+        log_start_offset=0,
+        partition_max_bytes=1_000_000,
+    )
+
+
+@pytest.fixture
+def served() -> Iterator[Leading]:
+    made = Leading()
+    yield made
+    made.connection.close("the test ended")
+    made.client.close()
+
+
+def only(parts: list[PartitionData]) -> PartitionData:
+    (part,) = parts
+    return part
+
+
+def test_replica_reads_up_to_the_end_of_the_log_and_its_next_fetch_moves_the_high_watermark(served: Leading) -> None:
+    log = served.lead()
+    size = log.add()
+    served.follow(at(0))
+    part = only(served.partitions())
+    assert (len(part.records or b""), part.high_watermark, log.partition.high_watermark) == (size, 0, 0)
+    served.follow(at(1))
+    assert served.answer() is None
+    assert log.partition.high_watermark == 1
+
+
+def test_replica_is_woken_by_an_append_before_anything_is_stable(served: Leading) -> None:
+    log = served.lead()
+    served.follow(at(0))
+    assert served.answer() is None
+    size = log.add(is_stable=False)
+    assert [len(part.records or b"") for part in served.partitions()] == [size]
+
+
+def test_consumer_is_woken_by_the_fetch_that_moves_the_high_watermark(served: Leading) -> None:
+    log = served.lead()
+    size = log.add()
+    reader, connection = served.connect()
+    served.ask(FetchPartition(0, fetch_offset=0, partition_max_bytes=1_000_000), max_wait_ms=2**31 - 1)
+    assert served.answer() is None
+    served.client, follower = reader, served.client
+    served.follow(at(1))
+    served.client = follower
+    assert served.sizes() == [size]
+    connection.close("the test ended")
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("replica", "code"),
+    [
+        (ReplicaState(9, 90), ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (ReplicaState(ELSEWHERE, 19), ErrorCode.STALE_BROKER_EPOCH),
+        (ReplicaState(ELSEWHERE, 21), ErrorCode.STALE_BROKER_EPOCH),
+        (ReplicaState(ELSEWHERE, -1), ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    ],
+    ids=["not-registered", "former-life", "later-life", "no-epoch"],
+)
+def test_only_a_live_broker_in_its_present_life_may_fetch_as_a_replica(
+    served: Leading, replica: ReplicaState, code: ErrorCode
+) -> None:
+    log = served.lead()
+    log.add()
+    served.follow(at(1), replica=replica)
+    part = only(served.partitions())
+    assert (part.error_code, part.records, log.partition.high_watermark) == (code, b"", 0)
+
+
+def test_replica_that_names_no_epoch_because_its_version_has_none_is_refused(served: Leading) -> None:
+    served.lead().add()
+    served.version = 14
+    served.send(FetchRequest(replica_id=ELSEWHERE, topics=[topic("t", at(0))]))
+    assert served.codes() == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+
+def test_broker_whose_lease_is_over_takes_no_progress(served: Leading) -> None:
+    log = served.lead()
+    log.add()
+    served.use(TreeLease(served.clock.monotonic_ms()))
+    served.follow(at(1))
+    assert served.codes() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert log.partition.high_watermark == 0
+    served.use(TreeLease(served.clock.monotonic_ms() + 1))
+    served.follow(at(1))
+    assert log.partition.high_watermark == 1
+
+
+def test_replica_with_another_history_is_told_at_once(served: Leading) -> None:
+    log = served.lead()
+    log.add()
+    served.follow(at(5))
+    part = only(served.partitions())
+    assert (part.error_code, part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (0, EPOCH, 1)
+
+
+def test_session_of_a_replica_names_what_changed_and_wakes_on_appends(served: Leading) -> None:
+    logs = [served.lead(index) for index in (0, 1)]
+    served.follow(at(0), at(0, 1), max_wait_ms=0, session_epoch=0)
+    opened = served.answer()
+    assert opened is not None
+    assert opened.session_id == 100
+    served.follow(session_id=100, session_epoch=1)
+    assert served.answer() is None
+    size = logs[1].add(is_stable=False)
+    part = only(served.partitions())
+    assert (part.partition_index, len(part.records or b"")) == (1, size)
+    logs[1].become_stable()
+    served.follow(at(1, 1), session_id=100, session_epoch=2)
+    assert logs[1].partition.high_watermark == 1
+    logs[0].add(is_stable=False)
+    assert {part.partition_index: part.high_watermark for part in served.partitions()} == {0: 0, 1: 1}
+
+
+def test_session_tells_a_replica_of_a_high_watermark_that_another_one_moved(served: Leading) -> None:
+    log = served.lead()
+    log.partition.on_state(replicated(HERE, EPOCH, 1, ALL, ALL), served.membership, 0)
+    log.add()
+    served.follow(at(1), max_wait_ms=0, session_epoch=0)
+    assert only(served.partitions()).high_watermark == 0
+    served.follow(at(1), max_wait_ms=0, session_epoch=-1, replica=ReplicaState(3, 30))
+    assert only(served.partitions()).high_watermark == 1
+    served.follow(max_wait_ms=0, session_id=100, session_epoch=1)
+    assert only(served.partitions()).high_watermark == 1
+    served.follow(max_wait_ms=0, session_id=100, session_epoch=2)
+    assert not served.partitions()
+
+
+@pytest.mark.parametrize("other", [ReplicaState(3, 30), ReplicaState(ELSEWHERE, 21), ReplicaState()])
+def test_session_of_a_replica_is_continued_by_nobody_else(served: Leading, other: ReplicaState) -> None:
+    log = served.lead()
+    log.add()
+    served.follow(at(0), session_epoch=0)
+    assert served.answer() is not None
+    served.follow(at(1), session_id=100, session_epoch=1, replica=other)
+    answer = served.answer()
+    assert answer is not None
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert log.partition.high_watermark == 0
+
+
+def test_session_of_a_consumer_is_not_continued_by_a_replica(served: Leading) -> None:
+    served.lead().add()
+    served.ask(FetchPartition(0, fetch_offset=0, partition_max_bytes=1_000_000), session_epoch=0, max_wait_ms=0)
+    assert served.answer() is not None
+    served.follow(at(1), session_id=100, session_epoch=1)
+    answer = served.answer()
+    assert answer is not None
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_partition_that_gets_another_leader_is_told_in_the_session(served: Leading) -> None:
+    log = served.lead()
+    served.follow(at(0), max_wait_ms=0, session_epoch=0)
+    assert served.answer() is not None
+    served.follow(session_id=100, session_epoch=1)
+    assert served.answer() is None
+    log.partition.on_state(replicated(ELSEWHERE, EPOCH + 1, 1), served.membership, 0)
+    assert served.codes() == [ErrorCode.FENCED_LEADER_EPOCH]

@@ -1,0 +1,400 @@
+"""A partition with several replicas: what its leader acknowledges and shows, and what its follower takes over."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.applied_fetch import AppliedFetch
+from ottla.broker.membership import Membership
+from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, Partition, WakeOn
+from ottla.broker.partition_errors import NotEnoughReplicas
+from ottla.broker.partition_read import PartitionRead, ReplicaReader
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import NodeId
+from ottla.replication.in_sync_change import ChangeOutcome
+from ottla.replication.replica import Role
+from ottla.storage.log_config import LogConfig
+from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
+from tests.unit.broker.served_log import MANY_BYTES, ServedLog, one_record
+from tests.unit.broker.test_partition import Fetch, Produce, produce
+
+THIRD = NodeId(3)
+ALL = (HERE, ELSEWHERE, THIRD)
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+LAG_MS = 30_000
+
+
+class Looks:
+    """Counts the calls to look at the in-sync replicas of a partition."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def look_at(self, partition: Partition) -> None:
+        self.count += 1
+
+
+class Replicated:
+    """One replica of a partition of three brokers, on this one."""
+
+    def __init__(self, config: LogConfig | None = None) -> None:
+        self.served = ServedLog("t", leader_epoch=None, config=config)
+        self.looks = Looks()
+        self.partition = Partition(self.served.log, HERE, lag_time_max_ms=LAG_MS, in_sync_observer=self.looks)
+        self.served.partition = self.partition
+        self.membership: Membership = one_of(*ALL)
+        self.version = -1
+        self.now_ms = 0
+
+    def be(self, leader: NodeId, epoch: int, *in_sync: NodeId) -> None:
+        """The tree says who leads and who is in sync."""
+        self.version += 1
+        node = replicated(leader, epoch, self.version, in_sync or ALL, ALL)
+        self.partition.on_state(node, self.membership, self.now_ms)
+
+    def fetch(
+        self, node_id: NodeId, offset: int, last_epoch: int = 1, *, epoch: int = 1, broker_epoch: int | None = None
+    ) -> PartitionRead:
+        """A follower fetches from the leader here."""
+        reader = ReplicaReader(node_id, 10 * node_id if broker_epoch is None else broker_epoch, self.now_ms)
+        return self.partition.read_as_replica(reader, epoch, offset, last_epoch, MANY_BYTES, whole_first_batch=True)
+
+    def add(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.served.append(acks=ACKS_LEADER)
+        self.served.become_stable()
+
+
+def leader(config: LogConfig | None = None) -> Replicated:
+    """Leads in epoch 1, and has one record."""
+    replicated_here = Replicated(config)
+    replicated_here.be(HERE, 1)
+    replicated_here.add()
+    return replicated_here
+
+
+def records_of(leading: Replicated, offset: int = 0) -> memoryview:
+    run = leading.fetch(ELSEWHERE, offset, 1 if offset else -1).run
+    assert run is not None
+    return memoryview(run.file.read_at(run.position, run.length_bytes))
+
+
+# --- the leader -------------------------------------------------------------------------------------------------------
+
+
+def test_high_watermark_follows_the_slowest_replica_in_sync() -> None:
+    here = leader()
+    assert here.partition.high_watermark == 0
+    here.fetch(ELSEWHERE, 1)
+    assert here.partition.high_watermark == 0
+    here.fetch(THIRD, 1)
+    assert here.partition.high_watermark == 1
+    here.be(HERE, 1, HERE, ELSEWHERE)
+    here.add()
+    here.fetch(ELSEWHERE, 2)
+    assert here.partition.high_watermark == 2, "the third one is not in sync any more"
+
+
+def test_produce_for_all_replicas_is_released_by_the_last_fetch_that_it_needs() -> None:
+    here, waiting, reader = leader(), Produce(), Fetch()
+    here.partition.park_fetch(reader)
+    produce(here.served, waiting, 0)
+    here.served.become_stable()
+    here.fetch(ELSEWHERE, 2)
+    assert (waiting.outcomes, reader.woken_count) == ({}, 0)
+    here.fetch(THIRD, 2)
+    assert (waiting.outcomes, reader.woken_count) == ({0: 0}, 1)
+
+
+def test_read_of_a_replica_goes_to_the_end_of_the_log_and_a_consumers_to_the_high_watermark() -> None:
+    here = leader()
+    here.served.append(acks=ACKS_LEADER)
+    read = here.fetch(ELSEWHERE, 0, -1)
+    assert read.run is not None
+    assert read.run.length_bytes == here.partition.size_bytes, "also what is not stable here yet"
+    assert (read.error_code, read.high_watermark, read.log_start_offset) == (0, 0, 0)
+    assert here.partition.read(1, 0, -1, MANY_BYTES, whole_first_batch=True).run is None
+
+
+def test_fetch_of_a_replica_is_woken_by_an_append_and_told_of_the_high_watermark() -> None:
+    here, fetch = leader(), Fetch()
+    here.partition.park_fetch(fetch, WakeOn.APPEND)
+    here.served.append(acks=ACKS_LEADER)
+    assert (fetch.woken_count, fetch.watermarks_count) == (1, 0)
+    here.served.become_stable()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 2)
+    assert (fetch.woken_count, fetch.watermarks_count) == (1, 1)
+
+
+def test_replica_with_another_history_is_told_where_it_leaves_ours_and_counts_for_nothing() -> None:
+    here = leader()
+    here.be(HERE, 4)
+    here.add()
+    read = here.fetch(ELSEWHERE, 2, 3, epoch=4)
+    assert (read.error_code, read.diverging, read.run) == (0, (1, 1), None)
+    here.fetch(THIRD, 2, 4, epoch=4)
+    assert here.partition.high_watermark == 0
+
+
+@pytest.mark.parametrize(
+    ("epoch", "broker_epoch", "code"),
+    [
+        (0, 20, ErrorCode.FENCED_LEADER_EPOCH),
+        (2, 20, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (1, 19, ErrorCode.STALE_BROKER_EPOCH),
+        (1, 21, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_replica_of_another_epoch_or_life_counts_for_nothing(epoch: int, broker_epoch: int, code: ErrorCode) -> None:
+    here = leader()
+    here.fetch(THIRD, 1)
+    read = here.fetch(ELSEWHERE, 1, epoch=epoch, broker_epoch=broker_epoch)
+    assert (read.error_code, read.run) == (code, None)
+    assert here.partition.high_watermark == 0
+
+
+def test_replica_outside_of_the_log_is_told_where_it_ends_or_starts() -> None:
+    here = leader()
+    read = here.fetch(ELSEWHERE, 5)
+    assert read.diverging == (1, 1)
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    here.partition.delete_records_before(1)
+    read = here.fetch(ELSEWHERE, 0, -1)
+    assert (read.error_code, read.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
+
+
+def test_request_that_reads_again_tells_nothing_of_the_replica() -> None:
+    here = leader()
+    here.fetch(THIRD, 1)
+    reader = ReplicaReader(ELSEWHERE, 20, 0)
+    reader.count()
+    read = here.partition.read_as_replica(reader, 1, 1, 1, MANY_BYTES, whole_first_batch=True)
+    assert (read.error_code, here.partition.high_watermark) == (0, 0)
+    here.be(ELSEWHERE, 2)
+    read = here.partition.read_as_replica(reader, 1, 1, 1, MANY_BYTES, whole_first_batch=True)
+    assert read.error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_produces_are_refused_after_their_append_when_too_few_replicas_stay_in_sync() -> None:
+    here, waiting = leader(LogConfig(min_insync_replicas=2)), Produce()
+    produce(here.served, waiting, 0)
+    produce(here.served, waiting, 1, ACKS_LEADER)
+    here.be(HERE, 1, HERE)
+    assert waiting.outcomes == {0: AFTER_APPEND}
+    here.served.become_stable()
+    assert waiting.outcomes == {0: AFTER_APPEND, 1: 0}
+    assert here.partition.high_watermark == 0, "it stays below min.insync.replicas"
+    with pytest.raises(NotEnoughReplicas):
+        here.served.append()
+    here.be(HERE, 1, HERE, ELSEWHERE)
+    here.fetch(ELSEWHERE, 3)
+    assert here.partition.high_watermark == 3
+    here.served.append()
+
+
+def test_produces_fail_when_another_broker_is_elected() -> None:
+    here, waiting, reader = leader(), Produce(), Fetch()
+    here.partition.park_fetch(reader)
+    for slot, acks in enumerate((ACKS_ALL, ACKS_LEADER)):
+        produce(here.served, waiting, slot, acks)
+    here.be(ELSEWHERE, 2)
+    assert waiting.outcomes == {0: NOT_LEADER, 1: NOT_LEADER}
+    assert reader.woken_count == 1
+    assert (here.partition.role, here.partition.leader_id) == (Role.FOLLOWER, ELSEWHERE)
+
+
+def test_leader_that_is_elected_anew_keeps_its_produces() -> None:
+    here, waiting = leader(), Produce()
+    produce(here.served, waiting, 0)
+    here.be(HERE, 2)
+    here.served.become_stable()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 2, 1, epoch=2)
+    assert waiting.outcomes == {0: 0}
+
+
+def test_change_of_the_in_sync_replicas_is_proposed_where_a_replica_may_join_and_counts_at_once() -> None:
+    here = leader()
+    here.be(HERE, 1, HERE)
+    assert here.partition.high_watermark == 1
+    before = here.looks.count
+    here.fetch(ELSEWHERE, 1)
+    assert here.looks.count == before + 1
+    change = here.partition.propose(here.now_ms)
+    assert change is not None
+    assert change.state.in_sync_nodes() == (HERE, ELSEWHERE)
+    assert change.expected_version == here.version
+    here.add()
+    assert here.partition.high_watermark == 1, "it may be in sync already"
+    here.fetch(ELSEWHERE, 2)
+    assert here.partition.high_watermark == 2
+    here.partition.on_outcome(change, ChangeOutcome.APPLIED, here.version + 1, here.now_ms)
+    assert here.partition.in_sync_count == 2
+    assert here.partition.propose(here.now_ms) is None
+
+
+def test_state_that_is_older_than_this_brokers_own_change_is_not_taken_back() -> None:
+    here = leader()
+    here.be(HERE, 1, HERE)
+    here.fetch(ELSEWHERE, 1)
+    change = here.partition.propose(here.now_ms)
+    assert change is not None
+    here.partition.on_outcome(change, ChangeOutcome.APPLIED, here.version + 1, here.now_ms)
+    here.partition.on_state(replicated(HERE, 1, here.version, (HERE,), ALL), here.membership, here.now_ms)
+    assert here.partition.in_sync_count == 2
+    here.membership.unregistered()
+    here.partition.on_state(replicated(HERE, 1, here.version, (HERE,), ALL), here.membership, here.now_ms)
+    assert here.partition.role is Role.FOLLOWER, "also while the view is behind"
+
+
+def test_replica_that_lags_is_proposed_to_leave() -> None:
+    here = leader()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    here.add()
+    here.fetch(THIRD, 2)
+    here.now_ms = LAG_MS + 1
+    here.fetch(THIRD, 2)
+    assert [(lag.node_id, lag.lag_records) for lag in here.partition.lags(here.now_ms)] == [(ELSEWHERE, 1), (THIRD, 0)]
+    change = here.partition.propose(here.now_ms)
+    assert change is not None
+    assert change.state.in_sync_nodes() == (HERE, THIRD)
+
+
+# --- the follower -----------------------------------------------------------------------------------------------------
+
+
+def follower(config: LogConfig | None = None) -> Replicated:
+    here = Replicated(config)
+    here.be(ELSEWHERE, 1)
+    return here
+
+
+def take(
+    here: Replicated,
+    run: memoryview | None = None,
+    *,
+    code: int = 0,
+    high_watermark: int = 0,
+    log_start: int = 0,
+    diverging: tuple[int, int] | None = None,
+) -> AppliedFetch:
+    """The follower here takes an answer to its present fetch."""
+    fetch = here.partition.next_fetch()
+    assert fetch is not None
+    return here.partition.apply_fetched(fetch.request_id, code, high_watermark, log_start, diverging, run, 0)
+
+
+def test_follower_takes_the_leaders_batches_as_they_are_and_fetches_on_when_they_are_stable() -> None:
+    there, here = leader(), follower()
+    fetch = here.partition.next_fetch()
+    assert fetch is not None
+    assert fetch[1:] == (ELSEWHERE, 1, 0, -1)
+    assert take(here, records_of(there), high_watermark=1) is AppliedFetch.APPENDED
+    assert here.partition.next_fetch() is None, "what is not flushed must not be reported"
+    assert here.partition.high_watermark == 0
+    here.served.become_stable()
+    assert here.partition.high_watermark == 1
+    fetch = here.partition.next_fetch()
+    assert fetch is not None
+    assert fetch[1:] == (ELSEWHERE, 1, 1, 1)
+    assert here.served.batches == there.served.batches
+
+
+def test_follower_refuses_clients() -> None:
+    here = follower()
+    assert here.partition.leadership_error(-1) == NOT_LEADER
+    assert here.partition.read(-1, 0, -1, MANY_BYTES, whole_first_batch=True).error_code == NOT_LEADER
+    read = here.fetch(THIRD, 0, -1)
+    assert read.error_code == NOT_LEADER
+
+
+def test_follower_learns_the_high_watermark_without_records() -> None:
+    there, here = leader(), follower()
+    take(here, records_of(there))
+    here.served.become_stable()
+    assert take(here, high_watermark=1) is AppliedFetch.NOTHING
+    assert here.partition.high_watermark == 1
+
+
+def test_follower_cuts_its_log_where_the_histories_part() -> None:
+    here = leader()
+    here.add(2)
+    here.be(ELSEWHERE, 2)
+    assert take(here, diverging=(1, 1)) is AppliedFetch.NOTHING
+    assert here.partition.log_end_offset == 1
+    here.served.become_stable()
+    fetch = here.partition.next_fetch()
+    assert fetch is not None
+    assert fetch.fetch_offset == 1
+
+
+def test_late_answer_changes_nothing() -> None:
+    there, here = leader(), follower()
+    fetch = here.partition.next_fetch()
+    assert fetch is not None
+    run = records_of(there)
+    here.be(THIRD, 2)
+    assert here.partition.apply_fetched(fetch.request_id, 0, 1, 0, None, run, 0) is AppliedFetch.NOTHING
+    assert here.partition.log_end_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, AppliedFetch.STALE),
+        (ErrorCode.FENCED_LEADER_EPOCH, AppliedFetch.STALE),
+        (ErrorCode.UNKNOWN_TOPIC_ID, AppliedFetch.STALE),
+        (ErrorCode.KAFKA_STORAGE_ERROR, AppliedFetch.RETRY),
+    ],
+)
+def test_error_of_the_leader_is_waited_out(code: ErrorCode, expected: AppliedFetch) -> None:
+    assert take(follower(), code=code) is expected
+
+
+def test_damaged_records_are_refused_and_fetched_again() -> None:
+    there, here = leader(), follower()
+    run = memoryview(bytearray(records_of(there)))
+    run[-1] ^= 1
+    assert take(here, run) is AppliedFetch.RETRY
+    assert here.partition.log_end_offset == 0
+    assert take(here, records_of(there)) is AppliedFetch.APPENDED
+
+
+def test_follower_deletes_what_its_leader_deleted() -> None:
+    there, here = leader(), follower()
+    there.add(2)
+    take(here, records_of(there))
+    here.served.become_stable()
+    assert take(here, high_watermark=3, log_start=2) is AppliedFetch.NOTHING
+    assert here.partition.log_start_offset == 2
+
+
+def test_follower_far_behind_the_leaders_log_start_begins_anew_there() -> None:
+    here = leader()
+    here.be(ELSEWHERE, 2)
+    assert take(here, code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=70) is AppliedFetch.NOTHING
+    assert (here.partition.log_start_offset, here.partition.log_end_offset) == (70, 70)
+    assert here.partition.high_watermark == 70
+    here.served.become_stable()
+    fetch = here.partition.next_fetch()
+    assert fetch is not None
+    assert fetch[1:] == (ELSEWHERE, 2, 70, -1)
+
+
+def test_former_leader_keeps_the_high_watermark_and_a_new_one_starts_from_it() -> None:
+    here = leader()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    here.be(ELSEWHERE, 2)
+    assert here.partition.high_watermark == 1
+    here.be(HERE, 3)
+    assert here.partition.high_watermark == 1
+    assert here.partition.has_reached_epoch_start
+    here.served.append(one_record(), ACKS_LEADER)
+    here.be(ELSEWHERE, 4)
+    here.be(HERE, 5)
+    assert not here.partition.has_reached_epoch_start
