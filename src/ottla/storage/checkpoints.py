@@ -1,6 +1,7 @@
 """The small text files of a data directory, in Kafka's formats.
 
 `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`: "topic partition offset" lines for all logs
+`replication-offset-checkpoint`: the same, the high watermark of each replicated log
 `cleaner-offset-checkpoint`: the same, where each log's next clean begins
 `leader-epoch-checkpoint`: "epoch start-offset" lines for one log
 `partition.metadata`: the topic's id                        `meta.properties`: the directory's owner
@@ -28,6 +29,7 @@ from ottla.storage.errors import StorageError
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
 CLEANER_FILE: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
@@ -147,6 +149,15 @@ def read_cleaned_ends(disk: Disk, directory: str) -> dict[TopicPartition, int]:
 
 def write_cleaned_ends(disk: Disk, directory: str, offsets: Mapping[TopicPartition, int]) -> None:
     replace_file(disk, f"{directory}/{CLEANER_FILE}", format_offsets(offsets))
+
+
+def read_high_watermarks(disk: Disk, directory: str) -> dict[TopicPartition, int]:
+    """The high watermark (exclusive) of each replicated log, as it was a while before the stop."""
+    return _read_offsets(disk, f"{directory}/{HIGH_WATERMARK_FILE}") or {}
+
+
+def write_high_watermarks(disk: Disk, directory: str, offsets: Mapping[TopicPartition, int]) -> None:
+    replace_file(disk, f"{directory}/{HIGH_WATERMARK_FILE}", format_offsets(offsets))
 
 
 def _read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int] | None:

@@ -16,6 +16,8 @@ TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX: Final = ".deleted"
 DELETED_DIRECTORY_SUFFIX: Final = "-delete"
+# A damaged log that another one replaces: kept until somebody removes it.
+DAMAGED_DIRECTORY_SUFFIX: Final = "-damaged"
 # In a partition's directory: up to where records were taken out, so that gaps are no damage (compacted_mark.py).
 COMPACTED_FILE: Final = "compacted"
 # In the data directory: how far each log is flushed (flushed_ends.py).
@@ -54,10 +56,12 @@ def leftovers_in(names: Sequence[str]) -> list[str]:
     ]
 
 
-def deleted_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+def deleted_directory_name(
+    topic_partition: TopicPartition, unique: str, suffix: str = DELETED_DIRECTORY_SUFFIX
+) -> str:  # fmt: skip
     """What a partition's directory is renamed to; `unique` is the topic id in hex where it is known."""
     # 255 bytes is the limit of most file systems; the unique part keeps cut names apart.
-    tail = f"-{topic_partition.partition}.{unique}{DELETED_DIRECTORY_SUFFIX}"
+    tail = f"-{topic_partition.partition}.{unique}{suffix}"
     return f"{topic_partition.topic[: 255 - len(tail)]}{tail}"
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
+from uuid import UUID, uuid4
 
+from ottla.model.uuid_text import RESERVED_UUIDS, uuid_from_text, uuid_to_text
 from ottla.runtime.disk import Disk
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
@@ -17,6 +19,8 @@ from ottla.storage.log_files import base_offsets_in, topic_partition_of
 FORMAT_NAME: Final = "ottla.format"
 FORMAT: Final = "1"
 META_VERSION: Final = "1"
+# Kafka's name: made with the directory, and another one when the directory is made anew.
+DIRECTORY_ID: Final = "directory.id"
 # Files that an otherwise empty directory may hold: of an interrupted start, doctor's probe, a fresh volume.
 PROBE_FILE: Final = ".ottla-doctor"
 _WITHOUT_OWNER: Final = frozenset({LOCK_FILE, PROBE_FILE, f"{checkpoints.META_PROPERTIES_FILE}.tmp", "lost+found"})
@@ -101,11 +105,35 @@ def check_or_write(disk: Disk, path: str, node_id: int, cluster_id: str | None) 
     check(disk, path, node_id, cluster_id)
     found = checkpoints.read_meta_properties(disk, path)
     if found is None:
-        checkpoints.write_meta_properties(disk, path, _properties(node_id, cluster_id))
+        made = {**_properties(node_id, cluster_id), DIRECTORY_ID: _new_directory_id()}
+        checkpoints.write_meta_properties(disk, path, made)
         return
-    wanted = _properties(node_id, cluster_id if cluster_id is not None else found.get("cluster.id"))
+    wanted = dict(_properties(node_id, cluster_id if cluster_id is not None else found.get("cluster.id")))
+    if DIRECTORY_ID not in found:
+        # Of a former version.
+        wanted[DIRECTORY_ID] = _new_directory_id()
     if any(found.get(name) != value for name, value in wanted.items()):
         checkpoints.write_meta_properties(disk, path, {**found, **wanted})
+
+
+def _new_directory_id() -> str:
+    """Kafka's tools take a text with a dash in front for an option."""
+    while True:
+        made = uuid4()
+        text = uuid_to_text(made)
+        if made not in RESERVED_UUIDS and not text.startswith("-"):
+            return text
+
+
+def directory_id(disk: Disk, path: str) -> UUID:
+    """The id of a directory that was claimed.  Raises `DamagedCheckpoint` and `OSError`."""
+    text = (checkpoints.read_meta_properties(disk, path) or {}).get(DIRECTORY_ID, "")
+    try:
+        return uuid_from_text(text)
+    except ValueError as error:
+        message = f"{path}/{checkpoints.META_PROPERTIES_FILE}: {DIRECTORY_ID} is no id: {error}"
+        hint = "restore the file from a backup; without the line the directory gets a new id, and counts as a new disk"
+        raise checkpoints.DamagedCheckpoint(message, hint=hint) from error
 
 
 def _check_properties(path: str, found: Mapping[str, str], node_id: int, cluster_id: str | None) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 from uuid import UUID
 
 from ottla.model.errors import OttlaError
@@ -17,8 +18,10 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.compaction.compactor import Compactor
 from ottla.storage.directory import directory_identity
+from ottla.storage.directory.boot_note import BOOT_ID_PATH, remove_note, same_boot
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.directory.flushed_ends import FlushedEnds, LogEnd, restore_flushed_ends
+from ottla.storage.directory.high_watermarks import HighWatermarks
 from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
 from ottla.storage.directory.log_creation import LogCreation
 from ottla.storage.directory.log_start_moves import LogStartMoves
@@ -31,6 +34,7 @@ from ottla.storage.log.log import Log
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import (
+    DAMAGED_DIRECTORY_SUFFIX,
     DELETED_DIRECTORY_SUFFIX,
     deleted_directory_name,
     deleted_log_of,
@@ -40,6 +44,8 @@ from ottla.storage.recovery.recovery import LogRecovery, Recorded
 from ottla.storage.segment.index_cache import IndexCache
 
 _log = logging.getLogger(__name__)
+
+_DAMAGED_HINT: Final = "another replica's records replaced it; remove the directory when nobody wants to look at it"
 
 
 class LogDirectory:
@@ -65,6 +71,11 @@ class LogDirectory:
         # Deleted logs, and their topics where known: renamed, but not durably.
         self._renamed: dict[TopicPartition, UUID | None] = {}
         self.was_clean = False
+        # Whether what was written and not flushed before is certainly there: the last stop was clean, or only the
+        # process ended.
+        self.is_kept_unflushed = False
+        # Of this directory, as long as nobody makes it anew.
+        self.disk_id: UUID
         self.offline: DirectoryOffline | None = None
         # Of another thread, until the loop's thread takes the directory offline for it.
         self._failed_sync: OSError | None = None
@@ -87,6 +98,7 @@ class LogDirectory:
         self.compactor: Compactor
         self._flushed_ends: FlushedEnds
         self._log_starts: LogStarts
+        self._high_watermarks: HighWatermarks
 
     # --- opening --------------------------------------------------------------------------------------------
 
@@ -102,6 +114,7 @@ class LogDirectory:
         cluster_id: str | None = None,
         lock: DirectoryLock | None = None,
         retention_check_interval_ms: int = RETENTION_CHECK_INTERVAL_MS,
+        boot_id_path: str = BOOT_ID_PATH,
     ) -> LogDirectory:
         """Lock the directory and open every log in it, recovering those that were not closed cleanly.
 
@@ -118,7 +131,8 @@ class LogDirectory:
             disk.hold_directory(path)
             disk.on_sync_failed = directory._sync_failed
             directory_identity.check_or_write(disk, path, node_id, cluster_id)
-            directory._open_logs()
+            directory.disk_id = directory_identity.directory_id(disk, path)
+            directory._open_logs(boot_id_path)
             directory._require_online()
         except OSError as error:
             directory.abandon()
@@ -130,7 +144,7 @@ class LogDirectory:
             raise
         return directory
 
-    def _open_logs(self) -> None:
+    def _open_logs(self, boot_id_path: str) -> None:
         disk = self._disk
         self._flushed_ends = FlushedEnds.open(disk, self.path)
         present = list(self._present_logs())
@@ -138,7 +152,10 @@ class LogDirectory:
             restore_flushed_ends(disk, self.path, self._flushed_ends, [each[:2] for each in present])
         # The mark of a clean shutdown is removed, durably, before any log is touched: a crash from here on is unclean.
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
+        is_same_boot = same_boot(disk, self.path, boot_id_path)
+        self.is_kept_unflushed = self.was_clean or is_same_boot
         self._log_starts = LogStarts(disk, self.path)
+        self._high_watermarks = HighWatermarks(disk, self.path)
         self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals, self.directory_failed)
         found: list[tuple[PresentLog, LogParts]] = []
         needs_sync = False
@@ -207,6 +224,8 @@ class LogDirectory:
             topic_partition = topic_partition_of(name)
             if name.endswith(DELETED_DIRECTORY_SUFFIX):
                 self._removals.add(self._clock.now_ms(), (), directory=path)
+            elif name.endswith(DAMAGED_DIRECTORY_SUFFIX):
+                _log.warning("log.damaged_one_is_kept", extra=fields(path=path, hint=_DAMAGED_HINT))
             elif topic_partition is None:
                 _log.debug("directory.ignored", extra=fields(path=path, reason="its name is not topic-partition"))
             else:
@@ -272,10 +291,12 @@ class LogDirectory:
             # Else a restart would hide the batches that follow the cut below the recorded start.
             self._log_starts.set(log.topic_partition, end_offset)
             self._log_starts.write()
+        self._high_watermarks.lower(log.topic_partition, end_offset)
         self.compactor.before_truncation(log, end_offset)
         self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
 
     def before_reset(self, log: Log, base_offset: int, log_start_offset: int) -> None:
+        self._high_watermarks.lower(log.topic_partition, base_offset)
         self.compactor.before_truncation(log, base_offset)
         self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, base_offset)
         former_start = log.log_start_offset
@@ -307,6 +328,8 @@ class LogDirectory:
         if self.offline is not None:
             return
         self.offline = DirectoryOffline(f"the log directory {self.path} is offline: {error}")
+        # What was lost with the failed sync is gone although the machine runs on.
+        remove_note(self._disk, self.path)
         _log.critical("directory.offline", extra=fields(path=self.path, error=str(error)))
         for log in self.logs.values():
             log.take_offline(self.offline)
@@ -353,6 +376,7 @@ class LogDirectory:
         try:
             self.compactor.forget(topic_partition for topic_partition, _ in wanted)
             self._forget_starts(topic_partition for topic_partition, _ in wanted)
+            self._high_watermarks.forget(topic_partition for topic_partition, _ in wanted)
             await self._creation.make(wanted, self._flushed_ends, offload)
             for topic_partition, topic_id in wanted:
                 created.append(self._open_created(topic_partition, topic_id))
@@ -390,12 +414,16 @@ class LogDirectory:
             self._creation.remove_half_made(topic_partition)
             if topic_partition in self.logs or topic_partition in self.failed:
                 self._rename_deleted(topic_partition, now_ms)
+        self._forget_renamed()
+
+    def _forget_renamed(self) -> None:
         if not self._renamed:
             return
         self._disk.sync_directory(self.path)
         # Only now: a log that is still there after a crash needs both to be opened.
         self._flushed_ends.forget((topic_id, name.partition) for name, topic_id in self._renamed.items() if topic_id)
         self._forget_starts(self._renamed)
+        self._high_watermarks.forget(self._renamed)
         self.compactor.forget(self._renamed)
         self._renamed.clear()
 
@@ -403,6 +431,56 @@ class LogDirectory:
         self._log_starts.forget(partitions)
         if self._log_starts.is_stale:
             self._log_starts.write()
+
+    # --- replicas -------------------------------------------------------------------------------------------
+
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """The recorded high watermark of each replicated log: never above the true one, but perhaps far below."""
+        return self._high_watermarks.recorded()
+
+    def record_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Record those of all replicated logs, durably, if any has changed.  Raises `OSError`."""
+        if self.offline is None:
+            self._high_watermarks.record(high_watermarks)
+
+    def is_kept(self, topic_partition: TopicPartition) -> bool:
+        """Whether a log has all that this replica ever reported of it: open, healthy, and nothing lost at the stop."""
+        log = self.logs.get(topic_partition)
+        if log is None or log.failure is not None:
+            return False
+        return self.is_kept_unflushed or log.config.flush_policy != "os"
+
+    def set_aside(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        """Take a damaged or lost log out of service, durably, and keep its files under another name.
+
+        For a partition with other replicas in sync: `create` then makes an empty log, which fetches all from its
+        leader.  `topic_id` is the tree's, since the log's own may be unreadable.  Raises `OSError`: call it again.
+        """
+        self.finish_swap()
+        now_ms = self._clock.now_ms()
+        log = self.logs.get(topic_partition)
+        path = f"{self.path}/{topic_partition}"
+        if self._disk.exists(path):
+            unique = f"{topic_id.hex}.{now_ms:x}"
+            target = f"{self.path}/{deleted_directory_name(topic_partition, unique, DAMAGED_DIRECTORY_SUFFIX)}"
+            self._disk.rename(path, target)
+            reason = self.failed.get(topic_partition) or (None if log is None else log.failure)
+            facts = fields(partition=topic_partition, path=target, reason=str(reason), hint=_DAMAGED_HINT)
+            _log.error("log.set_aside", extra=facts)
+        self._take_out(topic_partition, topic_id)
+        if log is not None:
+            self._removals.add(now_ms + log.config.file_delete_delay_ms, (), log.close)
+        self._forget_renamed()
+
+    def _take_out(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        log = self.logs.pop(topic_partition, None)
+        self.failed.pop(topic_partition, None)
+        self._refused_ids.pop(topic_partition, None)
+        self._renamed[topic_partition] = topic_id
+        if log is not None:
+            log.mark_deleted()
+            self.scheduler.forget(log)
+            self._start_moves.forget(log)
 
     def _rename_deleted(self, topic_partition: TopicPartition, now_ms: int) -> None:
         path = f"{self.path}/{topic_partition}"
@@ -413,14 +491,8 @@ class LogDirectory:
         is_there = log is not None or self._disk.exists(path)
         if is_there:
             self._disk.rename(path, target)
-        self.logs.pop(topic_partition, None)
-        self.failed.pop(topic_partition, None)
-        self._refused_ids.pop(topic_partition, None)
-        self._renamed[topic_partition] = topic_id
+        self._take_out(topic_partition, topic_id)
         if log is not None:
-            log.mark_deleted()
-            self.scheduler.forget(log)
-            self._start_moves.forget(log)
             self._removals.add(now_ms + log.config.file_delete_delay_ms, (), log.close, target)
         elif is_there:
             self._removals.add(now_ms, (), directory=target)

@@ -1,0 +1,320 @@
+"""What a directory remembers for its replicas: high watermarks, its id, the boot, and logs that were set aside."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from ottla.model.identifiers import TopicPartition
+from ottla.model.uuid_text import uuid_from_text
+from ottla.runtime.offload import run_inline
+from ottla.storage.checkpoints import DamagedCheckpoint, read_meta_properties, write_meta_properties
+from ottla.storage.directory.boot_note import BOOT_NOTE_FILE
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.errors import CorruptLog, StorageError
+from ottla.storage.log_config import FlushPolicy, LogConfig
+from ottla.testing.fake_clock import FakeClock
+from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.storage.failing_disk import FailingDisk
+from tests.unit.storage.logs import CLICKS, NOW_MS, Place, append_many, read_all, topic_id
+
+ORDERS = TopicPartition("orders", 3)
+BOOT = "/boot-id-of-the-kernel"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "data")
+
+
+# --- high watermarks ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_high_watermarks_come_back_after_a_stop_in_kafkas_format(place: Place, is_clean: bool) -> None:
+    directory = place.open()
+    assert directory.high_watermarks() == {}
+    directory.record_high_watermarks({CLICKS: 17, ORDERS: 0})
+    lines = (Path(place.path) / "replication-offset-checkpoint").read_text().splitlines()
+    assert lines[0] == "0"
+    assert lines[2:4] == ["clicks 0 17", "orders 3 0"]
+    if is_clean:
+        place.close()
+    else:
+        place.crash()
+    assert place.open().high_watermarks() == {CLICKS: 17, ORDERS: 0}
+
+
+def test_high_watermarks_that_did_not_change_are_not_written(place: Place) -> None:
+    directory = place.open()
+    directory.record_high_watermarks({CLICKS: 17})
+    path = Path(place.path) / "replication-offset-checkpoint"
+    path.unlink()
+    directory.record_high_watermarks({CLICKS: 17})
+    assert not path.exists()
+    directory.record_high_watermarks({CLICKS: 18})
+    assert path.exists()
+
+
+def test_damaged_high_watermarks_are_none(place: Place) -> None:
+    place.open().record_high_watermarks({CLICKS: 17})
+    place.close()
+    path = Path(place.path) / "replication-offset-checkpoint"
+    path.write_bytes(path.read_bytes().replace(b"17", b"71"))
+    assert place.open().high_watermarks() == {}
+
+
+def test_log_that_is_deleted_leaves_no_high_watermark_to_the_next_of_its_name(place: Place) -> None:
+    place.log()
+    place.open_directory.record_high_watermarks({CLICKS: 17, ORDERS: 4})
+    place.open_directory.delete(CLICKS)
+    place.crash()
+    assert place.open().high_watermarks() == {ORDERS: 4}
+    place.open_directory.record_high_watermarks({CLICKS: 17, ORDERS: 4})
+    place.log()
+    assert place.open_directory.high_watermarks() == {ORDERS: 4}
+
+
+def test_cut_lowers_the_recorded_high_watermark(place: Place) -> None:
+    append_many(place.log(), 10)
+    place.flush()
+    place.open_directory.record_high_watermarks({CLICKS: 8})
+    place.log().truncate_to(9)
+    assert place.open_directory.high_watermarks() == {CLICKS: 8}
+    place.log().truncate_to(5)
+    place.crash()
+    assert place.open().high_watermarks() == {CLICKS: 5}
+
+
+def test_high_watermarks_that_could_not_be_written_are_written_by_the_next_call(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    place = Place(tmp_path / "data", disk)
+    directory = place.open()
+    disk.fail("write", "replication-offset-checkpoint.tmp", errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        directory.record_high_watermarks({CLICKS: 17})
+    disk.heal()
+    directory.record_high_watermarks({CLICKS: 17})
+    place.crash()
+    assert place.open().high_watermarks() == {CLICKS: 17}
+
+
+# --- the directory's id ---------------------------------------------------------------------------------------
+
+
+def test_directory_keeps_the_id_that_it_was_made_with(place: Place, tmp_path: Path) -> None:
+    disk_id = place.open().disk_id
+    text = (read_meta_properties(place.disk, place.path) or {})["directory.id"]
+    assert uuid_from_text(text) == disk_id
+    assert not text.startswith("-")
+    place.close()
+    assert place.open().disk_id == disk_id
+    assert Place(tmp_path / "other").open().disk_id != disk_id
+
+
+def test_directory_of_a_former_version_gets_an_id_and_keeps_the_rest(place: Place) -> None:
+    place.open()
+    place.close()
+    found = read_meta_properties(place.disk, place.path) or {}
+    former = {name: value for name, value in found.items() if name != "directory.id"}
+    write_meta_properties(place.disk, place.path, former)
+    disk_id = place.open().disk_id
+    place.close()
+    assert place.open().disk_id == disk_id
+    now = read_meta_properties(place.disk, place.path) or {}
+    assert {name: value for name, value in now.items() if name != "directory.id"} == former
+
+
+def test_id_that_is_none_is_told_and_not_replaced(place: Place) -> None:
+    place.open()
+    place.close()
+    found = read_meta_properties(place.disk, place.path) or {}
+    write_meta_properties(place.disk, place.path, {**found, "directory.id": "nonsense"})
+    with pytest.raises(DamagedCheckpoint, match=r"directory\.id is no id"):
+        place.open()
+    assert (read_meta_properties(place.disk, place.path) or {})["directory.id"] == "nonsense"
+
+
+# --- the boot -------------------------------------------------------------------------------------------------
+
+
+def _open(disk: MemoryDisk, boot_id: bytes | None) -> LogDirectory:
+    if disk.exists(BOOT):
+        disk.remove(BOOT)
+    if boot_id is not None:
+        disk.open(BOOT, create=True).write_at(0, boot_id)
+    config = LogConfig(flush_policy="os")
+    return LogDirectory.open(disk, "/data", clock=FakeClock(NOW_MS), config_of=lambda _: config, boot_id_path=BOOT)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_kept"),
+    [
+        (b"a\n", b"a\n", True),
+        (b"a\n", b"b\n", False),
+        (b"a\n", None, False),
+        (None, b"a\n", False),
+        (None, None, False),
+    ],
+)
+def test_what_was_not_flushed_is_kept_when_only_the_process_ended(
+    first: bytes | None, second: bytes | None, is_kept: bool
+) -> None:
+    disk = MemoryDisk()
+    _open(disk, first).abandon()
+    found = _open(disk, second)
+    assert not found.was_clean
+    assert found.is_kept_unflushed is is_kept
+
+
+def test_start_that_was_interrupted_does_not_make_a_restarted_machine_look_the_same() -> None:
+    disk = MemoryDisk()
+    _open(disk, b"a").abandon()
+    assert not _open(disk, b"b").is_kept_unflushed
+    _open(disk, b"a").abandon()
+    assert _open(disk, b"a").is_kept_unflushed
+
+
+def test_after_a_clean_stop_everything_is_kept_also_on_another_boot() -> None:
+    disk = MemoryDisk()
+    _open(disk, b"a").close()
+    assert _open(disk, b"b").is_kept_unflushed
+
+
+def test_failed_sync_means_that_nothing_unflushed_is_kept() -> None:
+    disk = MemoryDisk()
+    directory = _open(disk, b"a")
+    assert disk.exists(f"/data/{BOOT_NOTE_FILE}")
+    directory.directory_failed(OSError(errno.EIO, "lost"))
+    directory.abandon()
+    assert not _open(disk, b"a").is_kept_unflushed
+
+
+def test_kernels_boot_is_read(place: Place) -> None:
+    place.open()
+    place.crash()
+    assert place.open().is_kept_unflushed is Path("/proc/sys/kernel/random/boot_id").exists()
+
+
+@pytest.mark.parametrize(("policy", "is_kept"), [("os", False), ("interval", True), ("ack", True)])
+def test_log_is_kept_unless_it_may_have_lost_what_was_reported(
+    tmp_path: Path, policy: FlushPolicy, is_kept: bool
+) -> None:
+    place = Place(tmp_path / "data", config=LogConfig(flush_policy=policy))
+    append_many(place.log(), 3)
+    place.crash()
+    (tmp_path / "data" / BOOT_NOTE_FILE).unlink(missing_ok=True)
+    directory = place.open()
+    assert directory.is_kept(CLICKS) is is_kept
+    assert not directory.is_kept(ORDERS)
+    directory.logs[CLICKS].take_offline(StorageError("damage"))
+    assert not directory.is_kept(CLICKS)
+
+
+# --- damage ---------------------------------------------------------------------------------------------------
+
+
+def _damaged(place: Place) -> LogDirectory:
+    append_many(place.log(), 20)
+    place.flush()
+    place.open_directory.record_high_watermarks({CLICKS: 20})
+    place.log().delete_records_before(7)
+    place.open_directory.checkpoint()
+    place.crash()
+    path = Path(place.path) / "clicks-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[1_000] ^= 0xFF
+    path.write_bytes(content)
+    directory = place.open()
+    assert isinstance(directory.failed[CLICKS], CorruptLog)
+    assert not directory.is_kept(CLICKS)
+    return directory
+
+
+def _kept_names(place: Place) -> list[str]:
+    return [path.name for path in Path(place.path).iterdir() if path.name.endswith("-damaged")]
+
+
+def test_damaged_log_is_set_aside_and_an_empty_one_made(place: Place) -> None:
+    directory = _damaged(place)
+    directory.set_aside(CLICKS, topic_id(0))
+    assert CLICKS not in directory.failed
+    assert not directory.holds(CLICKS)
+    (name,) = _kept_names(place)
+    assert name.startswith(f"clicks-0.{topic_id(0).hex}.")
+    assert len((Path(place.path) / name / "00000000000000000000.log").read_bytes()) > 1_000
+    (log,) = run_inline(directory.create([(CLICKS, topic_id(0))]))
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    assert directory.high_watermarks() == {}
+    append_many(log, 3)
+    place.flush()
+    place.clock.ms += 10**6
+    directory.housekeep(place.clock.now_ms())
+    place.crash()
+    assert read_all(place.reopen_log()) == [0, 1, 2]
+    assert _kept_names(place) == [name], "kept until somebody removes it"
+
+
+def test_log_without_a_readable_topic_id_is_set_aside_by_the_trees(place: Place) -> None:
+    append_many(place.log(), 20)
+    place.flush()
+    place.crash()
+    (Path(place.path) / "clicks-0" / "partition.metadata").unlink()
+    directory = place.open()
+    assert directory.topic_id_of(CLICKS) is None
+    directory.set_aside(CLICKS, topic_id(0))
+    run_inline(directory.create([(CLICKS, topic_id(0))]))
+    assert directory.is_kept(CLICKS)
+
+
+def test_lost_log_is_made_anew_after_it_was_set_aside(place: Place) -> None:
+    append_many(place.log(), 20)
+    place.flush()
+    place.crash()
+    (Path(place.path) / "clicks-0").rename(Path(place.path).parent / "gone")
+    directory = place.open()
+    with pytest.raises(StorageError, match="flushed up to offset 20"):
+        run_inline(directory.create([(CLICKS, topic_id(0))]))
+    directory.set_aside(CLICKS, topic_id(0))
+    assert not _kept_names(place)
+    run_inline(directory.create([(CLICKS, topic_id(0))]))
+
+
+def test_log_that_went_offline_is_set_aside_while_its_readers_go_on(place: Place) -> None:
+    log = place.log()
+    append_many(log, 3)
+    place.flush()
+    log.take_offline(CorruptLog(log.path, 0, 0, "planted"))
+    file = log.segments[0].open()
+    place.open_directory.set_aside(CLICKS, topic_id(0))
+    assert log.is_deleted
+    assert len(file.read_at(0, 100)) == 100
+    run_inline(place.open_directory.create([(CLICKS, topic_id(0))]))
+    place.close()
+    assert place.open().was_clean
+
+
+def test_second_damage_of_a_log_is_set_aside_beside_the_first(place: Place) -> None:
+    directory = _damaged(place)
+    for _ in range(2):
+        directory.set_aside(CLICKS, topic_id(0))
+        run_inline(directory.create([(CLICKS, topic_id(0))]))
+        place.clock.ms += 1
+    assert len(_kept_names(place)) == 2
+
+
+def test_set_aside_that_could_not_be_synced_is_finished_by_the_next_call(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    place = Place(tmp_path / "data", disk)
+    directory = _damaged(place)
+    disk.fail("write", "flushed-ends", errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        directory.set_aside(CLICKS, topic_id(0))
+    disk.heal()
+    assert directory.holds(CLICKS)
+    directory.set_aside(CLICKS, topic_id(0))
+    assert not directory.holds(CLICKS)
+    run_inline(directory.create([(CLICKS, topic_id(0))]))
+    assert len(_kept_names(place)) == 1
