@@ -128,20 +128,30 @@ class Broker:
         await self._open_logs(disk)
 
         ready = ReadyConnections(loop)
-        flusher = Flusher(self._directory.scheduler, disk, self.clock, loop, on_flushed=lambda _error: ready.send_all())
+        lease = self._membership.lease
+        flusher = Flusher(
+            self._directory.scheduler,
+            disk,
+            self.clock,
+            loop,
+            on_flushed=lambda _error: ready.send_all(),
+            before_announced=None if lease is None else self._check_lease,
+        )
         flusher.start()
         self._closing.push_async_callback(flusher.stop)
         self._directory.on_offline = self._on_directory_offline
         deadlines = Deadlines(loop)
         self._closing.callback(deadlines.cancel)
         leader_hints = LeaderHints(self.node_id, lambda: self.topics, self._brokers_at)
-        produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke, leader_hints)
+        produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke, leader_hints, lease)
         self._directory.on_log_start_moved = self._on_log_start_moved
         sessions = FetchSessionCache(
             self.settings[setting.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], lambda: secrets.randbelow(INT32_MAX)
         )
         size_bytes_max = self.settings[setting.FETCH_MAX_BYTES]
-        fetch = FetchHandler(self.partitions, ready, deadlines, size_bytes_max, sessions, self.clock, leader_hints)
+        fetch = FetchHandler(
+            self.partitions, ready, deadlines, size_bytes_max, sessions, self.clock, leader_hints, self._membership
+        )
         self.groups = self._open_groups(loop, flusher)
         groups = GroupCalls(self, ready).handle
         meter = None if admin is None else RequestMeter()
@@ -285,6 +295,7 @@ class Broker:
             loop,
             flusher.poke,
             lambda: flusher.is_busy,
+            membership=self._membership,
         )
         self._closing.callback(groups.stop)
         # The broker is ready before they are; until then their clients get an error that they retry.
@@ -336,6 +347,12 @@ class Broker:
             self.settings[setting.SOCKET_RECEIVE_BUFFER_BYTES],
             self.settings[setting.QUEUED_MAX_REQUEST_BYTES],
         )
+
+    def _check_lease(self) -> None:
+        """A flush has ended.  If others may lead by now, what waits for it must not be acknowledged."""
+        if self._membership.is_uncertain(self.clock.monotonic_ms()):
+            for partition in self.partitions:
+                partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _on_directory_offline(self, failure: DirectoryOffline) -> None:
         log.critical("broker.log_directory_offline", extra=fields(error=str(failure)))

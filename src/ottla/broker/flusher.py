@@ -34,12 +34,15 @@ class Flusher:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         on_flushed: Callable[[OSError | None], None],
+        before_announced: Callable[[], None] | None = None,
     ) -> None:
+        """`before_announced` is called after a flush, before anything hears that it is stable."""
         self._scheduler = scheduler
         self._disk = disk
         self._clock = clock
         self._loop = loop
         self._on_flushed = on_flushed
+        self._before_announced = before_announced
         # How long the disk took for each flush, in milliseconds.
         self.times: Final = Histogram()
         self._plans: queue.SimpleQueue[FlushPlan | None] = queue.SimpleQueue()
@@ -126,6 +129,8 @@ class Flusher:
         self._idle.set()
         if error is not None:
             log.error("flush.failed", extra=fields(error=str(error)))
+        if self._before_announced is not None:
+            self._before_announced()
         self._scheduler.complete(plan, error, self._clock.monotonic_ms())
         # Start the next flush before the answers of this one are sent: the disk works while we send.
         self._kick()

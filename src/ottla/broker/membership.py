@@ -66,6 +66,10 @@ class Membership:
         """Whether this is the present life of a live broker."""
         return broker_epoch != NOT_REGISTERED and self.live.get(NodeId(node_id)) == broker_epoch
 
+    def is_uncertain(self, now_ms: int) -> bool:
+        """Whether this broker's session may have ended, by the monotonic clock: then it must acknowledge nothing."""
+        return self.lease is not None and now_ms >= self.lease.until_ms
+
     def own_epoch(self, state: PartitionState) -> int:
         """The broker epoch in which this broker may lead a partition with this state."""
         if self.is_sole:

@@ -103,6 +103,29 @@ def test_flusher_asks_once_for_all_pokes_of_a_turn() -> None:
     assert len(scheduler.asked_at_ms) == 1
 
 
+def test_flusher_asks_whether_what_is_stable_may_be_told_before_it_is() -> None:
+    async def scenario() -> None:
+        scheduler, order = Scheduler(), []
+        flusher = Flusher(
+            scheduler,  # type: ignore[arg-type]  # what it uses of it
+            MemoryDisk(),
+            FakeClock(),
+            asyncio.get_running_loop(),
+            lambda _: order.append(("flushed", len(scheduler.completed))),
+            lambda: order.append(("before", len(scheduler.completed))),
+        )
+        plan = Plan()
+        plan.may_end.set()
+        scheduler.plans.append(plan)
+        flusher.start()
+        flusher.poke()
+        await asyncio.sleep(0)
+        await flusher.stop()
+        assert order == [("before", 0), ("flushed", 1)]
+
+    run(scenario())
+
+
 def test_flusher_ends_only_when_the_flush_that_followed_the_one_under_way_has_ended() -> None:
     async def scenario() -> None:
         scheduler = Scheduler()

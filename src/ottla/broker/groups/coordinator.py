@@ -20,6 +20,7 @@ from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.offsets_topic import partition_of
 from ottla.broker.groups.served_shard import ServedShard
 from ottla.broker.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
+from ottla.broker.membership import Membership
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination.topics_view import Topic, TopicsView
@@ -47,7 +48,8 @@ TIMER_TURN_S: Final = 0.002
 class GroupCoordinator:
     """Every method runs on the event loop's thread and none waits.
 
-    `times_of`: the settings in force for a consumer group, by the group's id.
+    `times_of`: the settings in force for a consumer group, by the group's id.  `membership`: this broker among others;
+    None when it is the only one.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class GroupCoordinator:
         poke_flusher: Callable[[], None],
         is_flushing: Callable[[], bool],
         now_s: Callable[[], float] = perf_counter,
+        membership: Membership | None = None,
     ) -> None:
         self._settings = settings
         self._times_of = times_of
@@ -70,11 +73,13 @@ class GroupCoordinator:
         self._clock = clock
         self._loop = loop
         self._poke_flusher = poke_flusher
+        self._membership = membership
         self._loader = Loader(loop, is_flushing, now_s)
         self._view: TopicsView | None = None
         self._image = TopicsImage.of()
         # By partition; None where this broker does not lead it.
         self._shards: list[ServedShard | None] = []
+        self._reload: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         # The shard whose deadlines were served last.
@@ -90,7 +95,7 @@ class GroupCoordinator:
     def state_of(self, group_id: str) -> ErrorCode:
         """NONE when this broker decides commands of this group now, else the error that its clients get."""
         shard = self._shard_of(group_id)
-        return ErrorCode.NOT_COORDINATOR if shard is None else shard.error
+        return ErrorCode.NOT_COORDINATOR if shard is None or self._is_uncertain() else shard.error
 
     def submit(self, group_id: str, command: Command, reply: Callable[[Any], None]) -> None:
         """Decide `command`; `reply` is called exactly once, now or later, with the reply that the command names."""
@@ -98,7 +103,7 @@ class GroupCoordinator:
             reply(refusal(command, ErrorCode.INVALID_GROUP_ID))
             return
         shard = self._shard_of(group_id)
-        error = ErrorCode.NOT_COORDINATOR if shard is None else shard.error
+        error = ErrorCode.NOT_COORDINATOR if shard is None or self._is_uncertain() else shard.error
         if shard is None or error:
             reply(refusal(command, error))
             return
@@ -183,6 +188,10 @@ class GroupCoordinator:
                     shard.shard.finish_tombstones(moment)
                 shard.fail(ErrorCode.NOT_COORDINATOR)
 
+    def _is_uncertain(self) -> bool:
+        """Whether another broker may coordinate the groups already."""
+        return self._membership is not None and self._membership.is_uncertain(self._clock.monotonic_ms())
+
     def _led_partition(self, index: int) -> Partition | None:
         partition = self._partitions.find(OFFSETS_TOPIC, index)
         return partition if partition is not None and partition.role is Role.LEADER else None
@@ -196,6 +205,7 @@ class GroupCoordinator:
             self._times_of,
             self._member_bytes,
             on_moved=self._on_moved,
+            on_lost=self._on_lost,
         )
 
     def _load(self, served: ServedShard) -> None:
@@ -233,6 +243,19 @@ class GroupCoordinator:
         self._poke_flusher()
         if not served.error:
             self._arm_for(served)
+
+    def _on_lost(self) -> None:
+        """Appends of a shard were given up.
+
+        Another broker leads its partition, or may have: the lease was over.  In the second case this one may still be
+        the leader, and what it appended is in the log: the shard is loaded anew.
+        """
+        if self._reload is None and not self._is_stopped:
+            self._reload = self._loop.call_soon(self._reload_lost)
+
+    def _reload_lost(self) -> None:
+        self._reload = None
+        self.follow(None if self._view is None else self._view.by_name.get(OFFSETS_TOPIC))
 
     def _shard_of(self, group_id: str) -> ServedShard | None:
         shards = self._shards

@@ -31,7 +31,9 @@ class ServedShard:
         times_of: Callable[[str], ConsumerTimes],
         member_bytes: MemberBytes,
         on_moved: Callable[[ServedShard], None],
+        on_lost: Callable[[], None],
     ) -> None:
+        """`on_moved`: its stable end moved; `on_lost`: the partition may be another broker's now."""
         self.name = str(partition.topic_partition)
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
@@ -39,6 +41,8 @@ class ServedShard:
         self.loading: ShardLoading | None = None
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._on_moved = on_moved
+        self._on_lost = on_lost
+        self._is_lost = False
         self._log = PartitionLog(partition, self._on_stable, self._on_failed)
         self.shard = GroupShard(
             self._log,
@@ -50,8 +54,9 @@ class ServedShard:
         )
 
     def serves(self, partition: Partition | None) -> bool:
-        """Whether it is the shard of this partition in the leader epoch that the partition has now."""
-        return partition is self.partition and self.leader_epoch == self.partition.leader_epoch
+        """Whether it is the shard of this partition in the leader epoch that the partition has now, and not lost."""
+        is_led = partition is self.partition and self.leader_epoch == self.partition.leader_epoch
+        return is_led and not self._is_lost
 
     def loaded(self, moment: Moment) -> None:
         """All records are applied, and commands are decided from now on.
@@ -76,7 +81,9 @@ class ServedShard:
     def _on_failed(self, code: int) -> None:
         """Waiting appends will not become stable: the disk failed, or this broker lost the partition's leadership."""
         if code != ErrorCode.KAFKA_STORAGE_ERROR:
+            self._is_lost = True
             self.fail(ErrorCode.NOT_COORDINATOR)
+            self._on_lost()
             return
         log.error("groups.failed", extra=fields(partition=self.name, error=ErrorCode(code).name))
         self.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)

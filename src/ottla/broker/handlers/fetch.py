@@ -170,10 +170,7 @@ class FetchHandler:
         broker_epoch = membership.live.get(NodeId(request.replica_id))
         if broker_epoch != request.replica_epoch:
             return _NO_BROKER if broker_epoch is None else _STALE_BROKER
-        lease = membership.lease
-        if lease is not None and self._clock.monotonic_ms() >= lease.until_ms:
-            return _NOT_LEADER
-        return _NO_ERROR
+        return _NOT_LEADER if membership.is_uncertain(self._clock.monotonic_ms()) else _NO_ERROR
 
     def _replica_reader(self, request: FetchRequest) -> ReplicaReader:
         return ReplicaReader(NodeId(request.replica_id), request.replica_epoch, self._clock.monotonic_ms())

@@ -6,7 +6,7 @@ named from v8 on (KIP-467).  Batches that would be opened after many others of t
 NOT_ENOUGH_REPLICAS, which clients retry.
 acks=0 answers nothing, and an error closes the connection; acks=1 answers when the batch is below the leader's stable
 end, acks=all when it is below the high watermark, which on one replica is the same.  Errors are per partition:
-NOT_LEADER_OR_FOLLOWER where another broker leads, with that one and its address from v10 on (KIP-951),
+NOT_LEADER_OR_FOLLOWER where another broker leads or may lead, with that one and its address from v10 on (KIP-951),
 NOT_ENOUGH_REPLICAS for acks=all below min.insync.replicas, INVALID_TOPIC_EXCEPTION for internal topics.
 A request that waits past its time-out answers REQUEST_TIMED_OUT: the outcome of its batches is then unknown.
 
@@ -26,8 +26,9 @@ from ottla.broker.batch_rules import batch_error
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
+from ottla.broker.membership import Lease
 from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
-from ottla.broker.partition_table import PartitionTable
+from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -69,6 +70,9 @@ _ONE_BATCH: Final = RecordErrors(
 )
 _FUTURE: Final = RecordErrors("a record's time is further ahead than message.timestamp.after.max.ms allows")
 _INTERNAL: Final = RecordErrors("clients do not produce to the broker's own topics")
+
+# What a broker serves that may not be the leader any more.
+_NOTHING_LED: Final = PartitionIndex(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 # Plain ints: they are compared and packed for every batch.
 _NONE: Final = int(ErrorCode.NONE)
@@ -190,7 +194,7 @@ class WaitingProduce:
 class ProduceHandler:
     """Appends batches; one instance serves all connections."""
 
-    __slots__ = ("_clock", "_leader_hints", "_opened", "_partitions", "_poke_flusher", "_ready")
+    __slots__ = ("_clock", "_leader_hints", "_lease", "_opened", "_partitions", "_poke_flusher", "_ready")
 
     def __init__(
         self,
@@ -199,8 +203,11 @@ class ProduceHandler:
         clock: Clock,
         poke_flusher: Callable[[], None],
         leader_hints: LeaderHints | None = None,
+        lease: Lease | None = None,
     ) -> None:
+        """`lease`: until when this broker may lead; None is forever."""
         self._partitions = partitions
+        self._lease = lease
         self._ready = ready
         self._leader_hints = leader_hints
         self._clock = clock
@@ -221,14 +228,18 @@ class ProduceHandler:
         opened = self._opened
         if opened.records_count:
             opened.clear()
+        partitions, lease = self._partitions.by_name, self._lease
+        if lease is not None and self._clock.monotonic_ms() >= lease.until_ms:
+            # The session may have ended, and others may lead.
+            partitions = _NOTHING_LED
         for name_bytes, wanted in request.topics:
             results: list[ProducePartitionResult] = []
             topics.append((name_bytes, results))
             is_internal = name_bytes in _INTERNAL_TOPICS
             for index, start, stop in wanted:
-                partition = None if is_internal else self._partitions.by_name.get(name_bytes, index)
+                partition = None if is_internal else partitions.get(name_bytes, index)
                 if partition is None:
-                    absence = self._partitions.by_name.absence_error(name_bytes, index)
+                    absence = partitions.absence_error(name_bytes, index)
                     failure = _INVALID_TOPIC if is_internal else absence
                     errors = _INTERNAL if is_internal else None
                     results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))

@@ -7,10 +7,12 @@ from typing import Any
 from uuid import UUID
 
 from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.membership import Membership
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination import topics_view
 from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
+from ottla.coordination.tree import LEASE_FOREVER, Lease
 from ottla.groups.commands import Command, CommitOffsets, FetchOffsets, JoinGroup, JoinProtocol, OffsetToCommit
 from ottla.groups.settings import GroupSettings
 from ottla.model.error_code import ErrorCode
@@ -38,6 +40,8 @@ class SmallCoordinator:
         self.loop = TurnedLoop()
         self.pokes_count = 0
         self.is_flushing = False
+        self.lease = Lease(LEASE_FOREVER)
+        self.membership = Membership(HERE, self.lease)
         self.view = NO_TOPICS
         self.topics: dict[str, int] = {OFFSETS_TOPIC: PARTITIONS, "t": 2}
         self._settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})  # type: ignore[arg-type]
@@ -60,6 +64,7 @@ class SmallCoordinator:
             poke_flusher=self._on_poke,
             is_flushing=lambda: self.is_flushing,
             now_s=lambda: self.loop.time(),
+            membership=self.membership,
         )
 
     def make_logs(self, topic_number: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 from ottla.broker.groups.coordinator import TIMER_TURN_S, GroupCoordinator
 from ottla.broker.groups.offsets_topic import partition_of
 from ottla.broker.limits import GROUP_ID_LENGTH_MAX
+from ottla.coordination.tree import LEASE_FOREVER
 from ottla.groups.commands import Heartbeat, ListGroups
 from ottla.groups.moment import Moment
 from ottla.groups.replies import ListReply
@@ -326,6 +327,21 @@ def test_partition_that_is_led_anew_after_the_disk_failed_is_not_loaded(small: S
     small.loop.turn()
     assert set(coordinator_errors(small)) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert len(small.ask(fetch("g"))) == 1, "what nothing can make stable is refused, not kept waiting"
+
+
+def test_broker_whose_lease_is_over_decides_nothing_and_continues_with_what_it_logged(small: SmallCoordinator) -> None:
+    committed = small.ask(commit("g", 7))
+    small.lease.end()
+    for partition in small.partitions:
+        partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert [list(reply.errors) for reply in committed] == [[ErrorCode.NOT_COORDINATOR]]
+    assert [list(reply.errors) for reply in small.ask(commit("other", 1))] == [[ErrorCode.NOT_COORDINATOR]]
+    small.loop.turn()
+    assert small.coordinator.state_of("g") is ErrorCode.NOT_COORDINATOR
+    small.lease.extend(LEASE_FOREVER)
+    assert small.coordinator.state_of("g") is ErrorCode.NONE
+    small.flush()
+    assert offsets_of(small, "g") == {("t", 0): 7}
 
 
 def test_load_for_an_old_epoch_is_ignored(small: SmallCoordinator) -> None:

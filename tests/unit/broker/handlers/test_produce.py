@@ -18,6 +18,7 @@ from ottla.broker.partition_table import PartitionTable, Refusal
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import PartitionState
@@ -66,7 +67,8 @@ class Served:
         # Partitions are led by this one where they are not led here.
         self.hints = LeaderHints(NodeId(1), lambda: self.topics, lambda _: [OTHER_BROKER])
         self.topics = NO_TOPICS
-        self.handler = ProduceHandler(self.table, ready, FixedClock(), self._poke, self.hints)
+        self.lease = Lease(STARTED_MS + 1)
+        self.handler = ProduceHandler(self.table, ready, FixedClock(), self._poke, self.hints, self.lease)
         self.client, server = connected_pair()
         self.connection = Connection(
             server,
@@ -252,6 +254,19 @@ def test_acks_all_is_refused_when_the_topic_wants_more_replicas_than_there_are(s
     served.send(("t", 0, batch()), acks=-1)
     assert served.codes() == [(ErrorCode.NOT_ENOUGH_REPLICAS, -1)]
     served.send(("t", 0, batch()), acks=1)
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0)]
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_broker_whose_lease_is_over_appends_nothing(served: Served, acks: int) -> None:
+    log = served.add("t", 0)
+    served.lease.end()
+    served.send(("t", 0, batch()), ("unknown", 0, batch()), acks=acks)
+    assert served.codes() == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)] * 2
+    assert log.log.log_end_offset == 0
+    served.lease.extend(STARTED_MS + 1)
+    served.send(("t", 0, batch()), acks=acks)
     log.become_stable()
     assert served.codes() == [(ErrorCode.NONE, 0)]
 
