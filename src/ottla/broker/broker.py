@@ -18,6 +18,7 @@ from ottla.broker.compaction import Compaction
 from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_session_cache import FetchSessionCache
+from ottla.broker.flush_signal import FlushSignal
 from ottla.broker.flusher import Flusher
 from ottla.broker.group_calls import GroupCalls
 from ottla.broker.groups.coordinator import GroupCoordinator
@@ -128,13 +129,19 @@ class Broker:
         await self._open_logs(disk)
 
         ready = ReadyConnections(loop)
+        flushes = FlushSignal(loop)
+
+        def on_flushed(error: OSError | None) -> None:
+            ready.send_all()
+            flushes.on_flushed(error)
+
         lease = self._membership.lease
         flusher = Flusher(
             self._directory.scheduler,
             disk,
             self.clock,
             loop,
-            on_flushed=lambda _error: ready.send_all(),
+            on_flushed,
             before_announced=None if lease is None else self._check_lease,
         )
         flusher.start()
@@ -169,11 +176,34 @@ class Broker:
             self._listeners.append(listener)
             listener.start()
         self._closing.push_async_callback(self._drain, flusher, deadlines)
+        if self._is_member:
+            self._follow_leaders(flushes, flusher, loop)
         self._closing.push_async_callback(self._follower.stop)
         self._follower.start()
         if admin is not None:
             admin.health.serving()
             self._closing.callback(admin.health.stopping)
+
+    def _follow_leaders(self, flushes: FlushSignal, flusher: Flusher, loop: asyncio.AbstractEventLoop) -> None:
+        """Fetch, from now on, each partition of this broker that another one leads."""
+        # A broker by itself follows nobody.
+        from ottla.broker.replica_fetchers import ReplicaFetchers
+
+        fetchers = ReplicaFetchers(
+            self._membership, self._peer_address, self.settings, flushes, flusher.poke, self.clock, loop
+        )
+        self._closing.push_async_callback(fetchers.stop)
+        self._served_topics.on_roles_changed = fetchers.follow
+        fetchers.follow(self.partitions)
+
+    def _peer_address(self, node_id: NodeId) -> tuple[str, int] | None:
+        """Where a live broker listens for others: at its listener of the name of our first one, else at its first."""
+        live = self.live.by_id.get(node_id)
+        if live is None:
+            return None
+        name = self._options.listeners[0].name
+        listeners = sorted(live.registration.listeners, key=lambda each: each.name != name)
+        return (listeners[0].host, listeners[0].port) if listeners else None
 
     async def _start_admin(self, address: Address | None) -> AdminServer | None:
         """Before everything else, so that supervisors see a start that takes long."""

@@ -186,6 +186,31 @@ LOG_FLUSH_SCHEDULER_INTERVAL_MS: Final = int64(
     "log.flush.scheduler.interval.ms", INT64_MAX, "Used for `log.flush.interval.ms` when that is unset.", minimum=0
 )
 
+REPLICA_FETCH_WAIT_MAX_MS: Final = int32(
+    "replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for records at its leader.", minimum=0
+)
+REPLICA_FETCH_MIN_BYTES: Final = int32(
+    "replica.fetch.min.bytes", 1, "A follower's fetch waits for so many bytes of records.", minimum=0
+)
+REPLICA_FETCH_MAX_BYTES: Final = int32(
+    "replica.fetch.max.bytes", MIB, "The most bytes that a follower's fetch takes of one partition.", minimum=0
+)
+REPLICA_FETCH_RESPONSE_MAX_BYTES: Final = int32(
+    "replica.fetch.response.max.bytes", 10 * MIB, "The most bytes of one response to a follower's fetch.", minimum=0
+)
+REPLICA_FETCH_BACKOFF_MS: Final = int32(
+    "replica.fetch.backoff.ms",
+    1 * SECOND_MS,
+    "A follower whose fetches fail waits up to this time between them; the first waits are shorter.",
+    minimum=0,
+)
+REPLICA_SOCKET_TIMEOUT_MS: Final = int32(
+    "replica.socket.timeout.ms",
+    30 * SECOND_MS,
+    "A connection to another broker that is not made, or a request that is not answered, fails after this time.",
+    minimum=1,
+)
+
 LOG_CLEANUP_POLICY: Final = words(
     "log.cleanup.policy",
     ("delete",),
@@ -378,6 +403,14 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         LOG_FLUSH_INTERVAL_MESSAGES,
         LOG_FLUSH_INTERVAL_MS,
         LOG_FLUSH_SCHEDULER_INTERVAL_MS,
+    ),
+    "Replication": (
+        REPLICA_FETCH_WAIT_MAX_MS,
+        REPLICA_FETCH_MIN_BYTES,
+        REPLICA_FETCH_MAX_BYTES,
+        REPLICA_FETCH_RESPONSE_MAX_BYTES,
+        REPLICA_FETCH_BACKOFF_MS,
+        REPLICA_SOCKET_TIMEOUT_MS,
     ),
     "Retention": (
         LOG_CLEANUP_POLICY,

@@ -1,0 +1,147 @@
+"""Which leader each followed partition is fetched from: a fetcher for each leader, made and stopped as roles change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final
+
+from ottla.broker.flush_signal import FlushSignal
+from ottla.broker.limits import MIB
+from ottla.broker.membership import Membership
+from ottla.broker.partition import Partition
+from ottla.broker.peer_connection import PeerAddress, PeerConnection, PeerUnreachable
+from ottla.broker.replica_fetch_session import PartitionKey
+from ottla.broker.replica_fetcher import FetcherContext, FetcherLimits, ReplicaFetcher
+from ottla.model import broker_settings as setting
+from ottla.model.identifiers import NodeId
+from ottla.model.partition_state import NO_LEADER
+from ottla.model.settings import BrokerSettings
+from ottla.observe.events import fields
+from ottla.protocol.api import ApiKey
+from ottla.protocol.replica_fetch import REPLICA_FETCH_VERSION
+from ottla.replication.replica import Role
+from ottla.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# A response has the heads of its partitions besides the records.
+_RESPONSE_OVERHEAD_BYTES: Final = 16 * MIB
+
+
+class ReplicaFetchers:
+    """All fetchers of this broker.
+
+    `address_of`: where a live broker listens for others, None for one that is not live.
+    `on_leader_refused` is called when nobody listens where a leader did: its process is gone, though its registration
+    may be there until its session has timed out.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        address_of: Callable[[NodeId], tuple[str, int] | None],
+        settings: BrokerSettings,
+        flushes: FlushSignal,
+        poke_flusher: Callable[[], None],
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._node_id = membership.node_id
+        self._address_of = address_of
+        self._loop = loop
+        self._socket_timeout_ms = settings[setting.REPLICA_SOCKET_TIMEOUT_MS]
+        # The first batch is whole, however large; it came in one request.
+        self._response_bytes_max = (
+            settings[setting.REPLICA_FETCH_RESPONSE_MAX_BYTES]
+            + settings[setting.SOCKET_REQUEST_MAX_BYTES]
+            + _RESPONSE_OVERHEAD_BYTES
+        )
+        self._fetchers: dict[NodeId, ReplicaFetcher] = {}
+        self._leader_of: dict[PartitionKey, NodeId] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
+        self.on_leader_refused: Callable[[NodeId], None] = lambda _leader: None
+        self._context = FetcherContext(
+            membership.node_id,
+            lambda: membership.broker_epoch,
+            self._connect,
+            flushes,
+            poke_flusher,
+            clock,
+            FetcherLimits(
+                settings[setting.REPLICA_FETCH_WAIT_MAX_MS],
+                settings[setting.REPLICA_FETCH_MIN_BYTES],
+                settings[setting.REPLICA_FETCH_MAX_BYTES],
+                settings[setting.REPLICA_FETCH_RESPONSE_MAX_BYTES],
+                settings[setting.REPLICA_FETCH_BACKOFF_MS],
+                self._socket_timeout_ms,
+            ),
+            Random(membership.node_id),
+            lambda leader_id: self.on_leader_refused(leader_id),
+        )
+
+    def follow(self, partitions: Iterable[Partition]) -> None:
+        """Fetch each from its present leader; no more those that are led here, by nobody, or not served any more."""
+        if self._is_stopped:
+            return
+        for partition in partitions:
+            key = (partition.topic_id_bytes, partition.index)
+            leader_id = self._leader_to_follow(partition)
+            former_id = self._leader_of.get(key)
+            if former_id is not None and former_id != leader_id:
+                fetcher = self._fetchers.get(former_id)
+                if fetcher is None or fetcher.remove(partition):
+                    del self._leader_of[key]
+            if leader_id is not None:
+                self._leader_of[key] = leader_id
+                self._fetcher_of(leader_id).add(partition)
+        for fetcher in [each for each in self._fetchers.values() if not len(each)]:
+            self._stop(fetcher)
+
+    async def stop(self) -> None:
+        """Fetch nothing any more; returns when nothing is under way."""
+        self._is_stopped = True
+        for fetcher in list(self._fetchers.values()):
+            self._stop(fetcher)
+        if self._stopping:
+            await asyncio.wait(self._stopping)
+
+    def _leader_to_follow(self, partition: Partition) -> NodeId | None:
+        leader_id = partition.leader_id
+        if not partition.is_served or partition.role is not Role.FOLLOWER or leader_id in (NO_LEADER, self._node_id):
+            return None
+        return leader_id
+
+    def _fetcher_of(self, leader_id: NodeId) -> ReplicaFetcher:
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            log.info("replica_fetcher.started", extra=fields(leader=leader_id))
+            fetcher = self._fetchers[leader_id] = ReplicaFetcher(leader_id, self._context, self._loop)
+            fetcher.start()
+        return fetcher
+
+    def _stop(self, fetcher: ReplicaFetcher) -> None:
+        del self._fetchers[fetcher.leader_id]
+        task = fetcher.stop()
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+
+    async def _connect(self, leader_id: NodeId) -> PeerConnection:
+        address = self._address_of(leader_id)
+        if address is None:
+            raise PeerUnreachable(f"broker {leader_id} is not registered")
+        peer = await PeerConnection.open(
+            PeerAddress(*address),
+            f"ottla-replica-{self._node_id}",
+            timeout_ms=self._socket_timeout_ms,
+            response_bytes_max=self._response_bytes_max,
+        )
+        try:
+            await peer.require(ApiKey.FETCH, REPLICA_FETCH_VERSION, self._socket_timeout_ms)
+        except BaseException:
+            peer.close()
+            raise
+        return peer

@@ -1,0 +1,95 @@
+"""Followers over real connections: what a leader has, its follower has, byte for byte, and again after each of them was
+away."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from ottla.broker.broker import Broker
+from ottla.broker.context import NewTopic
+from ottla.broker.partition import Partition
+from ottla.client.cluster import Cluster
+from ottla.client.producer import RawProducer
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
+from ottla.replication.replica import Role
+from tests.cluster.test_shared_tree import shared
+from tests.eventually import eventually_on_loop
+
+MIB = 1 << 20
+
+
+def partition_of(broker: Broker, index: int = 0) -> Partition:
+    found = broker.partitions.find("orders", index)
+    assert found is not None
+    return found
+
+
+def content(partition: Partition) -> bytes:
+    """All batches, of one segment."""
+    run = partition.read_batches(partition.log_start_offset, partition.log_end_offset, 1 << 30)
+    return b"" if run is None else bytes(run.file.read_at(run.position, run.length_bytes))
+
+
+def produce(broker: Broker, *batches: bytes, index: int = 0) -> None:
+    """With acks=all: when it returns, all in-sync replicas have the batches."""
+    host, port = broker.addresses[0]
+    with Cluster(f"{host}:{port}") as cluster, RawProducer(cluster) as producer:
+        for batch in batches:
+            producer.send(TopicPartition("orders", index), bytearray(batch))
+        for result in producer.flush():
+            assert result.error is None, result.error
+
+
+def batch(value: bytes, records_count: int = 1) -> bytes:
+    return bytes(build_batch([Record(0, 1_700_000_000_000, None, value)] * records_count))
+
+
+async def of_one_mind(leader: Broker, follower: Broker, index: int = 0) -> None:
+    """The follower has all that the leader has, in the same bytes, and knows that it is committed."""
+    theirs, ours = partition_of(leader, index), partition_of(follower, index)
+    assert (theirs.role, ours.role) == (Role.LEADER, Role.FOLLOWER)
+    await eventually_on_loop(lambda: ours.log_end_offset == theirs.log_end_offset)
+    assert content(ours) == content(theirs)
+
+
+async def test_follower_has_what_its_leader_has(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second = await brokers.start(1), await brokers.start(2)
+        await eventually_on_loop(lambda: len(first.live.by_id) == len(second.live.by_id) == 2)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2], 1: [2, 1]}))
+        await eventually_on_loop(lambda: second.partitions.find("orders", 1) is not None)
+        for leader, follower, index in ((first, second, 0), (second, first, 1)):
+            for values in ([b"a"], [b"b" * 1_000] * 50, [bytes([i]) * 200_000 for i in range(20)]):
+                await asyncio.to_thread(produce, leader, *map(batch, values), index=index)
+                await of_one_mind(leader, follower, index)
+        # acks=all was answered, so both had everything.
+        assert partition_of(first).high_watermark == partition_of(first).log_end_offset == 71
+
+
+async def test_batch_larger_than_a_fetch_is_followed_whole(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        limits = {
+            "replica_fetch_max_bytes": "1000",
+            "replica_fetch_response_max_bytes": "2000",
+            "message_max_bytes": str(20 * MIB),
+        }
+        first, second = await brokers.start(1, **limits), await brokers.start(2, **limits)
+        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await asyncio.to_thread(produce, first, batch(b"x" * 10 * MIB), batch(b"y"), batch(b"z" * 3 * MIB))
+        await of_one_mind(first, second)
+
+
+async def test_many_partitions_are_followed_in_one_session(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second = await brokers.start(1), await brokers.start(2)
+        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
+        count = 60
+        await first.create_topic(NewTopic("orders", assignment={index: [1, 2] for index in range(count)}))
+        for index in range(0, count, 7):
+            await asyncio.to_thread(produce, first, *map(batch, [bytes([index])] * (index + 1)), index=index)
+        for index in range(count):
+            await of_one_mind(first, second, index)
