@@ -7,9 +7,9 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.broker.advertising import Advertising, registered_listeners
@@ -27,6 +27,7 @@ from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.housekeeping import Housekeeping
+from ottla.broker.in_sync_changes import InSyncChanges
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import DRAIN_MS
 from ottla.broker.listener import ConnectionLimits, Listener, bind
@@ -47,6 +48,7 @@ from ottla.coordination.configs import ConfigEntity, ConfigRegistry, ConfigsView
 from ottla.coordination.layout import lay_out
 from ottla.coordination.producer_ids import ProducerIdBlocks
 from ottla.coordination.registries import BrokerRegistration, BrokerRegistry, BrokersView, cluster_id
+from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model import broker_settings as setting
@@ -54,6 +56,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, ProducerId, TopicPartition
 from ottla.model.limits import INT32_MAX
 from ottla.model.listener import Listener as Address
+from ottla.model.partition_state import ChangeOutcome, ChangeResult
 from ottla.model.serve_options import ServeOptions
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
@@ -71,6 +74,9 @@ if TYPE_CHECKING:
     from ottla.broker.admin_server import AdminServer
 
 log = logging.getLogger(__name__)
+
+# A change of in-sync replicas whose outcome is not known is proposed again after this.
+STATE_RETRY_S: Final = 1.0
 
 
 class Broker:
@@ -279,6 +285,7 @@ class Broker:
         )
         await self._registry.change_states(changes)
         await self._registry.refresh()
+        self._in_sync_changes = self._watch_in_sync_replicas() if self._is_member else None
         self._served_topics = ServedTopics(
             self._membership,
             self._registry,
@@ -303,7 +310,39 @@ class Broker:
         )
 
     def _new_partition(self, opened: Log) -> Partition:
-        return Partition(opened, self.node_id, lag_time_max_ms=self.settings[setting.REPLICA_LAG_TIME_MAX_MS])
+        return Partition(
+            opened,
+            self.node_id,
+            high_watermark=self._directory.high_watermarks().get(opened.topic_partition, 0),
+            lag_time_max_ms=self.settings[setting.REPLICA_LAG_TIME_MAX_MS],
+            in_sync_observer=self._in_sync_changes,
+        )
+
+    def _watch_in_sync_replicas(self) -> InSyncChanges:
+        lag_time_max_ms = self.settings[setting.REPLICA_LAG_TIME_MAX_MS]
+        loop = asyncio.get_running_loop()
+        writing: set[asyncio.Task[None]] = set()
+
+        async def write(change: StateChange, on_outcome: Callable[[ChangeOutcome], None]) -> None:
+            (outcome,) = await self._registry.change_states([change])
+            if outcome.result is ChangeResult.UNKNOWN:
+                # The tree is away: the watches are called when it is back.
+                await asyncio.sleep(STATE_RETRY_S)
+            on_outcome(outcome)
+
+        def propose(change: StateChange, on_outcome: Callable[[ChangeOutcome], None]) -> None:
+            task = loop.create_task(write(change, on_outcome), name="in-sync-change")
+            writing.add(task)
+            task.add_done_callback(writing.discard)
+
+        async def stop() -> None:
+            await asyncio.gather(*writing, return_exceptions=True)
+
+        changes = InSyncChanges(self.partitions, propose, self.clock, loop, lag_time_max_ms)
+        self._closing.push_async_callback(stop)
+        self._closing.callback(changes.stop)
+        changes.start()
+        return changes
 
     def _registration(self) -> BrokerRegistration:
         listeners = registered_listeners(self._options, self.addresses, socket.gethostname())
