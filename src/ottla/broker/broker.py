@@ -235,7 +235,7 @@ class Broker:
         registry = admin.registry
         registry.add(lambda: process_families(started_ms, self.node_id, self.cluster_id))
         registry.add(lambda: request_figures(router, meter, fetch, self.partitions, self._listeners, flusher))
-        registry.add(lambda: partition_figures(self.partitions, self._directory))
+        registry.add(lambda: partition_figures(self.partitions, self._directory, self.clock.monotonic_ms()))
         registry.add(lambda: group_figures(self.groups, self.partitions))
         offline = "the log directory takes no more writes: look at the disk, then start again"
         admin.health.add_life_check(lambda: offline if self._directory.offline is not None else None)

@@ -86,11 +86,13 @@ class Partition:
 
     __slots__ = (
         "_append_waiters",
+        "_appended_before_role",
         "_has_min_in_sync",
         "_in_sync_observer",
         "_log",
         "_parked_for_all",
         "_parked_for_leader",
+        "_produced_before_role",
         "_replica",
         "_watermark_waiters",
         "high_watermark",
@@ -141,6 +143,9 @@ class Partition:
         self._parked_for_all: ParkedProduces | None = None
         self._watermark_waiters: dict[WaitingFetch, None] = {}
         self._append_waiters: dict[WaitingFetch, None] | None = None
+        # Of the former roles: what was appended at all, and what of it as leader.
+        self._appended_before_role = log.appended
+        self._produced_before_role = Appended(0, 0)
         self._apply_config(log.config)
         log.watch(on_stable=self._on_stable, on_truncated=self._on_truncated)
 
@@ -185,6 +190,8 @@ class Partition:
             )
         finally:
             after = (replica.role, replica.leader, replica.leader_epoch)
+            if replica.role is not self.role:
+                self._produced_before_role, self._appended_before_role = self.produced, self._log.appended
             self.role = replica.role
             self.leader_epoch = replica.leader_epoch
             if after != before:
@@ -299,6 +306,23 @@ class Partition:
     def appended(self) -> Appended:
         """What was appended since this broker opened the log."""
         return self._log.appended
+
+    @property
+    def produced(self) -> Appended:
+        """What of `appended` this broker took as leader; the rest came from other leaders."""
+        before = self._produced_before_role
+        if self.role is not _LEADER:
+            return before
+        now, then = self._log.appended, self._appended_before_role
+        return Appended(
+            before.records_count + now.records_count - then.records_count,
+            before.size_bytes + now.size_bytes - then.size_bytes,
+        )
+
+    @property
+    def has_min_in_sync(self) -> bool:
+        """Whether produces with acks=all are accepted, as far as the replicas in sync decide it."""
+        return self._has_min_in_sync
 
     # --- appending --------------------------------------------------------------------------------------------
 

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.observe.metrics import Family, counter, gauge
 from ottla.replication.replica import Role
 from ottla.storage.directory.log_directory import LogDirectory
 
+_TOPIC = ("topic",)
 _PLACE = ("topic", "partition")
 
 
-def partition_figures(partitions: PartitionTable, directory: LogDirectory) -> Iterator[Family]:
-    served = {(each.topic_partition.topic, str(each.index)): each for each in partitions}
+def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_ms: int) -> Iterator[Family]:
+    """`now_ms`: by the monotonic clock."""
+    served = {_place(each): each for each in partitions}
     refused_count = sum(1 for _ in partitions.refusals())
-    appended = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    records: Counter[tuple[str]] = Counter()
+    sizes: Counter[tuple[str]] = Counter()
+    replicated_bytes = 0
     for (topic, _), each in served.items():
-        sums = each.appended
-        appended[0][topic,] += sums.records_count
-        appended[1][topic,] += sums.size_bytes
+        produced = each.produced
+        records[topic,] += produced.records_count
+        sizes[topic,] += produced.size_bytes
+        replicated_bytes += each.appended.size_bytes - produced.size_bytes
+    yield counter("kafka_server_brokertopicmetrics_messagesin_total", "Records taken as leader.", records, _TOPIC)
+    yield counter("kafka_server_brokertopicmetrics_bytesin_total", "Bytes of batches taken as leader.", sizes, _TOPIC)
     yield counter(
-        "kafka_server_brokertopicmetrics_messagesin_total", "Records appended, by topic.", appended[0], ("topic",)
+        "kafka_server_brokertopicmetrics_replicationbytesin_total", "Bytes taken from leaders.", replicated_bytes
     )
-    yield counter(
-        "kafka_server_brokertopicmetrics_bytesin_total", "Bytes of batches appended, by topic.", appended[1], ("topic",)
-    )
+    led = [each for each in served.values() if each.role is Role.LEADER]
     yield gauge("kafka_server_replicamanager_partitioncount", "Partitions on this broker.", len(served) + refused_count)
     yield gauge(
         "kafka_server_replicamanager_leadercount",
         "Partitions that this broker leads.",
-        sum(1 for each in served.values() if each.role is Role.LEADER),
+        len(led),
     )
+    yield from _replication_figures(led, now_ms)
     yield gauge(
         "kafka_server_replicamanager_offlinereplicacount",
         "Partitions of this broker that it cannot serve: their logs are damaged, or the directory is offline.",
@@ -61,3 +68,47 @@ def partition_figures(partitions: PartitionTable, directory: LogDirectory) -> It
         {place: each.size_bytes for place, each in served.items()},
         _PLACE,
     )
+
+
+def _replication_figures(led: Sequence[Partition], now_ms: int) -> Iterator[Family]:
+    """Of the partitions that this broker leads: their sum over all brokers is the cluster's."""
+    replicated = [(each, len(each.node.replicas)) for each in led if each.node is not None]
+    yield gauge(
+        "kafka_server_replicamanager_underreplicatedpartitions",
+        "Partitions led here that lack a replica in sync.",
+        sum(1 for each, replicas_count in replicated if each.in_sync_count < replicas_count),
+    )
+    yield gauge(
+        "kafka_server_replicamanager_underminisrpartitioncount",
+        "Partitions led here that refuse acks=all: fewer replicas are in sync than min.insync.replicas.",
+        sum(1 for each, _ in replicated if not each.has_min_in_sync),
+    )
+    yield gauge(
+        "kafka_cluster_partition_insyncreplicascount",
+        "Replicas in sync of each partition led here that has several.",
+        {_place(each): each.in_sync_count for each, replicas_count in replicated if replicas_count > 1},
+        _PLACE,
+    )
+    lags = {
+        (*_place(each), str(lag.node_id)): lag
+        for each, replicas_count in replicated
+        if replicas_count > 1
+        for lag in each.lags(now_ms)
+    }
+    labels = (*_PLACE, "follower")
+    yield gauge(
+        "ottla_follower_lag_records",
+        "Records that a follower lacks, of the partitions led here.",
+        {place: lag.lag_records for place, lag in lags.items()},
+        labels,
+    )
+    yield gauge(
+        "ottla_follower_lag_seconds",
+        "How long ago a follower was caught up, of the partitions led here.",
+        {place: lag.lag_ms / 1_000 for place, lag in lags.items()},
+        labels,
+    )
+
+
+def _place(partition: Partition) -> tuple[str, str]:
+    return partition.topic_partition.topic, str(partition.index)
