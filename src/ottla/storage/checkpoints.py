@@ -2,6 +2,7 @@
 
 `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`: "topic partition offset" lines for all logs
 `replication-offset-checkpoint`: the same, the high watermark of each replicated log
+`kept-from`: the same with broker epochs, of logs that lost something (ours)
 `cleaner-offset-checkpoint`: the same, where each log's next clean begins
 `leader-epoch-checkpoint`: "epoch start-offset" lines for one log
 `partition.metadata`: the topic's id                        `meta.properties`: the directory's owner
@@ -30,6 +31,7 @@ from ottla.storage.errors import StorageError
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
+KEPT_FROM_FILE: Final = "kept-from"
 CLEANER_FILE: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
@@ -158,6 +160,15 @@ def read_high_watermarks(disk: Disk, directory: str) -> dict[TopicPartition, int
 
 def write_high_watermarks(disk: Disk, directory: str, offsets: Mapping[TopicPartition, int]) -> None:
     replace_file(disk, f"{directory}/{HIGH_WATERMARK_FILE}", format_offsets(offsets))
+
+
+def read_kept_from(disk: Disk, directory: str) -> dict[TopicPartition, int] | None:
+    """The first broker epoch under which each of some logs is kept.  None when the file is damaged."""
+    return _read_offsets(disk, f"{directory}/{KEPT_FROM_FILE}")
+
+
+def write_kept_from(disk: Disk, directory: str, broker_epochs: Mapping[TopicPartition, int]) -> None:
+    replace_file(disk, f"{directory}/{KEPT_FROM_FILE}", format_offsets(broker_epochs))
 
 
 def _read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int] | None:

@@ -21,18 +21,24 @@ _BOOT_ID_BYTES_MAX: Final = 128
 _log = logging.getLogger(__name__)
 
 
-def same_boot(disk: Disk, directory: str, boot_id_path: str = BOOT_ID_PATH) -> bool:
-    """Whether the note is of this boot; written, durably, for the next start.  Raises `OSError`."""
+def is_same_boot(disk: Disk, directory: str, boot_id_path: str = BOOT_ID_PATH) -> bool:
+    """Whether the note is of this boot.  Raises `OSError`."""
     boot_id = _present_boot_id(disk, boot_id_path)
-    path = f"{directory}/{BOOT_NOTE_FILE}"
-    noted = read_file(disk, path).strip() if disk.exists(path) else b""
-    if boot_id == noted:
-        return bool(boot_id)
-    if boot_id:
-        replace_file(disk, path, boot_id + b"\n")
-    else:
+    return bool(boot_id) and boot_id == _noted(disk, directory)
+
+
+def write_note(disk: Disk, directory: str, boot_id_path: str = BOOT_ID_PATH) -> None:
+    """For the next start, durably: call it when what the former note told is recorded.  Raises `OSError`."""
+    boot_id = _present_boot_id(disk, boot_id_path)
+    if not boot_id:
         remove_note(disk, directory)
-    return False
+    elif boot_id != _noted(disk, directory):
+        replace_file(disk, f"{directory}/{BOOT_NOTE_FILE}", boot_id + b"\n")
+
+
+def _noted(disk: Disk, directory: str) -> bytes:
+    path = f"{directory}/{BOOT_NOTE_FILE}"
+    return read_file(disk, path).strip() if disk.exists(path) else b""
 
 
 def remove_note(disk: Disk, directory: str) -> None:

@@ -12,6 +12,7 @@ from ottla.runtime.disk import Disk
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.directory.directory_lock import LOCK_FILE, FileLock
+from ottla.storage.directory.kept_logs import KEPT_FROM, NOT_KEPT
 from ottla.storage.errors import DirectoryUnusable, ForeignDirectory
 from ottla.storage.log_files import base_offsets_in, topic_partition_of
 
@@ -105,7 +106,7 @@ def check_or_write(disk: Disk, path: str, node_id: int, cluster_id: str | None) 
     check(disk, path, node_id, cluster_id)
     found = checkpoints.read_meta_properties(disk, path)
     if found is None:
-        made = {**_properties(node_id, cluster_id), DIRECTORY_ID: _new_directory_id()}
+        made = {**_properties(node_id, cluster_id), DIRECTORY_ID: _new_directory_id(), KEPT_FROM: NOT_KEPT}
         checkpoints.write_meta_properties(disk, path, made)
         return
     wanted = dict(_properties(node_id, cluster_id if cluster_id is not None else found.get("cluster.id")))

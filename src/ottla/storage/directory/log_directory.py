@@ -18,11 +18,12 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.compaction.compactor import Compactor
 from ottla.storage.directory import directory_identity
-from ottla.storage.directory.boot_note import BOOT_ID_PATH, remove_note, same_boot
+from ottla.storage.directory.boot_note import BOOT_ID_PATH, is_same_boot, remove_note, write_note
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.directory.flushed_ends import FlushedEnds, LogEnd, restore_flushed_ends
 from ottla.storage.directory.high_watermarks import HighWatermarks
 from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
+from ottla.storage.directory.kept_logs import KeptLogs
 from ottla.storage.directory.log_creation import LogCreation
 from ottla.storage.directory.log_start_moves import LogStartMoves
 from ottla.storage.directory.log_starts import LogStarts
@@ -71,9 +72,6 @@ class LogDirectory:
         # Deleted logs, and their topics where known: renamed, but not durably.
         self._renamed: dict[TopicPartition, UUID | None] = {}
         self.was_clean = False
-        # Whether what was written and not flushed before is certainly there: the last stop was clean, or only the
-        # process ended.
-        self.is_kept_unflushed = False
         # Of this directory, as long as nobody makes it anew.
         self.disk_id: UUID
         self.offline: DirectoryOffline | None = None
@@ -99,6 +97,7 @@ class LogDirectory:
         self._flushed_ends: FlushedEnds
         self._log_starts: LogStarts
         self._high_watermarks: HighWatermarks
+        self._kept: KeptLogs
 
     # --- opening --------------------------------------------------------------------------------------------
 
@@ -152,8 +151,11 @@ class LogDirectory:
             restore_flushed_ends(disk, self.path, self._flushed_ends, [each[:2] for each in present])
         # The mark of a clean shutdown is removed, durably, before any log is touched: a crash from here on is unclean.
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
-        is_same_boot = same_boot(disk, self.path, boot_id_path)
-        self.is_kept_unflushed = self.was_clean or is_same_boot
+        self._kept = KeptLogs(disk, self.path, has_logs=bool(present))
+        if not self.was_clean and not is_same_boot(disk, self.path, boot_id_path):
+            names = [each.topic_partition for each in present]
+            self._kept.lost(name for name in names if self._config_of(name).flush_policy == "os")
+        write_note(disk, self.path, boot_id_path)
         self._log_starts = LogStarts(disk, self.path)
         self._high_watermarks = HighWatermarks(disk, self.path)
         self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals, self.directory_failed)
@@ -415,6 +417,7 @@ class LogDirectory:
             if topic_partition in self.logs or topic_partition in self.failed:
                 self._rename_deleted(topic_partition, now_ms)
         self._forget_renamed()
+        self._kept.forget(partitions)
 
     def _forget_renamed(self) -> None:
         if not self._renamed:
@@ -443,12 +446,26 @@ class LogDirectory:
         if self.offline is None:
             self._high_watermarks.record(high_watermarks)
 
-    def is_kept(self, topic_partition: TopicPartition) -> bool:
-        """Whether a log has all that this replica ever reported of it: open, healthy, and nothing lost at the stop."""
+    def is_usable(self, topic_partition: TopicPartition) -> bool:
+        """Whether there is a log that takes appends."""
         log = self.logs.get(topic_partition)
-        if log is None or log.failure is not None:
-            return False
-        return self.is_kept_unflushed or log.config.flush_policy != "os"
+        return log is not None and log.failure is None
+
+    @property
+    def kept_from(self) -> int | None:
+        """The first broker epoch under which logs were reported that are kept; None: `keep_from` is to be called."""
+        return self._kept.kept_from
+
+    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int) -> bool:
+        """Whether a log of before this registration has all that was reported of it under `broker_epoch`.
+
+        Of an entry of the present registration only `is_usable` counts.
+        """
+        return self.is_usable(topic_partition) and self._kept.is_kept(topic_partition, broker_epoch)
+
+    def keep_from(self, broker_epoch: int) -> None:
+        """This broker was registered: call it before anything is fetched or led under this epoch.  Raises `OSError`."""
+        self._kept.keep_from(broker_epoch)
 
     def set_aside(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Take a damaged or lost log out of service, durably, and keep its files under another name.
@@ -460,6 +477,7 @@ class LogDirectory:
         now_ms = self._clock.now_ms()
         log = self.logs.get(topic_partition)
         path = f"{self.path}/{topic_partition}"
+        self._kept.lost([topic_partition])
         if self._disk.exists(path):
             unique = f"{topic_id.hex}.{now_ms:x}"
             target = f"{self.path}/{deleted_directory_name(topic_partition, unique, DAMAGED_DIRECTORY_SUFFIX)}"

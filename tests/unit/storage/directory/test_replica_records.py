@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ottla.model.uuid_text import uuid_from_text
 from ottla.runtime.offload import run_inline
 from ottla.storage.checkpoints import DamagedCheckpoint, read_meta_properties, write_meta_properties
 from ottla.storage.directory.boot_note import BOOT_NOTE_FILE
+from ottla.storage.directory.kept_logs import set_kept_from
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.log_config import FlushPolicy, LogConfig
@@ -137,16 +139,62 @@ def test_id_that_is_none_is_told_and_not_replaced(place: Place) -> None:
     assert (read_meta_properties(place.disk, place.path) or {})["directory.id"] == "nonsense"
 
 
-# --- the boot -------------------------------------------------------------------------------------------------
+# --- what is kept ---------------------------------------------------------------------------------------------
 
 
-def _open(disk: MemoryDisk, boot_id: bytes | None) -> LogDirectory:
+def _open(disk: MemoryDisk, boot_id: bytes | None, policy: FlushPolicy = "os") -> LogDirectory:
+    """The directory with its log, on a machine of this boot."""
     if disk.exists(BOOT):
         disk.remove(BOOT)
     if boot_id is not None:
         disk.open(BOOT, create=True).write_at(0, boot_id)
-    config = LogConfig(flush_policy="os")
-    return LogDirectory.open(disk, "/data", clock=FakeClock(NOW_MS), config_of=lambda _: config, boot_id_path=BOOT)
+    config = LogConfig(flush_policy=policy)
+    directory = LogDirectory.open(disk, "/data", clock=FakeClock(NOW_MS), config_of=lambda _: config, boot_id_path=BOOT)
+    if CLICKS not in directory.logs:
+        run_inline(directory.create([(CLICKS, topic_id(0))]))
+    return directory
+
+
+def _registered(disk: MemoryDisk, boot_id: bytes | None, policy: FlushPolicy = "os", broker_epoch: int = 10) -> None:
+    """A broker that was registered once and then killed."""
+    directory = _open(disk, boot_id, policy)
+    directory.keep_from(broker_epoch)
+    directory.abandon()
+
+
+def test_new_directory_keeps_nothing_of_before_its_first_registration() -> None:
+    directory = _open(MemoryDisk(), b"a")
+    assert directory.kept_from is None
+    assert not directory.is_kept(CLICKS, 10**6)
+    directory.keep_from(40)
+    assert not directory.is_kept(CLICKS, 39)
+    assert directory.is_kept(CLICKS, 40)
+    assert not directory.is_kept(ORDERS, 40), "there is no such log"
+
+
+def test_later_registrations_keep_what_the_first_one_began() -> None:
+    disk = MemoryDisk()
+    _registered(disk, b"a", broker_epoch=10)
+    _registered(disk, b"a", broker_epoch=20)
+    directory = _open(disk, b"a")
+    assert directory.kept_from == 10
+    assert directory.is_kept(CLICKS, 15)
+
+
+def test_directory_of_a_version_that_recorded_nothing_has_kept_its_logs(place: Place) -> None:
+    append_many(place.log(), 3)
+    place.close()
+    found = read_meta_properties(place.disk, place.path) or {}
+    del found["ottla.kept.from"]
+    write_meta_properties(place.disk, place.path, found)
+    assert place.open().is_kept(CLICKS, 0)
+
+
+def test_directory_that_is_taken_over_keeps_all_from_the_first_epoch_of_its_new_tree(place: Place) -> None:
+    append_many(place.log(), 3)
+    place.close()
+    set_kept_from(place.disk, place.path, 0)
+    assert place.open().is_kept(CLICKS, 1)
 
 
 @pytest.mark.parametrize(
@@ -159,58 +207,105 @@ def _open(disk: MemoryDisk, boot_id: bytes | None) -> LogDirectory:
         (None, None, False),
     ],
 )
-def test_what_was_not_flushed_is_kept_when_only_the_process_ended(
+def test_unflushed_log_is_kept_when_only_the_process_ended(
     first: bytes | None, second: bytes | None, is_kept: bool
 ) -> None:
     disk = MemoryDisk()
-    _open(disk, first).abandon()
-    found = _open(disk, second)
-    assert not found.was_clean
-    assert found.is_kept_unflushed is is_kept
+    _registered(disk, first)
+    directory = _open(disk, second)
+    assert not directory.was_clean
+    assert directory.is_kept(CLICKS, 10) is is_kept
+    directory.keep_from(20)
+    assert directory.is_kept(CLICKS, 20)
+    assert directory.is_kept(CLICKS, 10) is is_kept
 
 
-def test_start_that_was_interrupted_does_not_make_a_restarted_machine_look_the_same() -> None:
+@pytest.mark.parametrize("policy", ["ack", "interval"])
+def test_log_that_is_flushed_before_it_is_reported_is_kept_on_another_boot(policy: FlushPolicy) -> None:
     disk = MemoryDisk()
-    _open(disk, b"a").abandon()
-    assert not _open(disk, b"b").is_kept_unflushed
-    _open(disk, b"a").abandon()
-    assert _open(disk, b"a").is_kept_unflushed
+    _registered(disk, b"a", policy)
+    assert _open(disk, b"b", policy).is_kept(CLICKS, 10)
+
+
+def test_second_start_knows_what_the_first_one_after_a_power_loss_knew() -> None:
+    disk = MemoryDisk()
+    _registered(disk, b"a")
+    _open(disk, b"b").abandon()
+    assert not _open(disk, b"b").is_kept(CLICKS, 10)
+
+
+def test_loss_is_recorded_before_the_note_that_tells_it_is_replaced() -> None:
+    disk = MemoryDisk()
+    _registered(disk, b"a")
+    moments: list[MemoryDisk] = []
+    disk.on_operation = lambda _: moments.append(disk.crash(random.Random(len(moments))))
+    _open(disk, b"b")
+    disk.on_operation = None
+    assert len(moments) > 10
+    assert not any(_open(moment, b"b").is_kept(CLICKS, 10) for moment in moments)
 
 
 def test_after_a_clean_stop_everything_is_kept_also_on_another_boot() -> None:
     disk = MemoryDisk()
-    _open(disk, b"a").close()
-    assert _open(disk, b"b").is_kept_unflushed
+    directory = _open(disk, b"a")
+    directory.keep_from(10)
+    directory.close()
+    assert _open(disk, b"b").is_kept(CLICKS, 10)
 
 
 def test_failed_sync_means_that_nothing_unflushed_is_kept() -> None:
     disk = MemoryDisk()
     directory = _open(disk, b"a")
+    directory.keep_from(10)
     assert disk.exists(f"/data/{BOOT_NOTE_FILE}")
     directory.directory_failed(OSError(errno.EIO, "lost"))
+    assert not directory.is_kept(CLICKS, 10)
     directory.abandon()
-    assert not _open(disk, b"a").is_kept_unflushed
+    assert not _open(disk, b"a").is_kept(CLICKS, 10)
 
 
-def test_kernels_boot_is_read(place: Place) -> None:
-    place.open()
-    place.crash()
-    assert place.open().is_kept_unflushed is Path("/proc/sys/kernel/random/boot_id").exists()
-
-
-@pytest.mark.parametrize(("policy", "is_kept"), [("os", False), ("interval", True), ("ack", True)])
-def test_log_is_kept_unless_it_may_have_lost_what_was_reported(
-    tmp_path: Path, policy: FlushPolicy, is_kept: bool
-) -> None:
-    place = Place(tmp_path / "data", config=LogConfig(flush_policy=policy))
+def test_kernels_boot_is_read(tmp_path: Path) -> None:
+    place = Place(tmp_path / "data", config=LogConfig(flush_policy="os"))
     append_many(place.log(), 3)
+    place.open_directory.keep_from(10)
     place.crash()
-    (tmp_path / "data" / BOOT_NOTE_FILE).unlink(missing_ok=True)
+    assert place.open().is_kept(CLICKS, 10) is Path("/proc/sys/kernel/random/boot_id").exists()
+
+
+def test_damaged_record_of_losses_means_that_nothing_is_kept(place: Place) -> None:
+    append_many(place.log(), 3)
+    place.open_directory.keep_from(10)
+    place.open_directory.set_aside(CLICKS, topic_id(0))
+    place.log()
+    place.crash()
+    path = Path(place.path) / "kept-from"
+    path.write_bytes(path.read_bytes()[:-5])
     directory = place.open()
-    assert directory.is_kept(CLICKS) is is_kept
-    assert not directory.is_kept(ORDERS)
-    directory.logs[CLICKS].take_offline(StorageError("damage"))
-    assert not directory.is_kept(CLICKS)
+    assert directory.kept_from is None
+    directory.keep_from(30)
+    place.crash()
+    assert place.open().kept_from == 30
+
+
+def test_log_that_was_made_anew_is_kept_from_the_next_registration_on(place: Place) -> None:
+    directory = _damaged(place)
+    directory.keep_from(10)
+    directory.set_aside(CLICKS, topic_id(0))
+    run_inline(directory.create([(CLICKS, topic_id(0)), (ORDERS, topic_id(1))]))
+    assert directory.is_usable(CLICKS)
+    assert not directory.is_kept(CLICKS, 10)
+    assert directory.is_kept(ORDERS, 10)
+    place.crash()
+    directory = place.open()
+    assert not directory.is_kept(CLICKS, 10)
+    directory.keep_from(20)
+    place.crash()
+    directory = place.open()
+    assert not directory.is_kept(CLICKS, 10)
+    assert directory.is_kept(CLICKS, 20)
+    directory.delete(CLICKS)
+    run_inline(directory.create([(CLICKS, topic_id(2))]))
+    assert directory.is_kept(CLICKS, 10), "another topic's log"
 
 
 # --- damage ---------------------------------------------------------------------------------------------------
@@ -229,7 +324,7 @@ def _damaged(place: Place) -> LogDirectory:
     path.write_bytes(content)
     directory = place.open()
     assert isinstance(directory.failed[CLICKS], CorruptLog)
-    assert not directory.is_kept(CLICKS)
+    assert not directory.is_usable(CLICKS)
     return directory
 
 
@@ -266,7 +361,7 @@ def test_log_without_a_readable_topic_id_is_set_aside_by_the_trees(place: Place)
     assert directory.topic_id_of(CLICKS) is None
     directory.set_aside(CLICKS, topic_id(0))
     run_inline(directory.create([(CLICKS, topic_id(0))]))
-    assert directory.is_kept(CLICKS)
+    assert directory.is_usable(CLICKS)
 
 
 def test_lost_log_is_made_anew_after_it_was_set_aside(place: Place) -> None:

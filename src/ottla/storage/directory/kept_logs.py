@@ -1,0 +1,94 @@
+"""From which broker epoch on a directory's logs hold all that this broker reported of them (broker epoch: the change id
+of its registration in the tree).
+
+A replica is in sync under the epoch of one registration.  After a restart it may confirm that entry only if its log
+still has what it reported then.  It has not when the directory is new, when flush policy `os` met an unclean stop and
+the machine restarted, or when the log was set aside and made anew.  Such a state is recorded, durably, before anything
+is forgotten that tells it, and ends with the next registration: `keep_from`.
+
+`ottla.kept.from` in meta.properties is for all logs of the directory; `kept-from` has the logs that lost something
+later, in the format of Kafka's checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.disk import Disk
+from ottla.storage import checkpoints
+from ottla.storage.errors import StorageError
+
+KEPT_FROM: Final = "ottla.kept.from"
+NOT_KEPT: Final = "nothing"
+# Above every epoch.
+_NEVER: Final = 2**63 - 1
+
+
+class KeptLogs:
+    """Every change is on the device when its call returns.  Raises `OSError`; call it again then."""
+
+    def __init__(self, disk: Disk, directory: str, *, has_logs: bool) -> None:
+        """`has_logs`: a directory of a version that did not record this has kept what it has."""
+        self._disk = disk
+        self._directory = directory
+        text = (checkpoints.read_meta_properties(disk, directory) or {}).get(KEPT_FROM)
+        self.kept_from = _parsed(text, directory, has_logs=has_logs)
+        lost = checkpoints.read_kept_from(disk, directory)
+        if lost is None:
+            # The file is damaged, so it is not known which logs lost something.
+            self.kept_from = None
+        self._lost_until: dict[TopicPartition, int] = lost or {}
+
+    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int) -> bool:
+        """Whether the log has all that was reported of it under that epoch."""
+        if self.kept_from is None:
+            return False
+        return broker_epoch >= max(self.kept_from, self._lost_until.get(topic_partition, 0))
+
+    def lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """These logs may lack what was reported before."""
+        found = dict.fromkeys(partitions, _NEVER)
+        if found:
+            self._write({**self._lost_until, **found})
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Logs are deleted: what was reported of them is of no topic any more."""
+        forgotten = set(partitions) & self._lost_until.keys()
+        if forgotten:
+            self._write({name: epoch for name, epoch in self._lost_until.items() if name not in forgotten})
+
+    def keep_from(self, broker_epoch: int) -> None:
+        """A registration: whatever is reported from now on is under this epoch, and kept."""
+        if self.kept_from is None:
+            # First: a damaged file means that nothing is kept, and is replaced only when that is recorded here.
+            set_kept_from(self._disk, self._directory, broker_epoch)
+        if self.kept_from is None or _NEVER in self._lost_until.values():
+            ends = self._lost_until.items()
+            self._write({name: broker_epoch if epoch == _NEVER else epoch for name, epoch in ends})
+        if self.kept_from is None:
+            self.kept_from = broker_epoch
+
+    def _write(self, lost_until: dict[TopicPartition, int]) -> None:
+        checkpoints.write_kept_from(self._disk, self._directory, lost_until)
+        self._lost_until = lost_until
+
+
+def set_kept_from(disk: Disk, directory: str, broker_epoch: int) -> None:
+    """All logs of a directory are kept from this epoch on: 0 when a broker's tree moves to another home."""
+    found = checkpoints.read_meta_properties(disk, directory) or {}
+    checkpoints.write_meta_properties(disk, directory, {**found, KEPT_FROM: str(broker_epoch)})
+
+
+def _parsed(text: str | None, directory: str, *, has_logs: bool) -> int | None:
+    if text is None:
+        return 0 if has_logs else None
+    if text == NOT_KEPT:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) > _NEVER:
+        raise StorageError(
+            f"{directory}/{checkpoints.META_PROPERTIES_FILE} has {KEPT_FROM}={text}, which is no number",
+            hint=f"restore the file from a backup, or write {KEPT_FROM}={NOT_KEPT}: then other replicas must lead",
+        )
+    return int(text)
