@@ -61,6 +61,8 @@ class TopicChanges(NamedTuple):
     stop: list[TopicPartition]
     # Logs of deleted topics, and of partitions that other brokers hold now.
     drop: list[TopicPartition]
+    # Damaged or lost logs of partitions that other brokers have whole: kept under other names, and made anew.
+    set_aside: list[TopicPartition]
     # Logs whose topic the tree neither has nor notes as deleted: they are kept.
     keep: list[TopicPartition]
     refuse: list[tuple[TopicPartition, Refusal]]
@@ -83,13 +85,6 @@ def changed_topics(old: TreeViews, new: TreeViews) -> list[str]:
     if old.configs is not new.configs:
         changed.update((name, None) for name in after if old.configs.topic(name) is not new.configs.topic(name))
     return list(changed)
-
-
-def vanished_topics(old: TopicsView, new: TopicsView, names: Collection[str]) -> bool:
-    """Whether a topic of one of these names was deleted between the views; a recreated topic is another one."""
-    return any(
-        (before := old.by_name.get(name)) is not None and before.topic_id not in new.by_id for name in names
-    )  # fmt: skip
 
 
 def changed_partitions(before: Topic | None, after: Topic | None) -> list[int] | None:
@@ -131,7 +126,7 @@ def reconcile(
     topic = new.topics.by_name.get(name)
     settings = new.configs.topic(name)
     applies_config = topic is not None and (not is_settled or old.configs.topic(name) != settings)
-    changes = TopicChanges(name, topic, [], [], [], [], [], [], [], applies_config and bool(held))
+    changes = TopicChanges(name, topic, [], [], [], [], [], [], [], [], applies_config and bool(held))
     if topic is not None and not held and only is None:
         # For example a new topic with thousands of partitions: there is nothing to compare.
         changes.make.extend(node for node in topic.partitions if node_id in node.replicas)
@@ -143,7 +138,7 @@ def reconcile(
         node = wanted[index] if index < len(wanted) else None
         if node is not None and node_id in node.replicas:
             assert topic is not None
-            _reconcile_wanted(changes, topic.topic_id, node, here, deleted_ids)
+            _reconcile_wanted(changes, topic.topic_id, node, node_id, here, deleted_ids)
             continue
         topic_partition = TopicPartition(name, index)
         if here.served_by is not None or here.refusal is not None:
@@ -170,14 +165,24 @@ def _is_held_by_others(node: PartitionNode, node_id: NodeId, here: HeldPartition
     An in-sync replica of the new assignment has every acknowledged record.  A log with a leader epoch above the tree's
     has lived longer than this tree, which was restored from a copy: then its assignment proves nothing.
     """
+    return _is_whole_elsewhere(node, node_id) and here.leader_epoch <= node.state.leader_epoch
+
+
+def _is_whole_elsewhere(node: PartitionNode, node_id: NodeId) -> bool:
+    """Whether an assigned replica is in sync, and no election can come to need the one of this broker."""
     state = node.state
-    members = {member.node_id for member in (*state.in_sync, *state.eligible)}
     in_sync = {member.node_id for member in state.in_sync}
-    return node_id not in members and not in_sync.isdisjoint(node.replicas) and here.leader_epoch <= state.leader_epoch
+    is_needed = node_id in in_sync or any(member.node_id == node_id for member in state.eligible)
+    return not is_needed and not in_sync.isdisjoint(node.replicas)
 
 
 def _reconcile_wanted(
-    changes: TopicChanges, topic_id: UUID, node: PartitionNode, here: HeldPartition, deleted_ids: Collection[UUID]
+    changes: TopicChanges,
+    topic_id: UUID,
+    node: PartitionNode,
+    node_id: NodeId,
+    here: HeldPartition,
+    deleted_ids: Collection[UUID],
 ) -> None:
     """One partition that the tree assigns to this broker."""
     error_code: ErrorCode | None = None
@@ -192,6 +197,10 @@ def _reconcile_wanted(
         # Another topic's records: neither serve nor change them.
         error_code = ErrorCode.INCONSISTENT_TOPIC_ID
     elif here.failure is not None:
+        if _is_whole_elsewhere(node, node_id):
+            changes.set_aside.append(topic_partition)
+            changes.make.append(node)
+            return
         error_code = here.failure
     elif not here.is_open:
         if here.is_on_disk:

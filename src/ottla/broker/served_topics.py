@@ -25,7 +25,6 @@ from ottla.broker.reconciliation import (
     changed_topics,
     other_extents,
     reconcile,
-    vanished_topics,
 )
 from ottla.coordination.configs import ConfigRegistry, ConfigsView
 from ottla.coordination.topic_nodes import TopicDeletion
@@ -106,6 +105,8 @@ class ServedTopics:
         # The tree could not be read, or a change has a bug: the next pass is due without a change of the tree.
         self._is_unread = False
         self._has_deletions = False
+        # The registry's, as of the notes of deletions that were read last.
+        self._deletions_version = 0
         # The broker's life by which the partitions have their roles.
         self._broker_epoch = membership.broker_epoch
         # The live brokers of which the partitions know.
@@ -203,7 +204,8 @@ class ServedTopics:
         unsettled = set(unsettled)
         names = dict.fromkeys([*changed_topics(old, new), *unsettled])
         deletions: list[TopicDeletion] = []
-        if is_start or self._has_deletions or vanished_topics(old.topics, new.topics, names):
+        deletions_version = self._registry.deletions_version
+        if is_start or self._has_deletions or deletions_version != self._deletions_version:
             deletions = await self._registry.pending_deletions()
             names.update((deletion.name, None) for deletion in deletions)
         offload = LoopOffload()
@@ -229,6 +231,7 @@ class ServedTopics:
             self._show_extent(name, old.topics, new.topics)
         self._followed = new
         await self._finish(deletions)
+        self._deletions_version = deletions_version
         if is_start or other_extents(old.topics, new.topics, names):
             self.on_followed(new.topics)
 
@@ -292,6 +295,9 @@ class ServedTopics:
             self._stop(changes)
             if changes.drop:
                 self._directory.delete(*changes.drop)
+            for topic_partition in changes.set_aside:
+                assert topic is not None
+                self._directory.set_aside(topic_partition, topic.topic_id)
             self._report_kept(changes.keep)
             for topic_partition, refusal in changes.refuse:
                 self._refuse(topic_partition, refusal)
@@ -412,8 +418,10 @@ class ServedTopics:
 
     async def _finish(self, deletions: Collection[TopicDeletion]) -> None:
         """Remove the tree's deletion notes of topics of which nothing remains."""
-        done: list[UUID] = [deletion.topic_id for deletion in deletions if deletion.name not in self._failures]
-        self._has_deletions = len(done) < len(deletions)
+        node_id = self._membership.node_id
+        ours = [deletion for deletion in deletions if node_id in deletion.brokers or not deletion.brokers]
+        done: list[UUID] = [deletion.topic_id for deletion in ours if deletion.name not in self._failures]
+        self._has_deletions = len(done) < len(ours)
         if not done:
             return
         try:

@@ -17,7 +17,6 @@ from ottla.broker.reconciliation import (
     changed_topics,
     other_extents,
     reconcile,
-    vanished_topics,
 )
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topic_nodes import TopicDeletion
@@ -68,6 +67,7 @@ def _by_kind(found: TopicChanges) -> dict[str, Any]:
     return {
         "stop": [each.partition for each in found.stop],
         "drop": [each.partition for each in found.drop],
+        "set_aside": [each.partition for each in found.set_aside],
         "keep": [each.partition for each in found.keep],
         "refuse": [(each.partition, *refusal) for each, refusal in found.refuse],
         "serve": [node.partition_index for node in found.serve],
@@ -196,6 +196,24 @@ def test_log_that_was_not_opened_is_refused_once() -> None:
     assert changes(views(topic(count=1)), of_another) == {"refuse": [(0, NEW_ID, STORAGE_ERROR)]}
 
 
+def shared(*, in_sync: tuple[NodeId, ...], eligible: tuple[NodeId, ...] = ()) -> TreeViews:
+    """A topic with a replica here and one elsewhere."""
+    incarnations = [tuple(ReplicaIncarnation(node, 1) for node in nodes) for nodes in (in_sync, eligible)]
+    state = PartitionState(in_sync[0] if in_sync else NO_LEADER, LeaderEpoch(3), *incarnations)
+    return views(Topic("t", NEW_ID, (Partition(0, (HERE, ELSEWHERE), state, 0),)))
+
+
+def test_damaged_log_is_set_aside_and_made_anew_where_other_replicas_have_all_of_it() -> None:
+    damaged = HeldPartition(is_on_disk=True, topic_id=NEW_ID, failure=STORAGE_ERROR)
+    anew = {"set_aside": [0], "make": [0]}
+    assert changes(shared(in_sync=(ELSEWHERE,)), damaged) == anew
+    assert changes(shared(in_sync=(ELSEWHERE,)), damaged._replace(topic_id=None)) == anew
+    refusal = {"refuse": [(0, NEW_ID, STORAGE_ERROR)]}
+    assert changes(shared(in_sync=(ELSEWHERE, HERE)), damaged) == refusal, "it leaves first"
+    assert changes(shared(in_sync=(ELSEWHERE,), eligible=(HERE,)), damaged) == refusal
+    assert changes(shared(in_sync=()), damaged) == refusal, "it may be all that there is"
+
+
 def test_partition_whose_log_could_not_be_made_gets_it() -> None:
     assert changes(views(topic()), refused(STORAGE_ERROR), served(index=1)) == {"make": [0]}
 
@@ -221,14 +239,6 @@ def test_topics_are_compared_by_identity() -> None:
     assert changed_topics(old, new) == ["b", "c"]
     assert changed_topics(new, old) == ["b", "c"]
     assert changed_topics(old, old._replace(configs=views(settings={"a": {"x": "1"}}).configs)) == ["a"]
-
-
-def test_recreated_topic_has_vanished_and_a_grown_one_has_not() -> None:
-    old = TopicsView.of(1, {"t": topic(OLD_ID)})
-    assert vanished_topics(old, NO_TOPICS, ["t"])
-    assert vanished_topics(old, TopicsView.of(2, {"t": topic(NEW_ID)}), ["t"])
-    assert not vanished_topics(old, TopicsView.of(2, {"t": topic(OLD_ID, 5)}), ["t"])
-    assert not vanished_topics(NO_TOPICS, old, ["t"])
 
 
 def test_partitions_are_compared_by_identity_while_their_topic_is_the_same() -> None:

@@ -638,3 +638,55 @@ async def test_groups_hear_of_topics_that_come_grow_and_go_and_not_of_other_chan
         await node.topics.add_partitions("t", 2, None, validate_only=False)
         await node.topics.delete("t", None)
         assert heard == [{"t": 1}, {"t": 2}, {}]
+
+
+async def test_topic_that_was_made_and_deleted_between_two_views_leaves_no_note(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        await node.create("other")
+        await node.registry.create("t", [[HERE]], {HERE: 1})
+        await node.registry.delete("t")
+        assert await node.notes() == ["t"]
+        await node.served.follow()
+        assert await node.notes() == []
+
+
+async def test_note_of_a_deletion_stays_for_the_brokers_that_have_something_of_it(tmp_path: Path) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE, ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
+        await node.served.follow()
+        await node.registry.delete("t")
+        await node.served.follow()
+        assert not node.directory.logs
+        (deletion,) = await node.registry.pending_deletions()
+        assert deletion.brokers == (ELSEWHERE,)
+
+
+async def test_broker_that_was_down_while_a_topic_was_recreated_drops_the_old_one(tmp_path: Path) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE]], {HERE: 7})
+        await node.served.follow()
+        node.append("t")
+        await node.registry.delete("t")
+        await node.registry.create("t", [[HERE], [ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
+        await node.restart()
+        assert node.errors("t", 2) == [None, NOT_LEADER]
+        assert node.append("t") == 0
+        assert await node.notes() == []
+
+
+async def test_damaged_log_is_fetched_anew_once_this_replica_left_the_in_sync_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE, ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
+        await node.served.follow()
+        node.append("t")
+        node.disk.faults.fail("open", error=errno.EIO, path_contains="t-0/0000")
+        with caplog.at_level(logging.CRITICAL):
+            await node.restart()
+            assert node.errors("t", 1) == [STORAGE_ERROR]
+            await change_state(node, "t", 0, ELSEWHERE, 1, (2, 8))
+        partition = node.partitions.find("t", 0)
+        assert partition is not None
+        assert (partition.leader_id, partition.log_end_offset) == (ELSEWHERE, 0)
+        assert len([name for name in node.directories if name.endswith("-damaged")]) == 1
