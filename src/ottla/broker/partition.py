@@ -482,13 +482,13 @@ class Partition:
         limit_offset = self._log.log_end_offset if as_replica else self.high_watermark
         return fetch_offset < min(limit_offset, self._log.active_base_offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record below the high watermark at or after a time."""
-        return self._log.offset_for_timestamp(timestamp_ms, self.high_watermark)
+    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
+        """The first record below `end_offset` at or after a time."""
+        return self._log.offset_for_timestamp(timestamp_ms, end_offset)
 
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record below the high watermark with the greatest timestamp there."""
-        return self._log.offset_of_max_timestamp(self.high_watermark)
+    def offset_of_max_timestamp(self, end_offset: int) -> TimestampOffset | None:
+        """The first record below `end_offset` with the greatest timestamp there."""
+        return self._log.offset_of_max_timestamp(end_offset)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(the greatest known epoch not above `epoch`, its end offset), (-1, -1) when `epoch` was never known."""

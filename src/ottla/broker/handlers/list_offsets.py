@@ -7,7 +7,11 @@ timestamp, -4 (v8+) the log start, since all of the log is local, -5 (v9+) nothi
 A special time that the version does not have, and any other negative one, is UNSUPPORTED_VERSION.  The leader epoch is
 the current one for -1, else that of the record.  A partition that is named twice is INVALID_REQUEST,
 answered once.
-Departure: the replica id is ignored, so a follower gets the answer of a consumer.
+
+A new leader whose high watermark does not yet cover what earlier leaders committed cannot tell the latest offset, nor
+that no record is as late as a given time: OFFSET_NOT_AVAILABLE, before v5 LEADER_NOT_AVAILABLE (KIP-207).  To a replica
+the log end is the latest offset, and all records below it are searched.
+Departure: any other replica id than that of a live broker to which the partition is assigned is ignored.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 
+_OFFSET_NOT_AVAILABLE_FROM_VERSION: Final = 5
 # The version from which on each special time may be asked for.
 _SPECIAL_FROM_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
@@ -55,7 +60,7 @@ async def handle(request: ListOffsetsRequest, broker: BrokerContext, call: Call)
             if times_named[topic.name, wanted.partition_index] > 1:
                 answers.append(_refused(wanted, ErrorCode.INVALID_REQUEST))
                 continue
-            answers.append(_partition_answer(broker, topic.name, wanted, call.api_version))
+            answers.append(_partition_answer(broker, request.replica_id, topic.name, wanted, call.api_version))
             if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
                 await asyncio.sleep(0)  # a search by time reads files: let other connections run
         topics.append(ListOffsetsTopicResponse(topic.name, answers))
@@ -63,40 +68,56 @@ async def handle(request: ListOffsetsRequest, broker: BrokerContext, call: Call)
 
 
 def _partition_answer(
-    broker: BrokerContext, topic_name: str, wanted: ListOffsetsPartition, api_version: int
-) -> ListOffsetsPartitionResponse:  # fmt: skip
+    broker: BrokerContext, replica_id: int, topic_name: str, wanted: ListOffsetsPartition, api_version: int
+) -> ListOffsetsPartitionResponse:
     partition = find_partition(broker, topic_name, wanted.partition_index, wanted.current_leader_epoch)
     if isinstance(partition, ErrorCode):
         return _refused(wanted, partition)
     if wanted.timestamp < 0 and api_version < _SPECIAL_FROM_VERSION.get(wanted.timestamp, api_version + 1):
         return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
     try:
-        offset, timestamp_ms, leader_epoch = _look_up(partition, wanted.timestamp)
+        found = _look_up(partition, wanted.timestamp, as_replica=_is_replica(broker, partition, replica_id))
     except OttlaError as error:
         return _refused(wanted, storage_error_code(error))
     except OSError as error:
         # Opening or reading a segment failed: no descriptor left, a disk that cannot read.
         log.error("list_offsets.read_failed", extra=fields(partition=partition.topic_partition, error=str(error)))
         return _refused(wanted, ErrorCode.KAFKA_STORAGE_ERROR)
+    if found is None:
+        is_known = api_version >= _OFFSET_NOT_AVAILABLE_FROM_VERSION
+        return _refused(wanted, ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE)
+    offset, timestamp_ms, leader_epoch = found
     return ListOffsetsPartitionResponse(
         wanted.partition_index, timestamp=timestamp_ms, offset=offset, leader_epoch=leader_epoch
     )
 
 
-def _look_up(partition: Partition, timestamp: int) -> tuple[int, int, int]:
-    """Offset, timestamp, leader epoch."""
+def _is_replica(broker: BrokerContext, partition: Partition, replica_id: int) -> bool:
+    """Whether a live broker with this id has a replica of the partition."""
+    return (
+        replica_id >= 0
+        and replica_id in broker.live.by_id
+        and partition.node is not None
+        and replica_id in partition.node.replicas
+    )
+
+
+def _look_up(partition: Partition, timestamp: int, *, as_replica: bool) -> tuple[int, int, int] | None:
+    """Offset, timestamp, leader epoch; None while the leader cannot know."""
+    end_offset = partition.log_end_offset if as_replica else partition.high_watermark
+    has_end = as_replica or partition.has_reached_epoch_start
     if timestamp == LATEST:
-        return partition.high_watermark, NO_TIMESTAMP, partition.leader_epoch
+        return (end_offset, NO_TIMESTAMP, partition.leader_epoch) if has_end else None
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         return partition.log_start_offset, NO_TIMESTAMP, _epoch_at_start(partition)
     if timestamp == LATEST_TIERED:
         return NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH
     if timestamp == MAX_TIMESTAMP:
-        found = partition.offset_of_max_timestamp()
+        found = partition.offset_of_max_timestamp(end_offset)
     else:
-        found = partition.offset_for_timestamp(timestamp)
+        found = partition.offset_for_timestamp(timestamp, end_offset)
     if found is None:
-        return NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH
+        return (NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH) if has_end else None
     return found.offset, found.timestamp_ms, found.leader_epoch
 
 

@@ -3,7 +3,7 @@
 Answers the greatest known leader epoch that is not above the asked one, and its end offset: the start of the next
 epoch, or the log end for the current one.  An epoch that was never known is answered with (-1, -1) and no error.
 Consumers that find their position above the end offset have detected a truncation (KIP-320).
-Departure: the replica id is ignored, so a follower is answered like a consumer.
+A replica is answered as a consumer is: the replica id only matters to Apache Kafka's access rules.
 """
 
 from __future__ import annotations

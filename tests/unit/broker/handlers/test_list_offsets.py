@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from ottla.broker.handlers.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from ottla.broker.partition import Partition
 from ottla.broker.partition_table import Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -19,15 +20,24 @@ from ottla.protocol.schemas.list_offsets import (
 from ottla.records.compression import Codec
 from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.handlers.small_broker import SmallBroker
-from tests.unit.broker.roles import resign
+from tests.unit.broker.live_brokers import live
+from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated, resign
 
 VERSIONS = range(1, 10)
 
 
 async def ask(
-    broker: SmallBroker, version: int, timestamp: int, *, topic: str = "t", index: int = 0, epoch: int = -1
+    broker: SmallBroker,
+    version: int,
+    timestamp: int,
+    *,
+    topic: str = "t",
+    index: int = 0,
+    epoch: int = -1,
+    replica_id: int = -1,
 ) -> ListOffsetsPartitionResponse:
-    request = ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(index, epoch, timestamp)])])
+    wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(index, epoch, timestamp)])
+    request = ListOffsetsRequest(replica_id, topics=[wanted])
     response = await broker.ask(ApiKey.LIST_OFFSETS, version, request, ListOffsetsResponse)
     return response.topics[0].partitions[0]
 
@@ -144,3 +154,49 @@ async def test_partition_that_is_named_twice_is_refused() -> None:
     twice = ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, LATEST), ListOffsetsPartition(0, -1, EARLIEST)])
     response = await with_records().ask(ApiKey.LIST_OFFSETS, 9, ListOffsetsRequest(topics=[twice]), ListOffsetsResponse)
     assert [each.error_code for each in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
+
+
+def of_a_new_leader(high_watermark: int) -> SmallBroker:
+    """The same records, led since epoch 3 with a follower, `ELSEWHERE`, that has not fetched yet."""
+    broker = with_records()
+    former = broker.partitions.remove(TopicPartition("t", 0))
+    assert former is not None
+    partition = Partition(former._log, HERE, high_watermark=high_watermark)
+    partition.on_state(replicated(HERE, 3, 1), one_of(HERE, ELSEWHERE), 0)
+    broker.partitions.add(partition)
+    broker.live = live(HERE, ELSEWHERE)
+    return broker
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("timestamp", [LATEST, 301, 401])
+async def test_new_leader_does_not_know_the_end_before_its_high_watermark_reaches_its_epoch(
+    version: int, timestamp: int
+) -> None:
+    code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+    assert await ask(of_a_new_leader(3), version, timestamp) == ListOffsetsPartitionResponse(0, code)
+
+
+async def test_new_leader_knows_what_lies_below_its_high_watermark() -> None:
+    broker = of_a_new_leader(3)
+    assert await ask(broker, 9, EARLIEST) == answer(9, 0, -1, 2)
+    assert await ask(broker, 9, 150) == answer(9, 1, 300, 2)
+    assert await ask(broker, 9, MAX_TIMESTAMP) == answer(9, 1, 300, 2)
+    assert await ask(of_a_new_leader(5), 9, LATEST) == answer(9, 5, -1, 3)
+
+
+async def test_replica_is_told_the_log_end() -> None:
+    broker = of_a_new_leader(3)
+    assert await ask(broker, 9, LATEST, replica_id=ELSEWHERE) == answer(9, 5, -1, 3)
+    assert await ask(broker, 9, 301, replica_id=ELSEWHERE) == answer(9, 4, 400, 2)
+    assert await ask(broker, 9, 401, replica_id=ELSEWHERE) == answer(9, -1, -1, -1)
+
+
+@pytest.mark.parametrize("replica_id", [-2, 0, 3, 2**31 - 1])
+async def test_other_ids_than_those_of_live_replicas_count_for_nothing(replica_id: int) -> None:
+    broker = of_a_new_leader(3)
+    # Broker 3 is live, and the partition is not assigned to it.
+    broker.live = live(HERE, ELSEWHERE, 3)
+    assert (await ask(broker, 9, LATEST, replica_id=replica_id)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    broker.live = live(HERE)
+    assert (await ask(broker, 9, LATEST, replica_id=ELSEWHERE)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
