@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
 
@@ -17,7 +17,19 @@ from ottla.coordination.state_changes import BATCH_STATES_MAX, StateChange
 from ottla.coordination.topic_nodes import TopicDeletion
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Topic
-from ottla.coordination.tree import ANY_VERSION, ConnectionLoss, DeleteNode, NoNode, Tree
+from ottla.coordination.tree import (
+    ANY_VERSION,
+    BadVersion,
+    ConnectionLoss,
+    CreateNode,
+    DeleteNode,
+    NodeExists,
+    NoNode,
+    Operation,
+    SetNode,
+    Stat,
+    Tree,
+)
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
@@ -35,6 +47,20 @@ from tests.contract.unsure_tree import UnsureTree
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 EPOCHS = {ONE: 101, TWO: 102}
 SINGLE = [[ONE]]
+
+
+class GatedTree(UnsureTree):
+    """A session each of whose writes waits for a permit."""
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree)
+        self.writes_count = 0
+        self.permits = asyncio.Semaphore(0)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
+        self.writes_count += 1
+        await self.permits.acquire()
+        return await super().multi(operations)
 
 
 @asynccontextmanager
@@ -225,17 +251,78 @@ async def test_reader_further_behind_than_the_ring_reads_all(home: TreeHome) -> 
         assert gone.topic_id not in view.by_id
 
 
-async def test_concurrent_writers_of_one_tree_each_leave_their_subjects(embedded: TreeHome) -> None:
-    async with embedded.running() as running:
+async def test_concurrent_writers_of_one_tree_each_leave_their_subjects(home: TreeHome) -> None:
+    async with home.running() as running:
         trees = [await running.connect() for _ in range(3)]
         await layout.lay_out(trees[0])
         follower = ChangeFollower(trees[0], None)
         follower.settle(await follower.look())
         writers = [Changes(tree) for tree in trees]
         await asyncio.gather(*(writers[number % 3].commit([], [f"subject/{number}"]) for number in range(60)))
+        await trees[0].sync()
         missed = follower.missed(await follower.look())
         assert missed is not None
         assert sorted(missed) == sorted(f"subject/{number}" for number in range(60))
+
+
+async def test_commits_that_wait_for_another_share_the_next_request(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        gated = GatedTree(tree)
+        changes, follower = Changes(gated), ChangeFollower(tree, None)
+        follower.settle(await follower.look())
+        names = [str(number) for number in range(20)]
+        first = asyncio.ensure_future(changes.commit([CreateNode(f"/config/topics/{names[0]}")], names[:1]))
+        await until(lambda: gated.writes_count == 1)
+        others = [
+            asyncio.ensure_future(changes.commit([CreateNode(f"/config/topics/{name}")], [name])) for name in names[1:]
+        ]
+        await asyncio.sleep(0)
+        gated.permits.release()
+        gated.permits.release()
+        assert await asyncio.gather(first, *others) == [[None]] * 20
+        assert gated.writes_count == 2
+        assert follower.missed(await follower.look()) == tuple(str(number) for number in range(20))
+
+
+async def test_each_failed_commit_of_a_shared_request_gets_its_own_error(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        changes = Changes(tree)
+        await changes.commit([CreateNode("/config/topics/taken")], [])
+        results = await asyncio.gather(
+            changes.commit([], []),
+            changes.commit([CreateNode("/config/topics/a"), CreateNode("/config/topics/taken")], []),
+            changes.commit([SetNode("/config/topics/taken", b"x", 0)], []),
+            changes.commit([SetNode("/config/topics/taken", b"y", 0)], []),
+            return_exceptions=True,
+        )
+        assert results[0] == []
+        assert isinstance(results[1], NodeExists)
+        assert results[1].operation_index == 1
+        assert isinstance(results[2], list)
+        assert isinstance(results[3], BadVersion)
+        assert results[3].operation_index == 0
+        assert await tree.children("/config/topics") == ["taken"]
+
+
+async def test_commit_that_is_cancelled_leaves_the_others_with_an_unknown_outcome(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        gated = GatedTree(tree)
+        changes = Changes(gated)
+        first = asyncio.ensure_future(changes.commit([], ["first"]))
+        await until(lambda: gated.writes_count == 1)
+        sending, shared = (asyncio.ensure_future(changes.commit([], [name])) for name in ("sending", "shared"))
+        await asyncio.sleep(0)
+        gated.permits.release()
+        await first
+        await until(lambda: gated.writes_count == 2)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        with pytest.raises(ConnectionLoss):
+            await shared
+        gated.permits.release()
+        await changes.commit([], ["later"])
+        assert gated.writes_count == 3
 
 
 async def test_failed_change_leaves_no_subject_and_hinders_no_later_one(home: TreeHome) -> None:

@@ -13,11 +13,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from ottla.coordination.layout import CHANGES
 from ottla.coordination.node_json import Fields, NodeDamaged
-from ottla.coordination.tree import BadVersion, Operation, SetNode, Stat, Tree
+from ottla.coordination.requests import BATCH_BYTES_MAX
+from ottla.coordination.tree import (
+    ConnectionLoss,
+    Operation,
+    SetNode,
+    Stat,
+    Tree,
+    TreeError,
+    request_bytes,
+)
+from ottla.model.errors import OttlaError
+from ottla.runtime.mutex import Mutex
 
 # Each commit writes the whole ring: it is small as a rule (300 changes of one topic: 12 KB), and has room for an
 # election of 2,000 partitions of as many topics (70 KB).
@@ -47,45 +59,101 @@ class _Tip(NamedTuple):
     items: tuple[bytes, ...]
 
 
+class _Commit:
+    """A caller's operations, and their results or error when they are done."""
+
+    __slots__ = ("error", "operations", "results", "subjects")
+
+    def __init__(self, operations: Sequence[Operation], subjects: Sequence[str]) -> None:
+        self.operations: Final = operations
+        self.subjects: Final = subjects
+        self.results: list[Stat | None] | None = None
+        self.error: Exception | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.results is not None or self.error is not None
+
+
 class Changes:
-    """The writer's side."""
+    """The writer's side.
+
+    One request is under way at a time: a second one would have to count on the version that the first one gives, and
+    could meet that version from another writer, whose subjects it would then drop.  Commits that wait meanwhile share
+    the next request.
+    """
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        # As it will be after the last commit that was begun here: writes of a session take effect in their order.
         self._tip: _Tip | None = None
+        self._committing = Mutex()
+        self._waiting: list[_Commit] = []
 
     async def commit(self, operations: Sequence[Operation], subjects: Sequence[str]) -> list[Stat | None]:
         """Apply all operations or none, and notify every follower.  Subjects are like `topics/orders`.
 
         Raises what `Tree.multi` raises; `operation_index` counts in `operations`.
         """
-        while True:
-            tip = await self._current_tip()
-            items = _pruned((*tip.items, _encode_subjects(subjects)))
-            self._tip = _Tip(tip.version + 1, items)
-            touch = SetNode(CHANGES, _encode_ring(items), tip.version)
-            try:
-                results = await self._tree.multi([*operations, touch])
-            except BadVersion as error:
-                self._tip = None
-                if error.operation_index != len(operations):
-                    raise
-                # Another writer was faster, or an earlier commit of ours failed.
-                await self._tree.sync()
-            except BaseException:
-                self._tip = None
-                raise
-            else:
-                return results[:-1]
+        commit = _Commit(operations, subjects)
+        self._waiting.append(commit)
+        try:
+            async with self._committing:
+                while not commit.is_done:
+                    try:
+                        await self._commit_waiting()
+                    finally:
+                        self._waiting = [waiting for waiting in self._waiting if not waiting.is_done]
+        finally:
+            if not commit.is_done:  # cancelled, or `/changes` cannot be read
+                self._waiting.remove(commit)
+        if commit.error is not None:
+            raise commit.error
+        assert commit.results is not None
+        return commit.results
+
+    async def _commit_waiting(self) -> None:
+        """Commit in one request what waits and fits; one that fails leaves the others to the next call."""
+        tip = await self._current_tip()
+        batch = self._next_batch()
+        self._tip = None  # unknown until the answer is there
+        subjects = dict.fromkeys(chain.from_iterable(commit.subjects for commit in batch))
+        items = _pruned((*tip.items, _encode_subjects(list(subjects))))
+        touch = SetNode(CHANGES, _encode_ring(items), tip.version)
+        try:
+            results = await self._tree.multi([*chain.from_iterable(commit.operations for commit in batch), touch])
+        except (OttlaError, ValueError) as error:
+            if not _fail(batch, error):
+                await self._tree.sync()  # another writer of `/changes` was faster: read what it wrote
+            return
+        except BaseException:
+            # The caller that sends for all is cancelled: the others cannot know what became of theirs.
+            for commit in batch:
+                commit.error = ConnectionLoss(CHANGES)
+            raise
+        self._tip = _Tip(tip.version + 1, items)
+        first = 0
+        for commit in batch:
+            commit.results = results[first : first + len(commit.operations)]
+            first += len(commit.operations)
+
+    def _next_batch(self) -> list[_Commit]:
+        batch = self._waiting[:1]
+        size = request_bytes(batch[0].operations)
+        subjects_size = len(_encode_subjects(batch[0].subjects))
+        for commit in self._waiting[1:]:
+            size += request_bytes(commit.operations)
+            subjects_size += len(_encode_subjects(commit.subjects))
+            if size > BATCH_BYTES_MAX or subjects_size > CHANGE_BYTES_MAX:
+                break
+            batch.append(commit)
+        return batch
 
     async def _current_tip(self) -> _Tip:
         if self._tip is None:
             node = await self._tree.get(CHANGES)
-            if self._tip is None:  # else: others have begun commits meanwhile
-                ring = _decode_ring(node.data)
-                items = tuple(b"null" if subjects is None else _encode_subjects(subjects) for subjects in ring)
-                self._tip = _Tip(node.stat.version, items)
+            ring = _decode_ring(node.data)
+            items = tuple(b"null" if subjects is None else _encode_subjects(subjects) for subjects in ring)
+            self._tip = _Tip(node.stat.version, items)
         return self._tip
 
 
@@ -163,6 +231,22 @@ def changed_states(subject: str) -> tuple[str, set[int]] | None:
             raise NodeDamaged(CHANGES, f"has the subject {subject!r}")
         indexes.update(range(int(numbers[0]), int(numbers[1]) + 1))
     return topic, indexes
+
+
+def _fail(batch: Sequence[_Commit], error: Exception) -> bool:
+    """Give the error of a request to the commits that it concerns; False when it is of `/changes` itself."""
+    index = error.operation_index if isinstance(error, TreeError) else None
+    if index is None:
+        for commit in batch:
+            commit.error = error
+        return True
+    assert isinstance(error, TreeError)
+    for commit in batch:
+        if index < len(commit.operations):
+            commit.error = type(error)(error.path, operation_index=index, hint=error.hint)
+            return True
+        index -= len(commit.operations)
+    return False
 
 
 def _encode_subjects(subjects: Sequence[str]) -> bytes:
