@@ -147,7 +147,9 @@ class Partition:
         self._appended_before_role = log.appended
         self._produced_before_role = Appended(0, 0)
         self._apply_config(log.config)
-        log.watch(on_stable=self._on_stable, on_truncated=self._on_truncated)
+        log.watch(
+            on_stable=self._on_stable, on_truncated=self._on_truncated, committed_end=lambda: self.high_watermark
+        )  # fmt: skip
 
     # --- role and settings ------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from ottla.model.errors import RequestError
 from ottla.model.identifiers import INTERNAL_TOPICS, NO_OFFSET, NodeId
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
+from ottla.replication.replica import Role
 from ottla.runtime.mutex import Mutex
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import StorageError
@@ -120,6 +121,8 @@ class Topics:
         if partition is None:
             code = self._partitions.absence_error(topic, index)
             raise RequestError(code, f"{topic}-{index} is not served here")
+        if partition.role is not Role.LEADER:
+            raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by another broker")
         if before_offset == NO_OFFSET:
             before_offset = partition.high_watermark
         if not 0 <= before_offset <= partition.high_watermark:

@@ -264,6 +264,18 @@ def test_replica_that_lags_is_proposed_to_leave() -> None:
     assert change.state.in_sync_nodes() == (HERE, THIRD)
 
 
+def test_retention_removes_nothing_that_may_still_be_cut() -> None:
+    here = leader(LogConfig(retention_bytes=1))
+    for _ in range(2):
+        here.served.roll()
+        here.add()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    assert (here.partition.high_watermark, here.served.log.removable_end, here.served.log.stable_end) == (1, 1, 3)
+    assert here.served.log.delete_old_segments(0) == 1
+    assert here.partition.log_start_offset == 1
+
+
 # --- the follower -----------------------------------------------------------------------------------------------------
 
 

@@ -690,3 +690,13 @@ async def test_damaged_log_is_fetched_anew_once_this_replica_left_the_in_sync_on
         assert partition is not None
         assert (partition.leader_id, partition.log_end_offset) == (ELSEWHERE, 0)
         assert len([name for name in node.directories if name.endswith("-damaged")]) == 1
+
+
+async def test_records_are_deleted_at_the_leader_only(tmp_path: Path) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[ELSEWHERE, HERE], [ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
+        await node.served.follow()
+        for index in (0, 1):
+            with pytest.raises(RequestError) as refusal:
+                await node.topics.delete_records("t", index, 0)
+            assert refusal.value.code is NOT_LEADER

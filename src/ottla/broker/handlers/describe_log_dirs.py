@@ -2,8 +2,8 @@
 
 The one data directory: its path, the size of each partition's segments, and from v4 on the total and usable bytes of
 its file system (KIP-827).  Partitions that are asked for and not on this broker are left out; null asks for all.  The
-lag is 0 and no partition is a future one, since there is one directory and one replica.  A directory that is offline
-answers KAFKA_STORAGE_ERROR.
+lag is 0, as Apache Kafka's is for every replica but a future one, and there is none of those in one directory.  A
+directory that is offline answers KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations

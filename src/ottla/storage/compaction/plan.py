@@ -71,7 +71,7 @@ def clean_limit(log: Log) -> int:
     open_transactions = [
         entry.current_txn_first_offset for _, entry in log.producers.entries() if entry.current_txn_first_offset >= 0
     ]
-    return min(log.stable_end, log.flushed_end, log.active_base_offset, *open_transactions)
+    return min(log.removable_end, log.flushed_end, log.active_base_offset, *open_transactions)
 
 
 def clean_job(

@@ -133,6 +133,7 @@ class Log:
         "_appended_position",
         "_cache",
         "_caches_end",
+        "_committed_end",
         "_counted_from_offset",
         "_counted_from_position",
         "_disk",
@@ -208,6 +209,7 @@ class Log:
         self.failure: StorageError | None = None
         self._on_stable: Callable[[], None] | None = None
         self._on_truncated: Callable[[], None] | None = None
+        self._committed_end: Callable[[], int] | None = None
         # Whether a file other than the active segment's, or a name, changed since the last flush was planned.
         self._has_other_unsynced = False
         # Their files are removed, but a flush in flight may hold the descriptors: closed with the log.
@@ -227,15 +229,23 @@ class Log:
         self.story = Story(str(topic_partition))
         self.note("opened", log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
 
-    def watch(self, *, on_stable: Callable[[], None], on_truncated: Callable[[], None] | None = None) -> None:
+    def watch(
+        self,
+        *,
+        on_stable: Callable[[], None],
+        on_truncated: Callable[[], None] | None = None,
+        committed_end: Callable[[], int] | None = None,
+    ) -> None:
         """Set the log's one observer.
 
         `on_stable` is called after each move of `stable_end`: after a flush was recorded, or under flush policy `os`
         inside of `append`.  `on_truncated` is called after each `truncate_to` that cut something, also when the cut
         failed in the middle and took the log offline: all ends are then at or below the new `log_end_offset`.
+        `committed_end`: the exclusive end of what no truncation can take back; None when all that is stable stays.
         """
         self._on_stable = on_stable
         self._on_truncated = on_truncated
+        self._committed_end = committed_end
 
     # --- what others read -------------------------------------------------------------------------------------
 
@@ -248,6 +258,15 @@ class Log:
     def epoch_starts(self) -> tuple[EpochStart, ...]:
         """The leader epochs that have batches in this log, oldest first."""
         return self._epochs.entries
+
+    @property
+    def removable_end(self) -> int:
+        """Exclusive limit of what retention and compaction may remove, or may remove something else for.
+
+        A record above it may be truncated; an older one of its key must still be there then.
+        """
+        committed_end = self._committed_end
+        return self.stable_end if committed_end is None else min(self.stable_end, committed_end())
 
     @property
     def active_base_offset(self) -> int:
@@ -673,12 +692,12 @@ class Log:
     def delete_old_segments(self, now_ms: int, limit_offset: int | None = None) -> int:
         """Remove the oldest segments that retention by time, size and log start drops; returns how many.
 
-        Only segments wholly below `limit_offset` (the stable end unless given) are removed.  Their files are renamed
+        Only segments wholly below `limit_offset` (`removable_end` unless given) are removed.  Their files are renamed
         after the new log start is checkpointed: by `LogDirectory.checkpoint`.
         """
         if self.failure is not None or self.is_swapping:
             return 0
-        limit_offset = self.stable_end if limit_offset is None else limit_offset
+        limit_offset = self.removable_end if limit_offset is None else limit_offset
         count = retention.due_segments_count(
             self.segments, self.log_start_offset, self.log_end_offset, limit_offset, self.config, now_ms
         )
