@@ -15,6 +15,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.replication.replica import Role
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.checkpoints import read_high_watermarks
 from tests.cluster.test_shared_tree import shared
 from tests.eventually import eventually_on_loop
 
@@ -93,3 +95,23 @@ async def test_many_partitions_are_followed_in_one_session(tmp_path: Path) -> No
             await asyncio.to_thread(produce, first, *map(batch, [bytes([index])] * (index + 1)), index=index)
         for index in range(count):
             await of_one_mind(first, second, index)
+
+
+async def test_replicas_record_their_high_watermarks_now_and_then_and_at_the_stop(tmp_path: Path) -> None:
+    def recorded(node_id: int) -> dict[TopicPartition, int]:
+        return read_high_watermarks(PosixDisk(), str(tmp_path / f"broker-{node_id}"))
+
+    orders = TopicPartition("orders", 0)
+    async with shared(tmp_path) as brokers:
+        often = {"replica_high_watermark_checkpoint_interval_ms": "1"}
+        first, second = await brokers.start(1), await brokers.start(2, **often)
+        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await first.create_topic(NewTopic("alone", assignment={0: [2]}))
+        await eventually_on_loop(lambda: second.partitions.find("orders", 0) is not None)
+        await asyncio.to_thread(produce, first, batch(b"a", 3))
+        await of_one_mind(first, second)
+        await eventually_on_loop(lambda: recorded(2).get(orders) == 3)
+        assert recorded(2).keys() == {orders}, "alone a replica needs none"
+        assert recorded(1) == {}
+    assert recorded(1) == {orders: 3}

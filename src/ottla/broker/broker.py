@@ -173,7 +173,10 @@ class Broker:
             self._add_figures(admin, router, meter, fetch, flusher)
         self._closing.push_async_callback(router.stop)
 
-        housekeeping = Housekeeping(self._directory, self.partitions, self.clock, loop, flusher.poke)
+        watermarks_interval_ms = self.settings[setting.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS]
+        housekeeping = Housekeeping(
+            self._directory, self.partitions, self.clock, loop, flusher.poke, watermarks_interval_ms
+        )
         self._closing.callback(housekeeping.stop)
         housekeeping.start()
         self._start_compaction()

@@ -27,12 +27,15 @@ class Housekeeping:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         poke_flusher: Callable[[], None],
+        watermarks_interval_ms: int,
     ) -> None:
         self._directory = directory
         self._partitions = partitions
         self._clock = clock
         self._loop = loop
         self._poke_flusher = poke_flusher
+        self._watermarks_interval_ms = watermarks_interval_ms
+        self._watermarks_due_ms = clock.monotonic_ms() + watermarks_interval_ms
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -42,6 +45,7 @@ class Housekeeping:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._record_high_watermarks()
 
     def expire_produces(self) -> None:
         """Answer produces whose time-out has passed."""
@@ -50,9 +54,25 @@ class Housekeeping:
             if partition.has_waiting_produces:
                 partition.expire_produces(now_ms)
 
+    def _record_high_watermarks(self) -> None:
+        """Those of the partitions that have other replicas: alone, a replica's watermark is what it has."""
+        self._watermarks_due_ms = self._clock.monotonic_ms() + self._watermarks_interval_ms
+        found = {
+            partition.topic_partition: partition.high_watermark
+            for partition in self._partitions
+            if partition.node is not None and len(partition.node.replicas) > 1
+        }
+        try:
+            self._directory.record_high_watermarks(found)
+        except OSError as error:
+            # They stay lower than the truth, which is harmless.
+            log.warning("high_watermarks.not_recorded", extra=fields(error=str(error)))
+
     def _run_slice(self) -> None:
         goes_on = False
         try:
+            if self._clock.monotonic_ms() >= self._watermarks_due_ms:
+                self._record_high_watermarks()
             goes_on = self._directory.housekeep(self._clock.now_ms())
         except OSError as error:
             # A failure of retention must not stop the broker: it is retried, and the log stays as it is.

@@ -210,6 +210,12 @@ REPLICA_SOCKET_TIMEOUT_MS: Final = int32(
     "A connection to another broker that is not made, or a request that is not answered, fails after this time.",
     minimum=1,
 )
+REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS: Final = int64(
+    "replica.high.watermark.checkpoint.interval.ms",
+    5_000,
+    "The interval at which high watermarks are recorded, so that a restarted replica begins with them.",
+    minimum=1,
+)
 
 LOG_CLEANUP_POLICY: Final = words(
     "log.cleanup.policy",
@@ -411,6 +417,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         REPLICA_FETCH_RESPONSE_MAX_BYTES,
         REPLICA_FETCH_BACKOFF_MS,
         REPLICA_SOCKET_TIMEOUT_MS,
+        REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS,
     ),
     "Retention": (
         LOG_CLEANUP_POLICY,
