@@ -1,7 +1,53 @@
-"""Brokers that share a tree."""
+"""Brokers that share a tree: a ZooKeeper for all files of a worker, and a chroot for each test."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from ottla.testing.broker import RunningBroker
+from ottla.testing.zookeeper import RunningZooKeeper, ZooKeeperUnavailable
 from tests.run_async import pytest_pyfunc_call
 
 __all__ = ["pytest_pyfunc_call"]
+
+Member = Callable[..., RunningBroker]
+
+_chroots = count(1)
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[RunningZooKeeper]:
+    try:
+        with RunningZooKeeper() as running:
+            yield running
+    except ZooKeeperUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def connect(zookeeper: RunningZooKeeper) -> str:
+    """A connect string with a chroot that nobody used before."""
+    return f"{zookeeper.connect}/cluster/{next(_chroots)}"
+
+
+@pytest.fixture
+def member(connect: str, tmp_path: Path) -> Iterator[Member]:
+    """Starts broker N of the test's cluster; its directory is `broker-N` unless another is named."""
+    running: list[RunningBroker] = []
+
+    def start(node_id: int | None, directory: str | None = None, **settings: str) -> RunningBroker:
+        given = {name.replace("_", "."): text for name, text in settings.items()}
+        if node_id is not None:
+            given["node.id"] = str(node_id)
+        given.setdefault("zookeeper.connect", connect)
+        broker = RunningBroker(tmp_path / (directory or f"broker-{node_id}"), settings=given)
+        running.append(broker)
+        return broker.start()
+
+    yield start
+    for broker in running:
+        broker.close()

@@ -16,7 +16,9 @@ from ottla.broker.advertising import Advertising, registered_listeners
 from ottla.broker.cold_calls import ColdCalls
 from ottla.broker.compaction import Compaction
 from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
+from ottla.broker.coordination import Coordination
 from ottla.broker.deadlines import Deadlines
+from ottla.broker.departure import Departure
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.flush_signal import FlushSignal
 from ottla.broker.flusher import Flusher
@@ -32,28 +34,26 @@ from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import DRAIN_MS
 from ottla.broker.listener import ConnectionLimits, Listener, bind
 from ottla.broker.log_configs import LogConfigs
-from ottla.broker.membership import Membership
+from ottla.broker.membership import NOT_REGISTERED
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
-from ottla.broker.registrar import Registrar
 from ottla.broker.request_meter import RequestMeter
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
 from ottla.broker.topics import Topics
 from ottla.broker.tree_follower import TreeFollower
-from ottla.broker.tree_home import TreeHome, open_embedded
+from ottla.broker.tree_home import TreeHome, open_embedded, with_node_id
 from ottla.coordination import elections
-from ottla.coordination.configs import ConfigEntity, ConfigRegistry, ConfigsView
-from ottla.coordination.layout import lay_out
-from ottla.coordination.producer_ids import ProducerIdBlocks
-from ottla.coordination.registries import BrokerRegistration, BrokerRegistry, BrokersView, cluster_id
+from ottla.coordination.configs import ConfigEntity, ConfigsView
+from ottla.coordination.registries import BrokerRegistration, BrokersView
 from ottla.coordination.state_changes import StateChange
-from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model import broker_settings as setting
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, ProducerId, TopicPartition
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import INTERNAL_TOPICS, OFFSETS_TOPIC, NodeId, ProducerId, TopicPartition
 from ottla.model.limits import INT32_MAX
 from ottla.model.listener import Listener as Address
 from ottla.model.partition_state import ChangeOutcome, ChangeResult
@@ -63,7 +63,7 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import volume_size
-from ottla.storage.directory import directory_identity
+from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock, NoLock
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import DirectoryOffline
@@ -77,6 +77,10 @@ log = logging.getLogger(__name__)
 
 # A change of in-sync replicas whose outcome is not known is proposed again after this.
 STATE_RETRY_S: Final = 1.0
+# Without ZooKeeper a broker stops all the same.
+LEAVE_WITHIN_S: Final = 5.0
+# ZooKeeper ends sessions in steps of its tick.
+ID_MARGIN_MS: Final = 2_000
 
 
 class Broker:
@@ -87,14 +91,16 @@ class Broker:
     ) -> None:
         self._options = options
         self._home = home
-        # Several brokers share the tree.
-        self._is_member = home is not None
+        # Several brokers share any other tree.
+        self.is_sole = home is None and options.settings[setting.ZOOKEEPER_CONNECT] is None
         self._open_files_max = open_files_max
         self._closing = AsyncExitStack()
-        self.settings: BrokerSettings = options.settings
+        self.settings: BrokerSettings = (
+            options.settings if self.is_sole else with_node_id(options.settings, options.data_dir)
+        )
         self._log_configs = LogConfigs(options.settings)
         self.clock = clock
-        self.node_id = NodeId(options.settings[setting.NODE_ID])
+        self.node_id = NodeId(self.settings[setting.NODE_ID])
         self.partitions = PartitionTable()
         self.cluster_id = ""
         self.addresses: list[tuple[str, int]] = []
@@ -128,7 +134,7 @@ class Broker:
         for listening in bound:
             self._closing.callback(listening.close)
         self.addresses = [listening.getsockname()[:2] for listening in bound]
-        self._advertising = Advertising(self._options, self.addresses, own_id=None if self._is_member else self.node_id)
+        self._advertising = Advertising(self._options, self.addresses, own_id=self.node_id if self.is_sole else None)
         self._follower = TreeFollower(self._follow_tree, loop)
         admin = await self._start_admin(self._options.admin_listener)
         await self._open_tree(disk)
@@ -185,10 +191,12 @@ class Broker:
             self._listeners.append(listener)
             listener.start()
         self._closing.push_async_callback(self._drain, flusher, deadlines)
-        if self._is_member:
+        if not self.is_sole:
             self._follow_leaders(flushes, flusher, loop)
         self._closing.push_async_callback(self._follower.stop)
         self._follower.start()
+        if not self.is_sole and self.settings[setting.CONTROLLED_SHUTDOWN_ENABLE]:
+            self._closing.push_async_callback(self._leave)
         if admin is not None:
             admin.health.serving()
             self._closing.callback(admin.health.stopping)
@@ -249,25 +257,34 @@ class Broker:
         lock = FileLock()
         directory_identity.claim(disk, path, self.node_id, lock)
         self._closing.callback(lock.release)
-        home = self._home
-        if home is None:
-            home = await open_embedded(path, self.clock)
-            self._closing.push_async_callback(home.close)
-        self._tree = tree = await home.connect()
-        self._closing.push_async_callback(tree.close)
-        await lay_out(tree)
-        self.cluster_id = await cluster_id(tree)
-        # The changes of a sole broker are its own: it follows each when it has written it.
-        on_stale = self._follower.on_stale if self._is_member else None
-        self._registry = TopicRegistry(tree, on_stale=on_stale)
-        self._configs = ConfigRegistry(tree, on_stale=on_stale)
-        self._membership = Membership(self.node_id, tree.lease) if self._is_member else Membership.sole(self.node_id)
-        self._registrar = Registrar(
-            self._membership, BrokerRegistry(tree, on_stale=on_stale), self._registration(), self.clock, asyncio.sleep
+        if self.is_sole:
+            directory_tree.require_own_tree(disk, path)
+        home = self._home or await self._open_home(path)
+        self._coordination = await Coordination.open(
+            home,
+            self._registration(),
+            self.clock,
+            None if self.is_sole else self._follower.on_stale,
+            data_dir=path,
+            found_cluster_id=directory_tree.cluster_id_of(disk, path),
         )
-        self._producer_ids = ProducerIdBlocks(tree, self.node_id)
-        await self._registry.refresh()
-        await self._configs.refresh()
+        self._closing.push_async_callback(self._coordination.close)
+        self._membership = self._coordination.membership
+        self.cluster_id = self._coordination.cluster_id
+        if not self.is_sole:
+            directory_tree.mark_shared(disk, path)
+
+    async def _open_home(self, path: str) -> TreeHome:
+        home: TreeHome
+        if self.is_sole:
+            home = await open_embedded(path, self.clock)
+        else:
+            # With it comes the client of ZooKeeper, which a broker by itself does not need.
+            from ottla.broker.zookeeper_home import SharedHome, zookeeper_home
+
+            home = SharedHome(zookeeper_home(self.settings, self.clock), path)
+        self._closing.push_async_callback(home.close)
+        return home
 
     async def _open_logs(self, disk: PosixDisk) -> None:
         self._directory = LogDirectory.open(
@@ -281,18 +298,14 @@ class Broker:
             retention_check_interval_ms=self.settings[setting.LOG_RETENTION_CHECK_INTERVAL_MS],
         )
         self._closing.callback(self._directory.close)
-        broker_epoch = await self._registrar.register()
-        log_epochs = {partition: log.leader_epoch for partition, log in self._directory.logs.items()}
-        changes = elections.after_start(
-            self._registry.view, self.node_id, broker_epoch, log_epochs, was_clean=self._directory.was_clean
-        )
-        await self._registry.change_states(changes)
-        await self._registry.refresh()
-        self._in_sync_changes = self._watch_in_sync_replicas() if self._is_member else None
+        # A broker that was killed may be live to the others until its session ends; another broker of this id stays.
+        patience_ms = 0 if self.is_sole else self.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS] + ID_MARGIN_MS
+        await self._join(patience_ms, was_clean=self.is_sole and self._directory.was_clean)
+        self._in_sync_changes = None if self.is_sole else self._watch_in_sync_replicas()
         self._served_topics = ServedTopics(
             self._membership,
-            self._registry,
-            self._configs,
+            self._coordination.topics,
+            self._coordination.configs,
             self._directory,
             self._log_config,
             self.partitions,
@@ -300,17 +313,24 @@ class Broker:
             self.clock,
             self._new_partition,
         )
+        self._coordination.on_session_lost = self._served_topics.follow_membership
         self._closing.push_async_callback(self._served_topics.stop)
         await self._served_topics.start()
         self._topics = Topics(
-            lambda: self._registrar.view,
+            lambda: self._coordination.registrar.view,
             self.settings,
-            self._registry,
-            self._configs,
+            self._coordination.topics,
+            self._coordination.configs,
             self._directory,
             self.partitions,
             self._served_topics,
         )
+
+    def _min_in_sync(self, topic: Topic, partition: PartitionNode) -> int:
+        """The least number of in-sync replicas with which records of the partition are acknowledged."""
+        if topic.name in INTERNAL_TOPICS:
+            return 1
+        return min(self._log_configs.of(self.configs.topic(topic.name)).min_insync_replicas, len(partition.replicas))
 
     def _new_partition(self, opened: Log) -> Partition:
         return Partition(
@@ -327,7 +347,7 @@ class Broker:
         writing: set[asyncio.Task[None]] = set()
 
         async def write(change: StateChange, on_outcome: Callable[[ChangeOutcome], None]) -> None:
-            (outcome,) = await self._registry.change_states([change])
+            (outcome,) = await self._coordination.topics.change_states([change])
             if outcome.result is ChangeResult.UNKNOWN:
                 # The tree is away: the watches are called when it is back.
                 await asyncio.sleep(STATE_RETRY_S)
@@ -351,16 +371,30 @@ class Broker:
         listeners = registered_listeners(self._options, self.addresses, socket.gethostname())
         return BrokerRegistration(self.node_id, listeners, self.settings[setting.BROKER_RACK])
 
+    async def _join(self, patience_ms: int, *, was_clean: bool) -> None:
+        """Register, and lead in this new life what no other broker can lead."""
+        coordination = self._coordination
+        broker_epoch = await coordination.registrar.register(patience_ms)
+        log_epochs = {partition: log.leader_epoch for partition, log in self._directory.logs.items()}
+        changes = elections.after_start(
+            coordination.topics.view, self.node_id, broker_epoch, log_epochs, was_clean=was_clean
+        )
+        await coordination.topics.change_states(changes)
+        await coordination.topics.refresh()
+
     async def _follow_tree(self) -> None:
         """Read what changed in the tree, and act on it."""
-        await self._registrar.refresh()
+        if self._membership.broker_epoch == NOT_REGISTERED:
+            await self._coordination.topics.refresh()
+            await self._join(0, was_clean=False)
+        await self._coordination.registrar.refresh()
         await self._served_topics.follow()
 
     def _open_groups(self, loop: asyncio.AbstractEventLoop, flusher: Flusher) -> GroupCoordinator:
         """The contents of `__consumer_offsets` are loaded while requests are served."""
         groups = GroupCoordinator(
             group_settings(self.settings),
-            lambda group_id: consumer_times(self._configs.view, group_id, self.settings),
+            lambda group_id: consumer_times(self._coordination.configs.view, group_id, self.settings),
             self.settings[setting.OFFSETS_LOAD_BUFFER_SIZE],
             self.partitions,
             self.clock,
@@ -389,6 +423,18 @@ class Broker:
         self._closing.push_async_callback(compaction.stop)
         compaction.start()
 
+    async def _leave(self) -> None:
+        """Hand over, as the first step of a stop, while requests are still answered."""
+        tree, topics = self._coordination.tree, self._coordination.topics
+        departure = Departure(tree, topics, self._membership, self._min_in_sync)
+        try:
+            async with asyncio.timeout(LEAVE_WITHIN_S):
+                await departure.leave()
+                # From here on clients of what was handed over are told so.
+                await self._served_topics.follow()
+        except (TimeoutError, OttlaError) as error:
+            log.warning("broker.left_late", extra=fields(error=str(error) or "time-out"))
+
     async def _drain(self, flusher: Flusher, deadlines: Deadlines) -> None:
         """Accept no further request; answer those in progress without waiting for more records or a due flush."""
         for listener in self._listeners:
@@ -404,7 +450,7 @@ class Broker:
         await asyncio.gather(*(listener.drain(DRAIN_MS) for listener in self._listeners))
 
     def _log_config(self, topic_partition: TopicPartition) -> LogConfig:
-        return self._log_configs.of(self._configs.view.topic(topic_partition.topic))
+        return self._log_configs.of(self._coordination.configs.view.topic(topic_partition.topic))
 
     def _connection_limits(self) -> ConnectionLimits:
         # Half of the descriptors are for segments: a flood of connections must not keep a log from rolling.
@@ -445,7 +491,7 @@ class Broker:
 
     @property
     def live(self) -> BrokersView:
-        return self._registrar.view
+        return self._coordination.registrar.view
 
     @property
     def topics(self) -> TopicsView:
@@ -453,7 +499,7 @@ class Broker:
 
     @property
     def configs(self) -> ConfigsView:
-        return self._configs.view
+        return self._coordination.configs.view
 
     def log_directory(self) -> LogDirectoryState:
         path = os.path.abspath(self._directory.path)
@@ -487,4 +533,4 @@ class Broker:
         return await self._topics.delete_records(topic, index, before_offset)
 
     async def next_producer_id(self) -> ProducerId:
-        return await self._producer_ids.next()
+        return await self._coordination.producer_ids.next()

@@ -97,6 +97,11 @@ class BrokerContext(Protocol):
         ...
 
     @property
+    def is_sole(self) -> bool:
+        """Whether the tree is in this broker's data directory, so that no other broker can share it."""
+        ...
+
+    @property
     def live(self) -> BrokersView:
         """The brokers that are registered now; this one too, also while it has no session."""
         ...

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.broker.membership import Membership
+from ottla.coordination.layout import broker_path
 from ottla.coordination.registries import BrokerIdTaken, BrokerRegistration, BrokerRegistry, BrokersView
+from ottla.coordination.tree import SessionLost, SessionState
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 
@@ -19,6 +21,16 @@ log = logging.getLogger(__name__)
 
 # How often a node id that another session holds is asked for again.
 ATTEMPT_INTERVAL_S: Final = 0.2
+
+
+class Session(Protocol):
+    """The part of a tree that this module needs: whether the registration is that of the present session."""
+
+    @property
+    def session_id(self) -> int: ...
+
+    @property
+    def state(self) -> SessionState: ...
 
 
 class Registrar:
@@ -29,12 +41,14 @@ class Registrar:
         membership: Membership,
         registry: BrokerRegistry,
         registration: BrokerRegistration,
+        session: Session,
         clock: Clock,
         wait: Callable[[float], Awaitable[object]],
     ) -> None:
         self.registration: Final = registration
         self._membership = membership
         self._registry = registry
+        self._session = session
         self._clock = clock
         self._wait = wait
 
@@ -61,6 +75,7 @@ class Registrar:
         is_told = False
         while True:
             try:
+                session_id = self._session.session_id
                 broker_epoch = await self._registry.register(self.registration, self._clock.now_ms())
                 break
             except BrokerIdTaken:
@@ -71,6 +86,9 @@ class Registrar:
                     log.warning("broker.id_in_use", extra=fields(node_id=node_id, waits_ms=patience_ms))
                     is_told = True
             await self._wait(ATTEMPT_INTERVAL_S)
+        if self._session.session_id != session_id or self._session.state is SessionState.LOST:
+            # It ended while the last answer was on its way, and whoever listens has heard so.
+            raise SessionLost(broker_path(self.registration.node_id))
         self._membership.registered(broker_epoch)
         await self.refresh()
         return broker_epoch

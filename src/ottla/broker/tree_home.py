@@ -6,7 +6,14 @@ from typing import Protocol
 
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.tree import Tree
+from ottla.model.broker_settings import NODE_ID
+from ottla.model.errors import ConfigError
+from ottla.model.setting import Source
+from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.checkpoints import META_PROPERTIES_FILE
+from ottla.storage.directory import directory_tree
 
 TREE_FILE = "tree.sqlite"
 
@@ -22,3 +29,19 @@ class TreeHome(Protocol):
 async def open_embedded(data_dir: str, clock: Clock) -> EmbeddedHome:
     """The tree of a broker that is the only one; its directory must be locked."""
     return await EmbeddedHome.open(f"{data_dir}/{TREE_FILE}", clock=clock)
+
+
+def with_node_id(settings: BrokerSettings, data_dir: str) -> BrokerSettings:
+    """The settings of a broker of a cluster: its node id is given, or the one that its data directory has.
+
+    Raises `ConfigError`: a default would be that of every broker.
+    """
+    if settings.given(NODE_ID) is not None:
+        return settings
+    node_id = directory_tree.node_id_of(PosixDisk(), data_dir)
+    if node_id is None:
+        raise ConfigError(
+            "a broker of a cluster needs a node id of its own, and none is given",
+            hint="--set node.id=1, and another number for each broker; its data directory keeps it for later starts",
+        )
+    return settings.overlaid({NODE_ID.name: str(node_id)}, source=Source.STATIC_BROKER, origin=META_PROPERTIES_FILE)

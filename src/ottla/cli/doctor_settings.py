@@ -98,7 +98,7 @@ def contradictions(settings: BrokerSettings) -> Iterator[Finding]:
             "lower log.roll.ms as well",
         )
     for each in (setting.DEFAULT_REPLICATION_FACTOR, setting.MIN_INSYNC_REPLICAS):
-        if settings[each] > 1:
+        if settings[each] > 1 and settings[setting.ZOOKEEPER_CONNECT] is None:
             yield problem(AREA, f"{each.name}={settings[each]}, and there is one broker", f"set {each.name}=1")
     if settings[setting.LOG_FLUSH_POLICY] == "os":
         yield warning(

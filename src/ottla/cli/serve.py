@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import gc
-import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from ottla.cli.config_file import read_config_file
+from ottla.cli.given_settings import given_settings
 from ottla.model.errors import ConfigError
 from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_address, parse_flag
 from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options
-from ottla.model.setting_sources import Notice, RawSetting, from_command_line, from_environment, resolve
-from ottla.model.settings import BrokerSettings
-from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, fields, start_logging
-
-log = logging.getLogger(__name__)
+from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
 
 
 @click.command(name="serve")
@@ -30,6 +24,11 @@ log = logging.getLogger(__name__)
     multiple=True,
     metavar="HOST:PORT",
     help="Address to listen on; port 0 selects a free one.  Repeatable.  [default: listeners, else 127.0.0.1:9092]",
+)
+@click.option(
+    "--zookeeper",
+    metavar="CONNECT",
+    help="Be one of the brokers that share this ZooKeeper, HOST:PORT,HOST:PORT/CHROOT.  [default: zookeeper.connect]",
 )
 @click.option(
     "--config",
@@ -61,6 +60,7 @@ def command(
     config_argument: Path | None,
     data_dir: str | None,
     addresses: tuple[str, ...],
+    zookeeper: str | None,
     config_option: Path | None,
     assignments: tuple[str, ...],
     insecure_listen: bool,
@@ -74,7 +74,7 @@ def command(
     if config_argument is not None and config_option is not None:
         raise click.UsageError("The configuration is named twice: as an argument and by --config.")
     start_logging(log_level)
-    settings = _settings(assignments, config_option or config_argument)
+    settings = given_settings(assignments, config_option or config_argument, zookeeper=zookeeper)
     listen = tuple(named_listeners(addresses))
     options = serve_options(
         settings,
@@ -90,21 +90,6 @@ def command(
     from ottla.runtime.event_loop import run
 
     run(serve(options))
-
-
-def _settings(assignments: Iterable[str], config: Path | None) -> BrokerSettings:
-    flags = from_command_line(assignments)
-    environment, environment_notices = from_environment(os.environ)
-    file: list[RawSetting] = [] if config is None else read_config_file(config)
-    settings, notices = resolve([flags, environment, file])
-    for notice in (*environment_notices, *notices):
-        _log_notice(notice)
-    return settings
-
-
-def _log_notice(notice: Notice) -> None:
-    level = logging.WARNING if notice.is_warning else logging.INFO
-    log.log(level, notice.event, extra=fields(**notice.facts))
 
 
 def _admin_listener(address: str) -> Listener:

@@ -18,7 +18,7 @@ from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.runtime.event_loop import run
 from ottla.runtime.posix_disk import DIRECTORY_MODE, PosixDisk
 from ottla.storage.checkpoints import META_PROPERTIES_FILE, read_meta_properties
-from ottla.storage.directory import directory_identity
+from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.errors import DirectoryLocked
 from ottla.storage.log_files import topic_partition_of
@@ -53,6 +53,7 @@ class StoppedDirectory:
                 f"{self.path}/{META_PROPERTIES_FILE} has node.id={number!r}", hint="write the number there"
             )
         self.node_id = NodeId(int(number))
+        directory_tree.require_own_tree(self.disk, self.path)
         try:
             self._lock.acquire(self.path)
         except DirectoryLocked as error:

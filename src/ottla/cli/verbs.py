@@ -26,5 +26,6 @@ VERBS: Final[Mapping[str, Verb]] = {
 }
 
 CLUSTER_VERBS: Final[Mapping[str, Verb]] = {
+    "adopt": Verb("ottla.cli.cluster_adopt", "Make the first broker of a cluster of one that was by itself."),
     "status": Verb("ottla.cli.cluster_status", "Show brokers, leaders, replicas that lag, and ZooKeeper's health."),
 }

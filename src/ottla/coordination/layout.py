@@ -20,6 +20,8 @@ BROKER_CONFIGS: Final = "/config/brokers"
 GROUP_CONFIGS: Final = "/config/groups"
 DELETED_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+# While the tree of a broker by itself is being moved here.
+ADOPTION: Final = "/adoption"
 
 # Parents before children.  Created once; nothing below creates missing parents.
 _STANDING: Final = (

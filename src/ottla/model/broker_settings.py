@@ -18,17 +18,45 @@ from ottla.model.setting_kinds import (
     number,
     optional_int32,
     optional_int64,
+    optional_password,
     optional_text,
     word,
     words,
 )
 
 NODE_ID: Final = int32(
-    "node.id", 0, "The id of this broker; a data directory keeps its id.", minimum=0, aliases=("broker.id",)
+    "node.id",
+    0,
+    "The id of this broker; a data directory keeps its id.  A new directory of a cluster has no default.",
+    minimum=0,
+    aliases=("broker.id",),
 )
 BROKER_RACK: Final = optional_text("broker.rack", "The rack that Metadata and DescribeCluster show for this broker.")
 LOG_DIRS: Final = optional_text(
     "log.dirs", "The data directory, when `--data-dir` is not given.  One directory.", aliases=("log.dir",)
+)
+
+ZOOKEEPER_CONNECT: Final = optional_text(
+    "zookeeper.connect",
+    "The ZooKeeper that the brokers of a cluster share: `host:port,host:port/chroot`.  Unset: a broker by itself.",
+)
+ZOOKEEPER_SESSION_TIMEOUT_MS: Final = int32(
+    "zookeeper.session.timeout.ms",
+    6 * SECOND_MS,
+    "A broker that ZooKeeper has not heard for this long is dead to the others.  Kafka's default was 18000.",
+    minimum=500,
+)
+ZOOKEEPER_CONNECTION_TIMEOUT_MS: Final = optional_int32(
+    "zookeeper.connection.timeout.ms",
+    "How long a start waits for ZooKeeper.  Unset: as long as the session time-out.",
+    minimum=1,
+)
+CONTROLLED_SHUTDOWN_ENABLE: Final = flag(
+    "controlled.shutdown.enable", True, "A broker of a cluster that stops hands its partitions over first."
+)
+ZOOKEEPER_DIGEST: Final = optional_password(
+    "zookeeper.digest",
+    "`USER:PASSWORD` of ZooKeeper's scheme digest: all nodes belong to it then, and nobody else can read them.",
 )
 
 LISTENERS: Final = word(
@@ -311,6 +339,14 @@ OFFSETS_TOPIC_NUM_PARTITIONS: Final = int32(
     minimum=1,
     maximum=10_000,
 )
+OFFSETS_TOPIC_REPLICATION_FACTOR: Final = int32(
+    "offsets.topic.replication.factor",
+    3,
+    "Replicas of `__consumer_offsets` when it is created: groups wait until as many brokers are live.  "
+    "A broker by itself has one.",
+    minimum=1,
+    maximum=32767,
+)
 OFFSETS_TOPIC_SEGMENT_BYTES: Final = int32(
     "offsets.topic.segment.bytes",
     100 * MIB,
@@ -363,6 +399,13 @@ LOG_CLEANER_DELETE_RETENTION_MS: Final = int64(
 # Headings are those of docs/configuration.md.
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
     "Identity": (NODE_ID, BROKER_RACK, LOG_DIRS),
+    "Cluster": (
+        ZOOKEEPER_CONNECT,
+        ZOOKEEPER_SESSION_TIMEOUT_MS,
+        ZOOKEEPER_CONNECTION_TIMEOUT_MS,
+        ZOOKEEPER_DIGEST,
+        CONTROLLED_SHUTDOWN_ENABLE,
+    ),
     "Connections": (
         LISTENERS,
         ADVERTISED_LISTENERS,
@@ -455,6 +498,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         OFFSETS_RETENTION_MINUTES,
         OFFSETS_RETENTION_CHECK_INTERVAL_MS,
         OFFSETS_TOPIC_NUM_PARTITIONS,
+        OFFSETS_TOPIC_REPLICATION_FACTOR,
         OFFSETS_TOPIC_SEGMENT_BYTES,
         OFFSETS_LOAD_BUFFER_SIZE,
     ),

@@ -18,7 +18,7 @@ alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.win
 authorizer.class.name auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms
 broker.id.generation.enable broker.session.timeout.ms client.quota.callback.class
 connection.failed.authentication.delay.ms connections.max.reauth.ms
-control.plane.listener.name controlled.shutdown.enable controlled.shutdown.max.retries
+control.plane.listener.name controlled.shutdown.max.retries
 controlled.shutdown.retry.backoff.ms controller.performance.always.log.threshold.ms
 controller.performance.sample.period.ms controller.quorum.append.linger.ms controller.quorum.bootstrap.servers
 controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms
@@ -51,7 +51,7 @@ metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording
 num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
 num.replica.fetchers offsets.commit.timeout.ms
 offsets.topic.compression.codec
-offsets.topic.replication.factor password.encoder.secret
+password.encoder.secret
 principal.builder.class process.roles producer.id.expiration.check.interval.ms
 producer.purgatory.purge.interval.requests queued.max.requests quota.window.num quota.window.size.seconds
 remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes

@@ -31,6 +31,10 @@ def int64(name: str, default: int, about: str, *, minimum: int | None = None, ho
     return Setting(name=name, type=ValueType.LONG, default=default, about=about, minimum=minimum, honoured=honoured)
 
 
+def optional_password(name: str, about: str) -> Setting[str | None]:
+    return Setting(name=name, type=ValueType.PASSWORD, default=None, about=about)
+
+
 def optional_int32(name: str, about: str, *, minimum: int | None = None) -> Setting[int | None]:
     return Setting(name=name, type=ValueType.INT, default=None, about=about, minimum=minimum)
 

@@ -44,7 +44,7 @@ async def registrar(home: EmbeddedHome, node_id: int = 1, waits: Waits | None = 
 
 def made(session: EmbeddedSession, node_id: int, clock: FakeClock, waits: Waits) -> Registrar:
     registration = BrokerRegistration(NodeId(node_id), LISTENERS)
-    return Registrar(Membership(NodeId(node_id)), BrokerRegistry(session), registration, clock, waits)
+    return Registrar(Membership(NodeId(node_id)), BrokerRegistry(session), registration, session, clock, waits)
 
 
 async def test_registered_brokers_see_each_other(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ async def test_membership_has_what_the_tree_has(tmp_path: Path) -> None:
     await lay_out(session)
     membership = Membership(NodeId(1))
     registration = BrokerRegistration(NodeId(1), LISTENERS)
-    own = Registrar(membership, BrokerRegistry(session), registration, clock, Waits(clock))
+    own = Registrar(membership, BrokerRegistry(session), registration, session, clock, Waits(clock))
     epoch = await own.register()
     assert (membership.broker_epoch, dict(membership.live)) == (epoch, {1: epoch})
     other = await (await registrar(home, 2)).register()

@@ -36,7 +36,7 @@ def findings_of(out: str) -> list[dict[str, str]]:
     ("settings", "level", "told"),
     [
         ({"log_segment_byte": "1000000"}, Level.PROBLEM, "unknown name"),
-        ({"zookeeper_connect": "x:1"}, Level.WARNING, "has no effect here"),
+        ({"zookeeper_set_acl": "true"}, Level.WARNING, "has no effect here"),
         ({"ssl_keystore_location": "x"}, Level.WARNING, "protects nothing here"),
         (
             {"log_retention_ms": "90000000", "log_retention_hours": "1"},

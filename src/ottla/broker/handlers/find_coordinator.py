@@ -54,7 +54,7 @@ async def _make_topic(broker: BrokerContext) -> Coordinator | None:
     if broker.groups.exists:
         return None
     try:
-        await broker.create_topic(offsets_topic(broker.settings))
+        await broker.create_topic(offsets_topic(broker.settings, is_sole=broker.is_sole))
     except OttlaError as error:
         if isinstance(error, RequestError) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             return None  # another request was faster

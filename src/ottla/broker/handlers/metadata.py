@@ -97,7 +97,9 @@ async def _create(broker: BrokerContext, name: str, may_create: bool) -> ErrorCo
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if may_create and broker.settings[AUTO_CREATE_TOPICS_ENABLE]:
         try:
-            await broker.create_topic(offsets_topic(broker.settings) if name == OFFSETS_TOPIC else NewTopic(name))
+            is_offsets = name == OFFSETS_TOPIC
+            new = offsets_topic(broker.settings, is_sole=broker.is_sole) if is_offsets else NewTopic(name)
+            await broker.create_topic(new)
         except RequestError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
                 return error.code

@@ -28,7 +28,15 @@ def test_group_belongs_where_java_puts_it(group_id: str, java_hash: int) -> None
 
 
 def test_offsets_topic_is_compacted_and_takes_its_size_from_the_settings() -> None:
-    new = offsets_topic(BrokerSettings.of({"offsets.topic.num.partitions": "7", "offsets.topic.segment.bytes": "5000"}))
+    given = {"offsets.topic.num.partitions": "7", "offsets.topic.segment.bytes": "5000"}
+    new = offsets_topic(BrokerSettings.of(given), is_sole=True)
     assert new.partitions_count == 7
     assert new.config["cleanup.policy"] == "compact"
     assert new.config["segment.bytes"] == "5000"
+
+
+def test_topic_of_a_cluster_has_replicas_and_that_of_a_sole_broker_one() -> None:
+    assert offsets_topic(BrokerSettings.of({}), is_sole=False).replication_factor == 3
+    two = BrokerSettings.of({"offsets.topic.replication.factor": "2"})
+    assert offsets_topic(two, is_sole=False).replication_factor == 2
+    assert offsets_topic(two, is_sole=True).replication_factor == 1

@@ -53,6 +53,7 @@ class SmallBroker:
         self.clock = FakeClock()
         self.partitions = PartitionTable()
         self.topics = TopicsView.of(0, {})
+        self.is_sole = True
         self.live = live(NODE_ID)
         self.overrides: dict[ConfigEntity, Mapping[str, str]] = {}
         self.refusal: RequestError | None = None

@@ -1,0 +1,72 @@
+"""The ZooKeeper that this broker shares with others: sessions follow one another, and none outlives its process.
+
+kazoo comes with this module: a broker by itself does not import it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ottla.broker.session_file import SessionFile
+from ottla.coordination.tree import SessionState, Tree
+from ottla.coordination.zookeeper.credentials import DigestCredentials
+from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.session_keeper import SessionKeeper
+from ottla.model.broker_settings import (
+    ZOOKEEPER_CONNECT,
+    ZOOKEEPER_CONNECTION_TIMEOUT_MS,
+    ZOOKEEPER_DIGEST,
+    ZOOKEEPER_SESSION_TIMEOUT_MS,
+)
+from ottla.model.settings import BrokerSettings
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+from ottla.runtime.posix_disk import PosixDisk
+
+log = logging.getLogger(__name__)
+
+
+def zookeeper_home(settings: BrokerSettings, clock: Clock) -> ZooKeeperHome:
+    """The ZooKeeper that the settings name.  Raises `ConfigError`."""
+    connect, digest = settings[ZOOKEEPER_CONNECT], settings[ZOOKEEPER_DIGEST]
+    assert connect is not None
+    return ZooKeeperHome(
+        connect,
+        session_timeout_ms=settings[ZOOKEEPER_SESSION_TIMEOUT_MS],
+        connection_timeout_ms=settings[ZOOKEEPER_CONNECTION_TIMEOUT_MS],
+        digest=None if digest is None else DigestCredentials.parse(digest),
+        clock=clock,
+    )
+
+
+class SharedHome:
+    """`TreeHome` of a broker of a cluster.  Its data directory must be locked: that ends its former process."""
+
+    def __init__(self, home: ZooKeeperHome, data_dir: str) -> None:
+        self._home = home
+        self._file = SessionFile(PosixDisk(), data_dir)
+
+    async def connect(self) -> Tree:
+        """End the session of the former process, if it has one, and begin sessions of this one."""
+        former = self._file.read()
+        if former is not None:
+            log.info("session.former_ended", extra=fields(session_id=f"{former.session_id:#x}"))
+            await self._home.end_session(former)
+        keeper = await SessionKeeper.open(self._home)
+        self._remember(keeper)
+
+        def remember_next(state: SessionState) -> None:
+            if state is SessionState.CONNECTED:
+                self._remember(keeper)
+
+        keeper.add_session_listener(remember_next)
+        return keeper
+
+    async def close(self) -> None:
+        """The last session was closed with its tree: there is none to end.  What was not reached ends by itself."""
+        self._file.remove()
+
+    def _remember(self, keeper: SessionKeeper) -> None:
+        credentials = keeper.credentials
+        if credentials is not None:
+            self._file.write(credentials)

@@ -1,0 +1,165 @@
+"""Processes of one cluster, over a real ZooKeeper."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.session_file import SESSION_FILE, SessionFile
+from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.runtime.event_loop import run
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.testing.broker import BrokerDidNotStart, RunningBroker
+from tests.cluster.conftest import Member
+from tests.cluster.traffic import consume, make_topic, metadata, produce
+from tests.eventually import eventually
+
+ONE_REPLICA = {"offsets_topic_replication_factor": "1"}
+
+
+def told(broker: RunningBroker) -> dict[int, tuple[str | None, int]]:
+    """The brokers, as this one tells them."""
+    found = metadata(broker.bootstrap).brokers
+    return {node_id: (each.host, each.port) for node_id, each in found.items()}
+
+
+def leaders(broker: RunningBroker, topic: str) -> dict[int, int]:
+    """By partition; -1 where this broker knows no leader."""
+    return {index: each.leader for index, each in metadata(broker.bootstrap, topic).topics[topic].partitions.items()}
+
+
+def end_session(broker: RunningBroker, connect: str) -> None:
+    """End its session from outside, as an expiry does."""
+    credentials = SessionFile(PosixDisk(), str(broker.data_dir)).read()
+    assert credentials is not None
+    run(ZooKeeperHome(connect).end_session(credentials))
+
+
+def logged(broker: RunningBroker, event: str) -> list[str]:
+    return [line for line in broker.log_lines if f" {event}" in line]
+
+
+def test_members_serve_one_cluster(member: Member) -> None:
+    brokers = [member(node_id, broker_rack=f"r{node_id}", **ONE_REPLICA) for node_id in (1, 2, 3)]
+    addresses = {node_id: (broker.host, broker.port) for node_id, broker in enumerate(brokers, 1)}
+    for broker in brokers:
+        eventually(lambda broker=broker: told(broker), lambda found: found == addresses)  # type: ignore[misc]
+    assert len({metadata(broker.bootstrap).cluster_id for broker in brokers}) == 1
+    assert {metadata(broker.bootstrap).controller_id for broker in brokers} == {1}
+
+    make_topic(brokers[0].bootstrap, "orders", partitions=6)
+    found = eventually(lambda: leaders(brokers[2], "orders"), lambda found: len(found) == 6)
+    assert sorted(found.values()) == [1, 1, 2, 2, 3, 3]
+    values = [f"order {number}" for number in range(300)]
+    produce(brokers[1].bootstrap, "orders", values)
+    assert sorted(consume(brokers[2].bootstrap, "orders", 300, "readers")) == sorted(values)
+
+
+def test_killed_member_is_back_at_once_with_its_records_and_groups(member: Member) -> None:
+    brokers = [member(node_id, **ONE_REPLICA) for node_id in (1, 2)]
+    make_topic(brokers[0].bootstrap, "orders", partitions=4)
+    produce(brokers[0].bootstrap, "orders", [f"before {number}" for number in range(100)])
+    consume(brokers[0].bootstrap, "orders", 100, "readers")
+    for broker in brokers:
+        broker.kill()
+        broker.start()
+        assert logged(broker, "session.former_ended")
+        assert not logged(broker, "broker.id_in_use")
+    produce(brokers[1].bootstrap, "orders", [f"after {number}" for number in range(100)])
+    # The group goes on where it was.
+    found = consume(brokers[1].bootstrap, "orders", 100, "readers")
+    assert sorted(found) == sorted(f"after {number}" for number in range(100))
+
+
+def test_stopped_member_is_dead_to_the_others_at_once_and_leads_again_when_it_is_back(member: Member) -> None:
+    first, second = (member(node_id, zookeeper_session_timeout_ms="30000") for node_id in (1, 2))
+    make_topic(first.bootstrap, "orders", partitions=2)
+    assert first.stop() == 0
+    eventually(lambda: told(second), lambda found: set(found) == {2})
+    assert sorted(leaders(second, "orders").values()) == [-1, 2]
+    first.start()
+    eventually(lambda: leaders(second, "orders"), lambda found: sorted(found.values()) == [1, 2])
+    produce(second.bootstrap, "orders", [str(number) for number in range(50)])
+
+
+def test_member_whose_session_ends_registers_and_leads_again(member: Member, connect: str) -> None:
+    first, second = (member(node_id) for node_id in (1, 2))
+    make_topic(first.bootstrap, "orders", partitions=4)
+    end_session(first, connect)
+    eventually(lambda: logged(first, "session.lost"))
+    eventually(lambda: told(second), lambda found: set(found) == {1, 2})
+    eventually(lambda: sorted(leaders(second, "orders").values()), lambda found: found == [1, 1, 2, 2])
+    produce(second.bootstrap, "orders", [str(number) for number in range(50)])
+    # The file has the key of the next session.
+    end_session(first, connect)
+    eventually(lambda: len(logged(first, "session.lost")) == 2)
+
+
+def test_key_of_the_session_is_for_the_owner_only(member: Member) -> None:
+    broker = member(1)
+    assert stat.S_IMODE((broker.data_dir / SESSION_FILE).stat().st_mode) == 0o600
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------
+
+
+def refusal(member: Member, node_id: int | None, directory: str | None = None, **settings: str) -> str:
+    with pytest.raises(BrokerDidNotStart) as refused:
+        member(node_id, directory, **settings)
+    return str(refused.value)
+
+
+def test_second_broker_of_one_id_is_refused_when_the_session_timeout_is_over(member: Member) -> None:
+    member(1)
+    text = refusal(member, 1, "another", zookeeper_session_timeout_ms="1000")
+    assert "broker.id_in_use" in text
+    assert "broker id 1 is registered by another session" in text
+    assert "give each broker its own node id" in text
+
+
+def test_broker_without_an_id_is_refused_unless_its_directory_has_one(member: Member) -> None:
+    assert "needs a node id of its own" in refusal(member, None, "broker-7")
+    member(7).stop()
+    again = member(None, "broker-7")
+    eventually(lambda: set(told(again)), lambda found: found == {7})
+
+
+def test_directory_of_another_cluster_is_refused(member: Member, connect: str) -> None:
+    member(1).stop()
+    assert "has no cluster yet" in refusal(member, 1, zookeeper_connect=f"{connect}/empty")
+    member(2, zookeeper_connect=f"{connect}/other")
+    assert "belongs to cluster.id" in refusal(member, 1, zookeeper_connect=f"{connect}/other")
+
+
+def test_directory_of_a_member_is_not_started_by_itself(member: Member) -> None:
+    stopped = member(1)
+    stopped.stop()
+    with pytest.raises(BrokerDidNotStart, match="belongs to a broker of a cluster"):
+        RunningBroker(stopped.data_dir, settings={"node.id": "1"}).start()
+    assert not (stopped.data_dir / "tree.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"zookeeper_connect": "127.0.0.1:1"}, "no ZooKeeper gave a session at 127.0.0.1:1 within 500 ms"),
+        ({"zookeeper_connect": "a b:1"}, "zookeeper.connect"),
+        ({"zookeeper_digest": "nobody"}, "user:password"),
+    ],
+)
+def test_zookeeper_that_cannot_be_used_is_told(
+    member: Member, tmp_path: Path, settings: dict[str, str], problem: str
+) -> None:
+    text = refusal(member, 1, **{"zookeeper_connection_timeout_ms": "500", **settings})
+    assert problem in text
+    assert not list(tmp_path.glob("broker-1/*.log"))
+
+
+def test_tree_is_closed_to_others_and_the_password_is_not_shown(member: Member) -> None:
+    broker = member(1, zookeeper_digest="ottla:open-sesame")
+    assert not any("open-sesame" in line for line in broker.log_lines)
+    text = refusal(member, 2, zookeeper_digest="ottla:shibboleth")
+    assert "is closed to the user 'ottla'" in text
+    assert "shibboleth" not in text
