@@ -35,6 +35,7 @@ from ottla.storage.errors import (
     DirectoryOffline,
     LogOffline,
     OffsetOutOfRange,
+    RunDoesNotFollow,
     StorageError,
     SwapRefused,
     shortage_of,
@@ -423,6 +424,12 @@ class Log:
                 or now_ms > segment.roll_at_now_ms
             ):
                 break
+            if batch_last_offset > segment.last_offset_max:
+                raise RunDoesNotFollow(
+                    f"the leader sent a batch that ends at offset {batch_last_offset}, too far above the end of "
+                    f"{self.topic_partition} at {self.log_end_offset}: a segment has no more than 2^31 offsets",
+                    hint="compaction left a gap that wide: this replica follows again when the leader starts above it",
+                )
             segment.account(size_bytes, batch_last_offset, head[8])
             base_offset, last_offset, batch_position = head[0], batch_last_offset, at
             position += size_bytes
@@ -883,7 +890,8 @@ class Log:
         # They describe batches that were cut.
         remove_snapshots(self._disk, self.path, above=end_offset)
         if self.producers.has_batch_from(end_offset):
-            # Costs the heads of all batches since the active segment's snapshot: 1 GiB of large batches 0.2 s.
+            # Reads the heads of all batches since the segment's snapshot, measured 2 us each: 0.4 s for 1 GiB of 5 KB
+            # batches, 12 s for one of single records.
             now_ms, expiration_ms = self._host.now_ms(), self.producers.expiration_ms
             self.producers = producers_at(self._disk, self.path, self.segments, end_offset, now_ms, expiration_ms)
         self._scheduler.mark_due(self)

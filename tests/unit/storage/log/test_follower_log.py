@@ -179,6 +179,16 @@ def test_gaps_are_taken_where_the_leaders_log_was_compacted_and_later_openings_a
     log.check_invariants()
 
 
+@pytest.mark.parametrize("base_offset", [2**31, 2**40])
+def test_gap_that_no_segment_can_hold_is_refused(place: Place, base_offset: int) -> None:
+    log = place.log()
+    with pytest.raises(RunDoesNotFollow, match=r"more than 2\^31 offsets"):
+        log.append_run(run_of(stamped(0), stamped(base_offset + 8)), NOW_MS, may_have_gaps=True)
+    assert log.log_end_offset == 2, "what came before the gap stays"
+    log.check_invariants()
+    assert log.append_run(run_of(stamped(2**31 - 6)), NOW_MS) == 2**31 - 4
+
+
 def test_overlapping_batch_is_refused_also_where_gaps_are_allowed(place: Place) -> None:
     log = place.log()
     log.append_run(pairs(0, 2), NOW_MS, may_have_gaps=True)
