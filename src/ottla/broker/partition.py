@@ -277,6 +277,13 @@ class Partition:
         """How far each follower is behind, at the leader; empty elsewhere."""
         return self._replica.lags(now_ms)
 
+    def lag_bytes(self, lag: FollowerLag) -> int:
+        """The size of the batches that a follower lacks; of the whole log where that cannot be read."""
+        try:
+            return self._log.size_bytes_from(self._log.log_end_offset - lag.lag_records)
+        except (OSError, OttlaError):
+            return self._log.size_bytes
+
     # --- ends -------------------------------------------------------------------------------------------------
 
     @property

@@ -60,6 +60,7 @@ def test_partition_with_a_replica_out_of_sync_is_under_replicated() -> None:
     assert "kafka_server_replicamanager_underminisrpartitioncount 0" in lines
     assert 'kafka_cluster_partition_insyncreplicascount{topic="t",partition="0"} 1' in lines
     assert f'ottla_follower_lag_records{{topic="t",partition="0",follower="{ELSEWHERE}"}} 1' in lines
+    assert any(line.startswith("ottla_follower_lag_bytes{") and not line.endswith(" 0") for line in lines)
 
 
 def test_follower_that_does_not_fetch_lags_by_records_and_by_time() -> None:

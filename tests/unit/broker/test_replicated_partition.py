@@ -276,6 +276,18 @@ def test_retention_removes_nothing_that_may_still_be_cut() -> None:
     assert here.partition.log_start_offset == 1
 
 
+def test_lag_is_known_in_records_and_bytes() -> None:
+    here = leader()
+    here.served.roll()
+    here.add(2)
+    here.fetch(ELSEWHERE, 1)
+    here.fetch(THIRD, 3)
+    size_bytes = here.partition.size_bytes // 3
+    lags = {lag.node_id: (lag.lag_records, here.partition.lag_bytes(lag)) for lag in here.partition.lags(0)}
+    assert lags == {ELSEWHERE: (2, 2 * size_bytes), THIRD: (0, 0)}
+    assert here.served.log.size_bytes_from(0) == 3 * size_bytes
+
+
 # --- the follower -----------------------------------------------------------------------------------------------------
 
 

@@ -90,7 +90,7 @@ def _replication_figures(led: Sequence[Partition], now_ms: int) -> Iterator[Fami
         _PLACE,
     )
     lags = {
-        (*_place(each), str(lag.node_id)): lag
+        (*_place(each), str(lag.node_id)): (lag, each.lag_bytes(lag))
         for each, replicas_count in replicated
         if replicas_count > 1
         for lag in each.lags(now_ms)
@@ -99,13 +99,19 @@ def _replication_figures(led: Sequence[Partition], now_ms: int) -> Iterator[Fami
     yield gauge(
         "ottla_follower_lag_records",
         "Records that a follower lacks, of the partitions led here.",
-        {place: lag.lag_records for place, lag in lags.items()},
+        {place: lag.lag_records for place, (lag, _) in lags.items()},
+        labels,
+    )
+    yield gauge(
+        "ottla_follower_lag_bytes",
+        "The size of the batches that a follower lacks, of the partitions led here.",
+        {place: lag_bytes for place, (_, lag_bytes) in lags.items()},
         labels,
     )
     yield gauge(
         "ottla_follower_lag_seconds",
         "How long ago a follower was caught up, of the partitions led here.",
-        {place: lag.lag_ms / 1_000 for place, lag in lags.items()},
+        {place: lag.lag_ms / 1_000 for place, (lag, _) in lags.items()},
         labels,
     )
 

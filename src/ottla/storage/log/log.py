@@ -288,6 +288,14 @@ class Log:
             before.size_bytes + self._active.size_bytes - self._counted_from_position,
         )
 
+    def size_bytes_from(self, offset: int) -> int:
+        """The bytes of the batches from the one that holds `offset` on.  Raises `CorruptLog` or `OSError`."""
+        if offset >= self.log_end_offset:
+            return 0
+        first, position = self._place_of(max(offset, self.log_start_offset))
+        later = sum(segment.size_bytes for segment in self._segments if segment.base_offset > first.base_offset)
+        return first.size_bytes - position + later
+
     # --- appending ------------------------------------------------------------------------------------------
 
     def append(self, batch: memoryview, header: tuple[int, ...], now_ms: int) -> int:
