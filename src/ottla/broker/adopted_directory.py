@@ -14,7 +14,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.directory import directory_identity, directory_tree
+from ottla.storage.directory import directory_identity, directory_tree, kept_logs
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.errors import DirectoryLocked
 
@@ -69,6 +69,8 @@ async def _adopt(disk: PosixDisk, data_dir: str, found: str, target: Tree) -> Ad
         count = await adoption.adopt(source, target, found)
     finally:
         await home.close()
+    # Its logs hold all that it reported so far, and the states name no life of it any more.
+    kept_logs.set_kept_from(disk, data_dir, adoption.NO_BROKER_EPOCH)
     directory_tree.mark_shared(disk, data_dir)
     await adoption.finish(target)
     return Adopted(found, count)

@@ -72,6 +72,7 @@ from ottla.storage.log_config import LogConfig
 
 if TYPE_CHECKING:
     from ottla.broker.admin_server import AdminServer
+    from ottla.broker.replica_fetchers import ReplicaFetchers
 
 log = logging.getLogger(__name__)
 
@@ -191,17 +192,18 @@ class Broker:
             self._listeners.append(listener)
             listener.start()
         self._closing.push_async_callback(self._drain, flusher, deadlines)
-        if not self.is_sole:
-            self._follow_leaders(flushes, flusher, loop)
+        fetchers = None if self.is_sole else self._follow_leaders(flushes, flusher, loop)
         self._closing.push_async_callback(self._follower.stop)
         self._follower.start()
-        if not self.is_sole and self.settings[setting.CONTROLLED_SHUTDOWN_ENABLE]:
-            self._closing.push_async_callback(self._leave)
+        if fetchers is not None and self.settings[setting.CONTROLLED_SHUTDOWN_ENABLE]:
+            self._closing.push_async_callback(self._leave, fetchers)
         if admin is not None:
             admin.health.serving()
             self._closing.callback(admin.health.stopping)
 
-    def _follow_leaders(self, flushes: FlushSignal, flusher: Flusher, loop: asyncio.AbstractEventLoop) -> None:
+    def _follow_leaders(
+        self, flushes: FlushSignal, flusher: Flusher, loop: asyncio.AbstractEventLoop
+    ) -> ReplicaFetchers:
         """Fetch, from now on, each partition of this broker that another one leads."""
         # A broker by itself follows nobody.
         from ottla.broker.replica_fetchers import ReplicaFetchers
@@ -212,6 +214,7 @@ class Broker:
         self._closing.push_async_callback(fetchers.stop)
         self._served_topics.on_roles_changed = fetchers.follow
         fetchers.follow(self.partitions)
+        return fetchers
 
     def _peer_address(self, node_id: NodeId) -> tuple[str, int] | None:
         """Where a live broker listens for others: at its listener of the name of our first one, else at its first."""
@@ -423,8 +426,10 @@ class Broker:
         self._closing.push_async_callback(compaction.stop)
         compaction.start()
 
-    async def _leave(self) -> None:
+    async def _leave(self, fetchers: ReplicaFetchers) -> None:
         """Hand over, as the first step of a stop, while requests are still answered."""
+        # A follower that goes on fetching would be in sync again at once.
+        await fetchers.stop()
         tree, topics = self._coordination.tree, self._coordination.topics
         departure = Departure(tree, topics, self._membership, self._min_in_sync)
         try:

@@ -1,0 +1,96 @@
+"""A broker by itself becomes the first one of a cluster, with its records, ids and committed offsets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.coordination import layout
+from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.runtime.event_loop import run
+from ottla.testing.broker import BrokerDidNotStart, RunningBroker
+from tests.cluster.conftest import Member
+from tests.cluster.traffic import consume, make_topic, metadata, produce
+from tests.eventually import eventually
+
+
+def adopt(data_dir: Path, connect: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ottla", "cluster", "adopt", "--data-dir", str(data_dir), "--zookeeper", connect]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def single(tmp_path: Path) -> RunningBroker:
+    """A broker by itself that was stopped: 100 records in "orders", of which "readers" has read 60."""
+    with RunningBroker(tmp_path / "single") as broker:
+        make_topic(broker.bootstrap, "orders", partitions=2, config={"retention.ms": "123456789"})
+        produce(broker.bootstrap, "orders", [f"first {number}" for number in range(60)])
+        consume(broker.bootstrap, "orders", 60, "readers")
+        produce(broker.bootstrap, "orders", [f"second {number}" for number in range(40)])
+    return broker
+
+
+def test_records_ids_and_offsets_go_on_in_the_cluster(single: RunningBroker, member: Member, connect: str) -> None:
+    done = adopt(single.data_dir, connect)
+    assert done.returncode == 0, done.stderr
+    assert "were moved and read back" in done.stdout
+    first = member(None, "single")
+    second = member(2)
+    found = eventually(lambda: metadata(second.bootstrap), lambda found: set(found.brokers) == {0, 2})
+    assert found.cluster_id == metadata(first.bootstrap).cluster_id
+    assert {each.leader for each in found.topics["orders"].partitions.values()} == {0}
+    assert sorted(consume(second.bootstrap, "orders", 40, "readers")) == sorted(f"second {n}" for n in range(40))
+    produce(second.bootstrap, "orders", ["third"])
+    assert consume(second.bootstrap, "orders", 1, "readers") == ["third"]
+
+
+def test_directory_is_not_started_by_itself_again(single: RunningBroker, connect: str) -> None:
+    assert adopt(single.data_dir, connect).returncode == 0
+    with pytest.raises(BrokerDidNotStart, match="belongs to a broker of a cluster"):
+        single.start()
+    again = adopt(single.data_dir, connect)
+    assert again.returncode == 0
+    assert "was moved before" in again.stdout
+
+
+def test_running_broker_is_not_moved(tmp_path: Path, connect: str) -> None:
+    with RunningBroker(tmp_path / "running") as broker:
+        refused = adopt(broker.data_dir, connect)
+    assert refused.returncode != 0
+    assert "stop the broker first" in refused.stderr
+
+
+def test_tree_in_use_is_refused(single: RunningBroker, member: Member, connect: str) -> None:
+    member(1)
+    refused = adopt(single.data_dir, connect)
+    assert refused.returncode != 0
+    assert "the tree is not empty" in refused.stderr
+    # It is as it was.
+    with single:
+        assert "orders" in metadata(single.bootstrap).topics
+
+
+def test_no_member_starts_on_a_tree_that_is_half_made(single: RunningBroker, member: Member, connect: str) -> None:
+    assert adopt(single.data_dir, connect).returncode == 0
+
+    async def leave_note() -> None:
+        session = await ZooKeeperHome(connect).connect()
+        await session.create(layout.ADOPTION, b"{}")
+        await session.close()
+
+    run(leave_note())
+    with pytest.raises(BrokerDidNotStart, match="wait for `ottla cluster adopt`"):
+        member(None, "single")
+    # Repeating the command completes it.
+    assert adopt(single.data_dir, connect).returncode == 0
+    member(None, "single")
+
+
+def test_new_directory_has_nothing_to_move(tmp_path: Path, connect: str) -> None:
+    (tmp_path / "new").mkdir()
+    refused = adopt(tmp_path / "new", connect)
+    assert refused.returncode != 0
+    assert "nothing to move" in refused.stderr
