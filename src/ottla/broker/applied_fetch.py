@@ -62,11 +62,7 @@ def apply_fetched(
     )  # fmt: skip
     action = step.action
     if action is FollowerAction.BACK_OFF:
-        if error_code in _OTHER_STATE:
-            return AppliedFetch.STALE
-        code = ErrorCode(error_code).name if error_code else "its position contradicts the fetch"
-        _log.warning("replica.fetch_failed", extra=fields(partition=log.topic_partition, reason=code))
-        return AppliedFetch.RETRY
+        return AppliedFetch.STALE if error_code in _OTHER_STATE else AppliedFetch.RETRY
     if action is FollowerAction.RESET:
         _log.warning("replica.reset", extra=fields(partition=log.topic_partition, start_offset=step.offset))
         log.reset_to(step.offset)

@@ -376,24 +376,33 @@ class ReplicaFetcher:
                 part.records if len(part.records) else None,
                 now_ms,
             )
-        except OttlaError as error:
+        except (OttlaError, OSError) as error:
             self._on_partition_failed(key, partition, error)
             return
         if applied is AppliedFetch.STALE or applied is AppliedFetch.RETRY:
+            if applied is AppliedFetch.RETRY and key not in self._delays_count:
+                # Once for however many attempts in succession.
+                reason = _name(part.error_code) if part.error_code else "the answer cannot be used"
+                log.warning(
+                    "replica_fetcher.partition_refused",
+                    extra=fields(partition=partition.topic_partition, leader=self.leader_id, reason=reason),
+                )
             self._pause(key)
             return
         self._delays_count.pop(key, None)
         self._ask(key, partition)
 
-    def _on_partition_failed(self, key: PartitionKey, partition: FollowedPartition, error: OttlaError) -> None:
+    def _on_partition_failed(
+        self, key: PartitionKey, partition: FollowedPartition, error: OttlaError | OSError
+    ) -> None:  # fmt: skip
         """Its own log did not take what was fetched."""
         if key not in self._delays_count:
             log.error(
                 "replica_fetcher.partition_failed",
                 extra=fields(partition=partition.topic_partition, leader=self.leader_id, error=str(error)),
             )
-        if isinstance(error, DiskFull | TooManyOpenFiles):
-            # There may be room again, as for producers.
+        if isinstance(error, DiskFull | TooManyOpenFiles | OSError):
+            # There may be room again, as for producers; a log that no longer takes anything says so by a StorageError.
             self._pause(key)
         else:
             self._forget(key)
