@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ottla.broker.session_file import SESSION_FILE, SessionFile
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.configs import ConfigResource, ResourceType
 from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.runtime.event_loop import run
 from ottla.runtime.posix_disk import PosixDisk
@@ -163,3 +168,22 @@ def test_tree_is_closed_to_others_and_the_password_is_not_shown(member: Member) 
     text = refusal(member, 2, zookeeper_digest="ottla:shibboleth")
     assert "is closed to the user 'ottla'" in text
     assert "shibboleth" not in text
+
+
+def test_topic_with_three_replicas_needs_two_in_sync_when_our_own_command_makes_it(member: Member) -> None:
+    brokers = [member(node_id) for node_id in (1, 2, 3)]
+    eventually(lambda: told(brokers[0]), lambda found: set(found) == {1, 2, 3})
+
+    def create(name: str, *flags: str) -> None:
+        verb = [sys.executable, "-m", "ottla", "topic", "create", name, "-b", brokers[0].bootstrap, *flags]
+        subprocess.run(verb, check=True, capture_output=True, timeout=60)
+
+    def min_in_sync(name: str) -> str | None:
+        with Cluster(brokers[0].bootstrap) as cluster:
+            found = Admin(cluster).describe_configs(ConfigResource(ResourceType.TOPIC, name), ["min.insync.replicas"])
+        return found["min.insync.replicas"].value
+
+    create("safe", "--replication-factor", "3")
+    create("loose", "--replication-factor", "3", "--config", "min.insync.replicas=1")
+    create("pair", "--replication-factor", "2")
+    assert [min_in_sync(name) for name in ("safe", "loose", "pair")] == ["2", "1", "1"]

@@ -23,6 +23,8 @@ _CONFIG_FLAG = click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
 )
 MIN_IN_SYNC = "min.insync.replicas"
+# With two in sync one of them can fail, and the topic takes records all the same.
+REPLICAS_OF_A_SAFE_TOPIC = 3
 _JSON_FLAG = click.option("--json", "as_json", is_flag=True, help="One JSON object for each topic.")
 
 
@@ -58,9 +60,15 @@ def create(
     configs: tuple[str, ...],
     if_not_exists: bool,
 ) -> None:
-    """Create topics."""
+    """Create topics.
+
+    With three replicas or more min.insync.replicas is 2 unless --config says otherwise: what is acknowledged with
+    acks=all is then on two brokers at least.
+    """
     wanted = _wanted(names, more_names)
     settings = assignments(configs, "--config")
+    if replication_factor is not None and replication_factor >= REPLICAS_OF_A_SAFE_TOPIC:
+        settings = {MIN_IN_SYNC: "2", **settings}
 
     from ottla.client.admin import BROKER_DEFAULT, Admin, CreatedTopic, NewTopic
 
