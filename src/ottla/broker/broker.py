@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -19,6 +19,7 @@ from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopi
 from ottla.broker.coordination import Coordination
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.departure import Departure
+from ottla.broker.elector import Elector, LeaderBalance
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.flush_signal import FlushSignal
 from ottla.broker.flusher import Flusher
@@ -41,13 +42,14 @@ from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.request_meter import RequestMeter
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
+from ottla.broker.state_writer import StateWriter
 from ottla.broker.topics import Topics
 from ottla.broker.tree_follower import TreeFollower
 from ottla.broker.tree_home import TreeHome, open_embedded, with_node_id
 from ottla.coordination import elections
 from ottla.coordination.configs import ConfigEntity, ConfigsView
+from ottla.coordination.elections import ElectionRules
 from ottla.coordination.registries import BrokerRegistration, BrokersView
-from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model import broker_settings as setting
@@ -56,7 +58,6 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS, OFFSETS_TOPIC, NodeId, ProducerId, TopicPartition
 from ottla.model.limits import INT32_MAX
 from ottla.model.listener import Listener as Address
-from ottla.model.partition_state import ChangeOutcome, ChangeResult
 from ottla.model.serve_options import ServeOptions
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
@@ -76,8 +77,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A change of in-sync replicas whose outcome is not known is proposed again after this.
-STATE_RETRY_S: Final = 1.0
 # Without ZooKeeper a broker stops all the same.
 LEAVE_WITHIN_S: Final = 5.0
 # ZooKeeper ends sessions in steps of its tick.
@@ -106,6 +105,8 @@ class Broker:
         self.cluster_id = ""
         self.addresses: list[tuple[str, int]] = []
         self._listeners: list[Listener] = []
+        self._in_sync_changes: InSyncChanges | None = None
+        self._elector: Elector | None = None
 
     @classmethod
     async def start(
@@ -304,7 +305,8 @@ class Broker:
         # A broker that was killed may be live to the others until its session ends; another broker of this id stays.
         patience_ms = 0 if self.is_sole else self.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS] + ID_MARGIN_MS
         await self._join(patience_ms, was_clean=self.is_sole and self._directory.was_clean)
-        self._in_sync_changes = None if self.is_sole else self._watch_in_sync_replicas()
+        if not self.is_sole:
+            self._join_elections()
         self._served_topics = ServedTopics(
             self._membership,
             self._coordination.topics,
@@ -319,6 +321,7 @@ class Broker:
         self._coordination.on_session_lost = self._served_topics.follow_membership
         self._closing.push_async_callback(self._served_topics.stop)
         await self._served_topics.start()
+        self._elect()
         self._topics = Topics(
             lambda: self._coordination.registrar.view,
             self.settings,
@@ -344,45 +347,45 @@ class Broker:
             in_sync_observer=self._in_sync_changes,
         )
 
-    def _watch_in_sync_replicas(self) -> InSyncChanges:
-        lag_time_max_ms = self.settings[setting.REPLICA_LAG_TIME_MAX_MS]
+    def _join_elections(self) -> None:
+        """This broker writes the states of its partitions: in-sync replicas of those that it leads, and elections."""
         loop = asyncio.get_running_loop()
-        writing: set[asyncio.Task[None]] = set()
+        writer = StateWriter(self._coordination.topics, self._coordination.tree, loop, asyncio.sleep)
+        self._closing.push_async_callback(writer.stop)
+        lag_time_max_ms = self.settings[setting.REPLICA_LAG_TIME_MAX_MS]
+        self._in_sync_changes = InSyncChanges(self.partitions, writer.propose, self.clock, loop, lag_time_max_ms)
+        self._closing.callback(self._in_sync_changes.stop)
+        self._in_sync_changes.start()
+        balance = None
+        if self.settings[setting.AUTO_LEADER_REBALANCE_ENABLE]:
+            balance = LeaderBalance(
+                self.settings[setting.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS] * 1000,
+                self.settings[setting.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
+            )
+        rules = ElectionRules(self._min_in_sync, self._allows_unclean_election)
+        self._elector = Elector(self._membership, self._directory, writer.propose, rules, balance, self.clock, loop)
+        self._closing.callback(self._elector.stop)
+        self._elector.start()
 
-        async def write(change: StateChange, on_outcome: Callable[[ChangeOutcome], None]) -> None:
-            (outcome,) = await self._coordination.topics.change_states([change])
-            if outcome.result is ChangeResult.UNKNOWN:
-                # The tree is away: the watches are called when it is back.
-                await asyncio.sleep(STATE_RETRY_S)
-            on_outcome(outcome)
-
-        def propose(change: StateChange, on_outcome: Callable[[ChangeOutcome], None]) -> None:
-            task = loop.create_task(write(change, on_outcome), name="in-sync-change")
-            writing.add(task)
-            task.add_done_callback(writing.discard)
-
-        async def stop() -> None:
-            await asyncio.gather(*writing, return_exceptions=True)
-
-        changes = InSyncChanges(self.partitions, propose, self.clock, loop, lag_time_max_ms)
-        self._closing.push_async_callback(stop)
-        self._closing.callback(changes.stop)
-        changes.start()
-        return changes
+    def _allows_unclean_election(self, topic: Topic) -> bool:
+        return self._log_configs.allows_unclean_election(self.configs.topic(topic.name))
 
     def _registration(self) -> BrokerRegistration:
         listeners = registered_listeners(self._options, self.addresses, socket.gethostname())
         return BrokerRegistration(self.node_id, listeners, self.settings[setting.BROKER_RACK])
 
     async def _join(self, patience_ms: int, *, was_clean: bool) -> None:
-        """Register, and lead in this new life what no other broker can lead."""
+        """Register.  A sole broker leads its partitions in this new life; in a cluster, elections decide."""
         coordination = self._coordination
         broker_epoch = await coordination.registrar.register(patience_ms)
-        log_epochs = {partition: log.leader_epoch for partition, log in self._directory.logs.items()}
-        changes = elections.after_start(
-            coordination.topics.view, self.node_id, broker_epoch, log_epochs, was_clean=was_clean
-        )
-        await coordination.topics.change_states(changes)
+        if self.is_sole:
+            log_epochs = {partition: log.leader_epoch for partition, log in self._directory.logs.items()}
+            changes = elections.after_start(
+                coordination.topics.view, self.node_id, broker_epoch, log_epochs, was_clean=was_clean
+            )
+            await coordination.topics.change_states(changes)
+        else:
+            self._directory.keep_from(broker_epoch)
         await coordination.topics.refresh()
 
     async def _follow_tree(self) -> None:
@@ -392,6 +395,12 @@ class Broker:
             await self._join(0, was_clean=False)
         await self._coordination.registrar.refresh()
         await self._served_topics.follow()
+        self._elect()
+
+    def _elect(self) -> None:
+        """The logs of the view are made, as far as they can be."""
+        if self._elector is not None:
+            self._elector.on_view(self._served_topics.view)
 
     def _open_groups(self, loop: asyncio.AbstractEventLoop, flusher: Flusher) -> GroupCoordinator:
         """The contents of `__consumer_offsets` are loaded while requests are served."""
@@ -482,6 +491,8 @@ class Broker:
         for partition in self.partitions:
             partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
         self.groups.on_directory_offline()
+        if self._elector is not None:
+            self._elector.on_logs_failed()
 
     def _on_log_start_moved(self, moved: Log) -> None:
         partition = self.partitions.find(*moved.topic_partition)

@@ -33,6 +33,10 @@ class LogConfigs:
             self._made[key] = config
         return config
 
+    def allows_unclean_election(self, overrides: Mapping[str, str]) -> bool:
+        """`unclean.leader.election.enable` of a topic."""
+        return TopicSettings(overrides, self._broker)[topic.UNCLEAN_LEADER_ELECTION_ENABLE]
+
 
 def log_config(overrides: Mapping[str, str], broker: BrokerSettings) -> LogConfig:
     """A log's settings: the topic's own values over the broker's.  Raises `ConfigError`."""

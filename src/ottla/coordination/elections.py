@@ -105,6 +105,7 @@ class DueElection(NamedTuple):
 
     change: StateChange
     rank: int
+    is_unclean: bool = False
 
 
 class ElectionRules(NamedTuple):
@@ -135,7 +136,7 @@ def due(
             if candidates:
                 # Each elects itself alone: only it knows whether its log can be used.
                 change = StateChange(topic, partition, elected_unclean(state, own))
-                found.append(DueElection(change, candidates.index(own)))
+                found.append(DueElection(change, candidates.index(own), is_unclean=True))
     return found
 
 

@@ -9,7 +9,17 @@ from ottla.coordination import layout, topic_nodes
 from ottla.coordination.changes import Changes, states_subject
 from ottla.coordination.requests import batches
 from ottla.coordination.topics_view import Partition, Topic
-from ottla.coordination.tree import BadVersion, ConnectionLoss, NoNode, Operation, SessionLost, SetNode, Stat, Tree
+from ottla.coordination.tree import (
+    BadVersion,
+    ConnectionLoss,
+    Node,
+    NoNode,
+    Operation,
+    SessionLost,
+    SetNode,
+    Stat,
+    Tree,
+)
 from ottla.model.partition_state import NO_STATE_VERSION, ChangeOutcome, ChangeResult, PartitionState
 
 # So many subjects of topics with one partition each still fit into an item of the ring of changes.
@@ -62,6 +72,12 @@ class StateChanges:
                 break
         return outcomes
 
+    async def resolve(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]:
+        """What became of changes with an unknown outcome: still unknown while a node has the expected version."""
+        await self._tree.sync()
+        nodes = await self._tree.get_many([change.path for change in changes])
+        return [_resolved(change, node) for change, node in zip(changes, nodes, strict=True)]
+
     async def _write_batch(
         self,
         changes: Sequence[StateChange],
@@ -99,6 +115,15 @@ class StateChanges:
             else:
                 fresh.append(index)
         return fresh
+
+
+def _resolved(change: StateChange, node: Node | None) -> ChangeOutcome:
+    if node is None:
+        return _STALE
+    if node.stat.version <= change.expected_version:
+        return _UNKNOWN
+    is_ours = node.stat.version == change.expected_version + 1 and node.data == topic_nodes.encode_state(change.state)
+    return ChangeOutcome(ChangeResult.APPLIED, node.stat.version) if is_ours else _STALE
 
 
 def _subjects(changes: Sequence[StateChange]) -> list[str]:

@@ -223,6 +223,10 @@ class TopicRegistry:
         """
         return await self._state_changes.write(changes)
 
+    async def resolve_states(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]:
+        """What became of changes of unknown outcome; those that are still unknown may be written again as they are."""
+        return await self._state_changes.resolve(changes)
+
     async def check_new(self, name: str, assignment: Assignment) -> None:
         """Raise the `RequestError` that `create` would raise for this name and assignment; changes nothing."""
         await self.check_name(name)

@@ -133,6 +133,27 @@ REPLICA_LAG_TIME_MAX_MS: Final = int64(
     "A replica that has not had the leader's whole log for this long leaves the in-sync replicas.",
     minimum=1,
 )
+UNCLEAN_LEADER_ELECTION_ENABLE: Final = flag(
+    "unclean.leader.election.enable",
+    False,
+    "A replica that may lack acknowledged records may lead when none that has them all is live: they are lost then.",
+)
+AUTO_LEADER_REBALANCE_ENABLE: Final = flag(
+    "auto.leader.rebalance.enable", True, "Replicas that are assigned first become leaders again when they are in sync."
+)
+LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS: Final = int64(
+    "leader.imbalance.check.interval.seconds",
+    300,
+    "How often a broker looks whether others lead the partitions that it should.",
+    minimum=1,
+)
+LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: Final = int32(
+    "leader.imbalance.per.broker.percentage",
+    10,
+    "A broker takes its partitions back when others lead more than this percentage of them.",
+    minimum=0,
+    maximum=100,
+)
 MESSAGE_MAX_BYTES: Final = int32(
     "message.max.bytes", 1_048_588, "The largest record batch that is accepted, compressed as it was sent.", minimum=0
 )
@@ -428,6 +449,10 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         DELETE_TOPIC_ENABLE,
         MIN_INSYNC_REPLICAS,
         REPLICA_LAG_TIME_MAX_MS,
+        UNCLEAN_LEADER_ELECTION_ENABLE,
+        AUTO_LEADER_REBALANCE_ENABLE,
+        LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS,
+        LEADER_IMBALANCE_PER_BROKER_PERCENTAGE,
         MESSAGE_MAX_BYTES,
         COMPRESSION_TYPE,
         COMPRESSION_GZIP_LEVEL,

@@ -15,7 +15,7 @@ _IGNORED_PREFIXES: Final = ("listener.name.", "zookeeper.", "rlmm.config.", "rsm
 _NAMES: Final = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-authorizer.class.name auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms
+authorizer.class.name background.threads broker.heartbeat.interval.ms
 broker.id.generation.enable broker.session.timeout.ms client.quota.callback.class
 connection.failed.authentication.delay.ms connections.max.reauth.ms
 control.plane.listener.name controlled.shutdown.max.retries
@@ -38,8 +38,8 @@ group.streams.heartbeat.interval.ms group.streams.max.heartbeat.interval.ms grou
 group.streams.max.size group.streams.max.standby.replicas group.streams.min.heartbeat.interval.ms
 group.streams.min.session.timeout.ms group.streams.num.standby.replicas group.streams.session.timeout.ms
 initial.broker.registration.timeout.ms inter.broker.listener.name inter.broker.protocol.version
-kafka.metrics.polling.interval.secs kafka.metrics.reporters leader.imbalance.check.interval.seconds
-leader.imbalance.per.broker.percentage log.cleaner.io.buffer.load.factor
+kafka.metrics.polling.interval.secs kafka.metrics.reporters
+log.cleaner.io.buffer.load.factor
 log.cleaner.io.buffer.size log.cleaner.threads log.dir.failure.timeout.ms
 log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
 log.local.retention.bytes log.local.retention.ms log.message.downconversion.enable log.message.format.version
@@ -103,7 +103,7 @@ transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.time
 transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
 transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
 transaction.state.log.replication.factor transaction.state.log.segment.bytes transaction.two.phase.commit.enable
-transactional.id.expiration.ms unclean.leader.election.enable unclean.leader.election.interval.ms
+transactional.id.expiration.ms unclean.leader.election.interval.ms
 unstable.api.versions.enable unstable.feature.versions.enable
 """
 

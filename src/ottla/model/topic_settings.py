@@ -114,10 +114,15 @@ COMPRESSION_ZSTD_LEVEL: Final = int32(
     "compression.zstd.level", 3, "For `compression.type=zstd`; levels below -7 equal -7.", minimum=-131072, maximum=22
 )
 
+UNCLEAN_LEADER_ELECTION_ENABLE: Final = flag(
+    "unclean.leader.election.enable",
+    False,
+    "A replica that may lack acknowledged records may lead when none that has them all is live: they are lost then.",
+)
+
 _STORED: Final[tuple[AnySetting, ...]] = (
     words("follower.replication.throttled.replicas", (), "For replication.", honoured=False),
     words("leader.replication.throttled.replicas", (), "For replication.", honoured=False),
-    flag("unclean.leader.election.enable", False, "For replication.", honoured=False),
     flag("preallocate", False, "Segments are not preallocated.", honoured=False),
     int64("local.retention.bytes", -2, "For tiered storage.", honoured=False, minimum=-2),
     int64("local.retention.ms", -2, "For tiered storage.", honoured=False, minimum=-2),
@@ -148,6 +153,7 @@ _HONOURED: Final[tuple[AnySetting, ...]] = (
     MESSAGE_TIMESTAMP_BEFORE_MAX_MS,
     MESSAGE_TIMESTAMP_AFTER_MAX_MS,
     MIN_INSYNC_REPLICAS,
+    UNCLEAN_LEADER_ELECTION_ENABLE,
     COMPRESSION_TYPE,
     COMPRESSION_GZIP_LEVEL,
     COMPRESSION_LZ4_LEVEL,
@@ -183,6 +189,7 @@ SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     MESSAGE_TIMESTAMP_BEFORE_MAX_MS.name: (Synonym(broker.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS),),
     MESSAGE_TIMESTAMP_AFTER_MAX_MS.name: (Synonym(broker.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS),),
     MIN_INSYNC_REPLICAS.name: (Synonym(broker.MIN_INSYNC_REPLICAS),),
+    UNCLEAN_LEADER_ELECTION_ENABLE.name: (Synonym(broker.UNCLEAN_LEADER_ELECTION_ENABLE),),
     COMPRESSION_TYPE.name: (Synonym(broker.COMPRESSION_TYPE),),
     COMPRESSION_GZIP_LEVEL.name: (Synonym(broker.COMPRESSION_GZIP_LEVEL),),
     COMPRESSION_LZ4_LEVEL.name: (Synonym(broker.COMPRESSION_LZ4_LEVEL),),

@@ -1,0 +1,245 @@
+"""This broker's part in elections: after each view of the tree it writes what falls to it.
+
+It reaffirms its place in the in-sync and eligible sets, or leaves them; it writes at once the elections that it wins,
+and those of other replicas only if they have not done so after a while.  Every write is a compare-and-set over the
+state that the decision was made from (coordination/elections.py), so brokers that decide at the same time are safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+from ottla.broker.membership import NOT_REGISTERED, Membership
+from ottla.coordination import elections
+from ottla.coordination.elections import ElectionRules
+from ottla.coordination.state_changes import StateChange
+from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.partition_state import ChangeOutcome, ChangeResult, PartitionState, ReplicaIncarnation
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# How long the winner of an election has to write it, before the next live replica does; one that is up needs some ms.
+ELECTION_PATIENCE_MS: Final = 2_000
+
+Propose = Callable[[StateChange, Callable[[ChangeOutcome], None]], None]
+
+
+class ReplicaLogs(Protocol):
+    """What this broker's log directory says about its logs."""
+
+    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int) -> bool:
+        """Whether the log can be used, and holds all that this broker reported under this former broker epoch."""
+        ...
+
+    def is_usable(self, topic_partition: TopicPartition) -> bool: ...
+
+
+class Timers(Protocol):
+    """The part of an event loop that this module needs."""
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
+
+
+class LeaderBalance(NamedTuple):
+    """How often the preferred leaders are looked at, and how many others may lead in their place."""
+
+    interval_ms: int
+    imbalance_percentage_max: int
+
+
+class _Postponed(NamedTuple):
+    """An election of another replica's, over a state of this version, to be written here after `due_ms`."""
+
+    state_version: int
+    due_ms: int
+
+
+class Elector:
+    """`balance` is None when leadership stays where it is."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        logs: ReplicaLogs,
+        propose: Propose,
+        rules: ElectionRules,
+        balance: LeaderBalance | None,
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self._membership = membership
+        self._logs = logs
+        self._propose = propose
+        self._rules = rules
+        self._balance = balance
+        self._clock = clock
+        self._timers = timers
+        self._view: TopicsView = NO_TOPICS
+        self._live: Mapping[NodeId, int] = MappingProxyType({})
+        # The version over which a change was proposed here; nothing more is until the view has a higher one.
+        self._proposed: dict[TopicPartition, int] = {}
+        self._postponed: dict[TopicPartition, _Postponed] = {}
+        # Topics with partitions that nobody may lead now; a changed setting may allow an unclean election.
+        self._unled: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._balance_timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Look at the preferred leaders from time to time from now on."""
+        if self._balance is not None:
+            self._balance_timer = self._timers.call_later(self._balance.interval_ms / 1000, self._on_balance_timer)
+
+    def stop(self) -> None:
+        """Propose nothing more."""
+        self._is_stopped = True
+        for timer in (self._timer, self._balance_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def on_view(self, view: TopicsView) -> None:
+        """The topics, their settings or the live brokers may have changed, and the logs of this view are made."""
+        before, self._view = self._view, view
+        live_before, self._live = self._live, self._membership.live
+        if live_before != self._live:
+            names = list(view.by_name)
+        else:
+            changed = [name for name, topic in view.by_name.items() if before.by_name.get(name) is not topic]
+            names = list(dict.fromkeys([*changed, *self._unled]))
+        self._look_at(names)
+        if before is not view:
+            for kept in (self._proposed, self._postponed):
+                for topic_partition in [each for each in kept if view.partition(each) is None]:
+                    del kept[topic_partition]
+
+    def on_logs_failed(self) -> None:
+        """Logs of this broker became unusable: it leaves the sets in which others remain."""
+        self._look_at(self._view.by_name)
+
+    # --- decisions ------------------------------------------------------------------------------------------------
+
+    def _look_at(self, names: Iterable[str]) -> None:
+        own = self._own()
+        if own is None:
+            return
+        proposed_count = 0
+        for name in names:
+            self._unled.discard(name)
+            topic = self._view.by_name.get(name)
+            for partition in () if topic is None else topic.partitions:
+                if topic is not None and own.node_id in partition.replicas:
+                    proposed_count += self._decide(topic, partition, own)
+        if proposed_count:
+            log.info("elections.proposed", extra=fields(partitions_count=proposed_count))
+        self._arm()
+
+    def _own(self) -> ReplicaIncarnation | None:
+        """This broker in its present life, None while it is not registered or about to stop."""
+        node_id, broker_epoch = self._membership.node_id, self._membership.broker_epoch
+        if self._is_stopped or broker_epoch == NOT_REGISTERED or not self._membership.is_live(node_id, broker_epoch):
+            return None
+        return ReplicaIncarnation(node_id, broker_epoch)
+
+    def _decide(self, topic: Topic, partition: Partition, own: ReplicaIncarnation) -> bool:
+        """Propose or postpone what is due for a partition; returns whether there is a proposal."""
+        topic_partition = TopicPartition(topic.name, partition.partition_index)
+        if self._proposed.get(topic_partition, -1) >= partition.state_version:
+            return False
+        reaffirmed = self._reaffirmed(topic_partition, partition.state, own)
+        if reaffirmed is None and partition.state.has_current_leader(self._membership.live):
+            self._postponed.pop(topic_partition, None)
+            return False
+        over = partition if reaffirmed is None else partition._replace(state=reaffirmed)
+        due = elections.due(topic, [over], own, self._membership.live, self._rules)
+        election = due[0] if due else None
+        if election is not None and election.is_unclean and not self._logs.is_usable(topic_partition):
+            election = None
+        if election is None and elections.is_due(over.state, self._membership.live):
+            self._unled.add(topic.name)
+        if reaffirmed is not None and (election is None or (election.is_unclean and election.rank > 0)):
+            self._write(topic_partition, StateChange(topic, partition, reaffirmed))
+        elif election is not None and (
+            election.rank == 0 or reaffirmed is not None or self._has_waited(topic_partition, partition, election.rank)
+        ):
+            self._write(topic_partition, election.change)
+        else:
+            return False
+        return True
+
+    def _reaffirmed(
+        self, topic_partition: TopicPartition, state: PartitionState, own: ReplicaIncarnation
+    ) -> PartitionState | None:
+        """The state in which this broker has its place in its present life, or has left; None if there is no change."""
+        former = [member for member in (*state.in_sync, *state.eligible) if member.node_id == own.node_id]
+        if not former:
+            return None
+        if former == [own]:
+            if self._logs.is_usable(topic_partition):
+                return None
+            left = elections.reaffirmed(state, own, is_kept=False)
+            # The records are still there: the last member waits for its repair instead of giving them up.
+            return left if left is not None and (left.in_sync or left.eligible) else None
+        is_kept = all(self._logs.is_kept(topic_partition, member.broker_epoch) for member in former)
+        return elections.reaffirmed(state, own, is_kept=is_kept)
+
+    def _has_waited(self, topic_partition: TopicPartition, partition: Partition, rank: int) -> bool:
+        """Whether the winner of an election had time enough to write it."""
+        now_ms = self._clock.monotonic_ms()
+        postponed = self._postponed.get(topic_partition)
+        if postponed is None or postponed.state_version != partition.state_version:
+            due_ms = now_ms + ELECTION_PATIENCE_MS * rank
+            self._postponed[topic_partition] = _Postponed(partition.state_version, due_ms)
+            return False
+        return now_ms >= postponed.due_ms
+
+    def _write(self, topic_partition: TopicPartition, change: StateChange) -> None:
+        self._postponed.pop(topic_partition, None)
+        version = change.expected_version
+        self._proposed[topic_partition] = version
+
+        def on_outcome(outcome: ChangeOutcome) -> None:
+            if outcome.result is ChangeResult.UNKNOWN and self._proposed.get(topic_partition) == version:
+                del self._proposed[topic_partition]  # the next view decides
+
+        self._propose(change, on_outcome)
+
+    # --- timers ---------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._postponed and not self._is_stopped:
+            due_ms = min(postponed.due_ms for postponed in self._postponed.values())
+            delay_ms = max(due_ms - self._clock.monotonic_ms(), 0)
+            self._timer = self._timers.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._clock.monotonic_ms()
+        due = [each for each, postponed in self._postponed.items() if postponed.due_ms <= now_ms]
+        self._look_at(list(dict.fromkeys(topic_partition.topic for topic_partition in due)))
+
+    def _on_balance_timer(self) -> None:
+        assert self._balance is not None
+        self._balance_timer = self._timers.call_later(self._balance.interval_ms / 1000, self._on_balance_timer)
+        own = self._own()
+        if own is None:
+            return
+        preferred = [each for each in self._view.partitions() if each[1].replicas[0] == own.node_id]
+        elsewhere = [each for each in preferred if each[1].state.leader != own.node_id]
+        if len(elsewhere) * 100 <= self._balance.imbalance_percentage_max * len(preferred):
+            return
+        for topic, partition in elsewhere:
+            min_in_sync = self._rules.min_in_sync(topic, partition)
+            after = elections.preferred(partition.replicas, partition.state, self._membership.live, min_in_sync)
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            if after is not None and self._proposed.get(topic_partition, -1) < partition.state_version:
+                self._write(topic_partition, StateChange(topic, partition, after))

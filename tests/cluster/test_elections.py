@@ -1,0 +1,92 @@
+"""Leadership moves when brokers go and come, over a tree that they share."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from ottla.broker.broker import Broker
+from ottla.broker.context import NewTopic
+from ottla.model.partition_state import PartitionState
+from tests.cluster.test_replica_fetching import batch, content, partition_of, produce
+from tests.cluster.test_shared_tree import Shared, shared
+from tests.eventually import eventually_on_loop
+
+
+def state_at(broker: Broker, topic: str = "orders") -> PartitionState:
+    return broker.topics.by_name[topic].partitions[0].state
+
+
+async def three(brokers: Shared, **settings: str) -> list[Broker]:
+    started = [await brokers.start(node_id, **settings) for node_id in (1, 2, 3)]
+    await eventually_on_loop(lambda: all(len(broker.live.by_id) == 3 for broker in started))
+    return started
+
+
+def in_sync(broker: Broker) -> set[int]:
+    return set(state_at(broker).in_sync_nodes())
+
+
+async def test_replica_in_sync_leads_when_the_leader_is_gone_and_the_log_is_whole(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second, third = await three(brokers)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2, 3]}))
+        await eventually_on_loop(lambda: all("orders" in broker.topics.by_name for broker in (second, third)))
+        await asyncio.to_thread(produce, first, *[batch(b"v%d" % number) for number in range(20)])
+        epoch = state_at(first).leader_epoch
+        await brokers.stop(1)
+        await eventually_on_loop(lambda: state_at(third).leader == 2 and in_sync(third) == {2, 3})
+        assert state_at(third).leader_epoch > epoch
+        await asyncio.to_thread(produce, second, batch(b"after"))
+        assert partition_of(second).high_watermark == 21
+        back = await brokers.start(1)
+        await eventually_on_loop(lambda: in_sync(second) == {1, 2, 3})
+        await eventually_on_loop(lambda: content(partition_of(back)) == content(partition_of(second)))
+
+
+async def test_cluster_that_was_stopped_leads_again_in_new_epochs_with_all_records(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, _, third = await three(brokers)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2, 3]}))
+        await first.create_topic(NewTopic("single", assignment={0: [2]}))
+        await eventually_on_loop(lambda: "single" in third.topics.by_name)
+        await asyncio.to_thread(produce, first, batch(b"kept"))
+        epochs = [state_at(first, topic=name).leader_epoch for name in ("orders", "single")]
+        for node_id in (1, 2, 3):
+            await brokers.stop(node_id)
+        first, second, third = await three(brokers)
+        await eventually_on_loop(lambda: in_sync(third) == {1, 2, 3} and state_at(third).leader != -1)
+        await eventually_on_loop(lambda: state_at(third, topic="single").leader == 2)
+        assert state_at(third).leader_epoch > epochs[0]
+        assert state_at(third, topic="single").leader_epoch > epochs[1]
+        leader = {1: first, 2: second, 3: third}[state_at(third).leader]
+        await eventually_on_loop(lambda: partition_of(leader).high_watermark == 1)
+        await asyncio.to_thread(produce, leader, batch(b"more"))
+
+
+async def test_preferred_leader_takes_its_partitions_back(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        settings = {"leader_imbalance_check_interval_seconds": "1"}
+        first, second, third = await three(brokers, **settings)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2, 3]}))
+        await eventually_on_loop(lambda: "orders" in second.topics.by_name and "orders" in third.topics.by_name)
+        await brokers.stop(1)
+        await eventually_on_loop(lambda: state_at(third).leader == 2)
+        await brokers.start(1, **settings)
+        await eventually_on_loop(lambda: state_at(third).leader == 1)
+
+
+async def test_unclean_election_is_held_only_where_the_topic_allows_it(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second, third = await three(brokers)
+        unclean = {"unclean.leader.election.enable": "true"}
+        await first.create_topic(NewTopic("safe", assignment={0: [1, 2]}))
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}, config=unclean))
+        await eventually_on_loop(lambda: "orders" in second.topics.by_name)
+        await brokers.stop(2)
+        await eventually_on_loop(lambda: in_sync(first) == {1})
+        await brokers.stop(1)
+        await eventually_on_loop(lambda: set(third.live.by_id) == {3})
+        await brokers.start(2)
+        await eventually_on_loop(lambda: state_at(third).leader == 2)
+        assert third.topics.by_name["safe"].partitions[0].state.leader == 1

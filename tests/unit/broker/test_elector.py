@@ -1,0 +1,300 @@
+"""What a broker writes about the partitions that it holds, after views, in its turn, and from time to time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from uuid import UUID
+
+import pytest
+
+from ottla.broker.elector import ELECTION_PATIENCE_MS, Elector, LeaderBalance
+from ottla.broker.membership import Membership
+from ottla.coordination.elections import ElectionRules
+from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
+from ottla.coordination.state_changes import StateChange
+from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
+from ottla.model.partition_state import (
+    NO_LEADER,
+    NO_STATE_VERSION,
+    ChangeOutcome,
+    ChangeResult,
+    Members,
+    PartitionState,
+    ReplicaIncarnation,
+)
+from tests.unit.broker.turned_loop import TurnedLoop
+
+A, B, C = NodeId(1), NodeId(2), NodeId(3)
+ALL = (A, B, C)
+BALANCE = LeaderBalance(300_000, 10)
+
+
+def members(text: str) -> Members:
+    """`A1 B2`: A in its life 1, B in its life 2."""
+    return tuple(ReplicaIncarnation(NodeId(" ABC".index(word[0])), int(word[1:])) for word in text.split())
+
+
+def state_of(leader: str, epoch: int, in_sync: str, eligible: str = "") -> PartitionState:
+    led = NO_LEADER if leader == "-" else NodeId(" ABC".index(leader))
+    return PartitionState(led, LeaderEpoch(epoch), members(in_sync), members(eligible))
+
+
+class TurnedClock(TurnedLoop):
+    """A turned loop whose time is the clock's."""
+
+    def now_ms(self) -> int:
+        return self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return round(self.now_s * 1000)
+
+
+class Node:
+    """Broker B in its life 9, with logs of which the test says what they hold."""
+
+    def __init__(self, live: str = "A1 B9 C1", balance: LeaderBalance | None = None) -> None:
+        self.loop = TurnedClock()
+        self.membership = Membership(B)
+        self.kept_from = 0
+        self.unusable: set[int] = set()
+        self.allows_unclean = False
+        self.min_in_sync = 1
+        self.states: list[tuple[PartitionState, int]] = []
+        self.replicas: tuple[NodeId, ...] = ALL
+        self.version = 0
+        self.topics: dict[str, Topic] = {}
+        self.proposed: list[tuple[int, PartitionState, int]] = []
+        self.answers: list[Callable[[ChangeOutcome], None]] = []
+        self.elector = Elector(
+            self.membership,
+            self,
+            self._propose,
+            ElectionRules(lambda _topic, _partition: self.min_in_sync, lambda _topic: self.allows_unclean),
+            balance,
+            self.loop,
+            self.loop,  # type: ignore[arg-type]  # what it uses of it
+        )
+        self.elector.start()
+        self.membership.registered(9)
+        self.alive(live)
+
+    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int) -> bool:
+        return self.is_usable(topic_partition) and broker_epoch >= self.kept_from
+
+    def is_usable(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition.partition not in self.unusable
+
+    def _propose(self, change: StateChange, on_outcome: Callable[[ChangeOutcome], None]) -> None:
+        self.proposed.append((change.partition.partition_index, change.state, change.expected_version))
+        self.answers.append(on_outcome)
+
+    def alive(self, live: str) -> None:
+        by_id: Mapping[NodeId, LiveBroker] = {
+            member.node_id: LiveBroker(BrokerRegistration(member.node_id, ()), member.broker_epoch)
+            for member in members(live)
+        }
+        self.membership.saw(BrokersView(1, MappingProxyType(dict(by_id))))
+
+    def see(self, *states: PartitionState, version: int = 4, topic: str = "orders") -> None:
+        """A view in which the topic's partitions have these states."""
+        self.version += 1
+        partitions = tuple(Partition(index, self.replicas, state, version) for index, state in enumerate(states))
+        self.topics[topic] = Topic(topic, UUID(int=2**100 + len(topic)), partitions)
+        self.look()
+
+    def look(self) -> None:
+        self.elector.on_view(TopicsView.of(self.version, self.topics))
+
+    def taken(self) -> list[tuple[int, PartitionState, int]]:
+        taken, self.proposed = self.proposed, []
+        return taken
+
+
+def test_election_that_this_broker_wins_is_written_at_once_and_once() -> None:
+    node = Node("B9 C1")
+    node.see(state_of("A", 5, "A1 B9 C1"), state_of("A", 5, "A1 C1"), state_of("C", 5, "B9 C1"))
+    assert node.taken() == [(0, state_of("B", 6, "B9 C1"), 4)]
+    node.look()
+    node.alive("B9")
+    node.look()
+    assert all(index != 0 for index, _, _ in node.taken())
+
+
+def test_election_of_another_replica_is_written_only_when_it_does_not_do_so_itself() -> None:
+    node = Node("B9 C1")
+    node.see(state_of("A", 5, "A1 C1"))
+    node.loop.advance(ELECTION_PATIENCE_MS / 1000 - 0.1)
+    assert node.taken() == []
+    node.loop.advance(0.1)
+    assert node.taken() == [(0, state_of("C", 6, "C1"), 4)]
+
+
+def test_patience_grows_with_the_place_among_the_replicas_and_does_not_begin_anew_with_each_view() -> None:
+    node = Node("A2 B9 C1")
+    node.see(state_of("A", 5, "A1 C1"))
+    node.loop.advance(ELECTION_PATIENCE_MS / 1000)
+    node.see(state_of("A", 5, "A1 C1"))
+    assert node.taken() == []
+    node.loop.advance(ELECTION_PATIENCE_MS / 1000)
+    assert node.taken() == [(0, state_of("C", 6, "C1"), 4)]
+
+
+def test_election_that_was_written_meanwhile_is_forgotten() -> None:
+    node = Node("B9 C1")
+    node.see(state_of("A", 5, "A1 C1"))
+    node.see(state_of("C", 6, "C1"), version=5)
+    node.loop.advance(100)
+    assert node.taken() == []
+
+
+def test_topic_that_was_deleted_meanwhile_is_forgotten() -> None:
+    node = Node("B9 C1")
+    node.see(state_of("A", 5, "A1 C1"))
+    del node.topics["orders"]
+    node.version += 1
+    node.look()
+    node.loop.advance(100)
+    assert node.taken() == []
+
+
+def test_burst_of_elections_is_proposed_in_one_pass() -> None:
+    node = Node("B9 C1")
+    node.see(*[state_of("A", 5, "A1 B9 C1")] * 2_000)
+    assert len(node.taken()) == 2_000
+
+
+def test_restarted_broker_reaffirms_what_it_kept_and_leaves_where_it_did_not() -> None:
+    node = Node()
+    node.kept_from = 3
+    node.see(state_of("A", 5, "A1 B4"), state_of("A", 5, "A1 B2"), state_of("A", 5, "A1", "B4"))
+    assert node.taken() == [
+        (0, state_of("A", 5, "A1 B9"), 4),
+        (1, state_of("A", 5, "A1"), 4),
+        (2, state_of("A", 5, "A1", "B9"), 4),
+    ]
+
+
+def test_restarted_leader_is_elected_in_the_same_write_and_never_leads_its_old_epoch() -> None:
+    node = Node("B9 C1")
+    node.see(state_of("B", 5, "B4 C1"), state_of("B", 5, "B4"), state_of("-", 5, "", "B4"))
+    assert node.taken() == [
+        (0, state_of("B", 6, "B9 C1"), 4),
+        (1, state_of("B", 6, "B9"), 4),
+        (2, state_of("B", 6, "B9"), 4),
+    ]
+
+
+def test_restarted_leader_without_its_records_hands_over_in_the_same_write() -> None:
+    node = Node()
+    node.kept_from = 9
+    node.see(state_of("B", 5, "B4 C1"), state_of("B", 5, "B4"))
+    assert node.taken() == [(0, state_of("C", 6, "C1"), 4), (1, state_of("-", 5, ""), 4)]
+
+
+def test_unusable_log_leaves_only_where_another_member_remains() -> None:
+    node = Node()
+    states = [state_of("B", 5, "B9 C1"), state_of("B", 5, "B9"), state_of("A", 5, "A1 B9")]
+    node.see(*states)
+    assert node.taken() == []
+    node.unusable = {0, 1, 2}
+    node.elector.on_logs_failed()
+    assert node.taken() == [(0, state_of("C", 6, "C1"), 4), (2, state_of("A", 5, "A1"), 4)]
+
+
+def test_late_addition_of_a_former_life_is_mended_when_it_is_seen() -> None:
+    node = Node()
+    node.see(state_of("A", 5, "A1"))
+    assert node.taken() == []
+    node.see(state_of("A", 5, "A1 B4"), version=5)
+    assert node.taken() == [(0, state_of("A", 5, "A1 B9"), 5)]
+
+
+def test_new_registration_makes_it_look_at_everything_again() -> None:
+    node = Node()
+    node.see(state_of("A", 5, "A1 B9"))
+    node.membership.unregistered()
+    node.look()
+    node.membership.registered(12)
+    node.alive("A1 B12")
+    node.look()
+    assert node.taken() == [(0, state_of("A", 5, "A1 B12"), 4)]
+
+
+def test_nothing_is_proposed_without_a_registration_or_for_partitions_of_others() -> None:
+    node = Node("B9 C1")
+    node.membership.unregistered()
+    node.see(state_of("A", 5, "A1 B9"))
+    node.membership.registered(9)
+    node.replicas = (A, C)
+    node.see(state_of("A", 5, "A1 C1"))
+    node.loop.advance(100)
+    assert node.taken() == []
+
+
+def test_change_of_unknown_outcome_is_decided_again_by_the_next_view() -> None:
+    node = Node("B9 C1")
+    node.see(state_of("A", 5, "A1 B9"))
+    assert len(node.taken()) == 1
+    node.answers[0](ChangeOutcome(ChangeResult.UNKNOWN, NO_STATE_VERSION))
+    node.alive("B9")
+    node.look()
+    assert node.taken() == [(0, state_of("B", 6, "B9"), 4)]
+
+
+@pytest.mark.parametrize("result", [ChangeResult.STALE, ChangeResult.APPLIED])
+def test_change_that_was_decided_waits_for_the_view_that_shows_it(result: ChangeResult) -> None:
+    node = Node("B9 C1")
+    node.see(state_of("A", 5, "A1 B9"))
+    assert len(node.taken()) == 1
+    node.answers[0](ChangeOutcome(result, 5))
+    node.alive("B9")
+    node.look()
+    assert node.taken() == []
+    node.see(state_of("A", 6, "A1 B9"), version=5)
+    assert node.taken() == [(0, state_of("B", 7, "B9"), 5)]
+
+
+def test_unclean_election_is_held_as_soon_as_it_is_allowed_if_the_log_can_be_used() -> None:
+    node = Node("B9")
+    node.unusable = {1}
+    node.see(state_of("A", 5, "A1"), state_of("A", 5, "A1"))
+    node.loop.advance(100)
+    assert node.taken() == []
+    node.allows_unclean = True
+    node.look()
+    assert node.taken() == [(0, state_of("B", 6, "B9"), 4)]
+
+
+def test_unclean_election_is_left_to_the_replicas_before_this_one_for_a_while() -> None:
+    node = Node("A1 B9")
+    node.allows_unclean = True
+    node.see(state_of("C", 5, "C1"))
+    assert node.taken() == []
+    node.loop.advance(ELECTION_PATIENCE_MS / 1000)
+    assert node.taken() == [(0, state_of("B", 6, "B9"), 4)]
+
+
+def test_preferred_leader_takes_over_when_too_many_are_led_by_others() -> None:
+    node = Node(balance=BALANCE)
+    node.replicas = (B, A, C)
+    ours, theirs = state_of("B", 5, "B9 A1"), state_of("A", 5, "B9 A1")
+    node.see(*[ours] * 9, theirs, state_of("A", 5, "A1"))
+    node.loop.advance(299)
+    assert node.taken() == []
+    node.loop.advance(1)
+    assert node.taken() == [(9, state_of("B", 6, "B9 A1"), 4)]
+    node.see(*[ours] * 9, theirs, version=5)
+    node.loop.advance(300)
+    assert node.taken() == []  # one of ten
+
+
+def test_nothing_is_balanced_when_it_is_turned_off_or_after_the_stop() -> None:
+    for balance in (None, BALANCE):
+        node = Node(balance=balance)
+        node.replicas = (B, A, C)
+        node.see(state_of("A", 5, "B9 A1"))
+        node.elector.stop()
+        node.loop.advance(1_000)
+        assert node.taken() == []
