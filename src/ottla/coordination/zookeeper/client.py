@@ -141,7 +141,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
 
 class SessionClient(KazooClient):  # type: ignore[misc]
-    """One session.  `on_state` is called on the loop at every change of kazoo's state.
+    """One session.  `on_state` is called on the loop with every new state of kazoo's; LOST, the last, may come twice.
 
     `session` takes a former session over.  After a session ended, the thread ends by itself; `release` waits for it.
     """
@@ -158,6 +158,7 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         self.negotiated_timeout_ms = timeout_ms
         self.problem = ""
         self.is_refused = False
+        self._on_state = on_state
         self._sending = threading.RLock()
         # A connection must be had and the session found alive within its timeout, so no server may use it all.
         handler = LoopHandler(asyncio.get_running_loop(), timeout_ms / 1000 / (len(servers) + 1))
@@ -222,3 +223,5 @@ class SessionClient(KazooClient):  # type: ignore[misc]
             if state in (KeeperState.EXPIRED_SESSION, KeeperState.AUTH_FAILED):
                 self.is_refused = state == KeeperState.AUTH_FAILED
                 self._stopped.set()
+                # kazoo calls no listener if the session was never connected here.
+                self.handler.call_soon(self._on_state, KazooState.LOST)

@@ -16,7 +16,7 @@ which makes a quarter; the rest is for clocks that run at different speeds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -226,8 +226,9 @@ class ZooKeeperSession:
         self._require_session()
         for path in paths:
             check_path(path)
+        chunks = [paths[start : start + READS_PER_REQUEST] for start in range(0, len(paths), READS_PER_REQUEST)]
         nodes: list[Node | None] = []
-        for part in await asyncio.gather(*(self._read_chunk(chunk, self._chroot) for chunk in _chunks(paths))):
+        for part in await asyncio.gather(*[self._read_chunk(chunk, self._chroot) for chunk in chunks]):
             nodes += part
         return nodes
 
@@ -285,10 +286,21 @@ class ZooKeeperSession:
         self._require_session(path)
         return await self._ask(request, path)
 
-    async def _read_chunk(self, paths: Sequence[str], chroot: str, *, skip_closed: bool = False) -> list[Node | None]:
-        """The nodes in one request.  A node that may not be read raises, or counts as empty with `skip_closed`."""
+    def _read_chunk(
+        self, paths: Sequence[str], chroot: str, *, skip_closed: bool = False
+    ) -> Awaitable[list[Node | None]]:  # fmt: skip
+        """The nodes in one request, begun at once.
+
+        A node that may not be read raises, or counts as empty with `skip_closed`.
+        """
+        answer = self._requests.submit(MultiRead(paths, chroot), paths[0])
+        return self._nodes_of(paths, answer, skip_closed=skip_closed)
+
+    async def _nodes_of(
+        self, paths: Sequence[str], answer: asyncio.Future[Any], *, skip_closed: bool
+    ) -> list[Node | None]:  # fmt: skip
         nodes: list[Node | None] = []
-        for path, found in zip(paths, await self._ask(MultiRead(paths, chroot), paths[0]), strict=True):
+        for path, found in zip(paths, await self._answer(answer, paths[0]), strict=True):
             if not isinstance(found, int):
                 nodes.append(found)
             elif skip_closed and _ERRORS.get(found) is AccessDenied:
@@ -298,8 +310,12 @@ class ZooKeeperSession:
         return nodes
 
     async def _ask(self, request: Request, path: str, *, is_write: bool = False) -> Any:
+        return await self._answer(self._requests.submit(request, path, is_write=is_write), path)
+
+    async def _answer(self, answer: asyncio.Future[Any], path: str) -> Any:
+        """Its errors as those of a tree."""
         try:
-            return await self._requests.submit(request, path, is_write=is_write)
+            return await answer
         except ZookeeperError as error:
             raise _error_of(error.code, path) from error
 
@@ -398,10 +414,6 @@ def _watcher(watch: Watch | None) -> _Watcher | None:
 
 def _stat(stat: ZnodeStat) -> Stat:
     return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.ctime, stat.numChildren)
-
-
-def _chunks(paths: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (paths[start : start + READS_PER_REQUEST] for start in range(0, len(paths), READS_PER_REQUEST))
 
 
 def _ignore_outcome(done: asyncio.Future[Any]) -> None:

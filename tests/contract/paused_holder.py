@@ -1,0 +1,48 @@
+"""Holds a session and watches its own lease, for a test that pauses this process; says what it sees, a line each.
+
+`ready ID` once it has an ephemeral node; then, when two turns of its loop were far apart, `paused` with the lease and
+the state as they were at the first moment after the pause, before any event was handled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.event_loop import run
+
+PAUSE_MS_MIN = 1_500
+
+
+def say(line: str) -> None:
+    os.write(1, (line + "\n").encode())
+
+
+async def main(connect: str, session_timeout_ms: int) -> None:
+    clock = SystemClock()
+    session = await ZooKeeperHome(
+        connect, session_timeout_ms=session_timeout_ms, connection_timeout_ms=30_000
+    ).connect()
+    await session.create("/held", ephemeral=True)
+    loop, over, last_ms = asyncio.get_running_loop(), asyncio.Event(), clock.monotonic_ms()
+
+    def look() -> None:
+        nonlocal last_ms
+        now_ms = clock.monotonic_ms()
+        if now_ms - last_ms > PAUSE_MS_MIN:
+            say(f"paused {'valid' if now_ms < session.lease.until_ms else 'expired'} {session.state.value}")
+            over.set()
+        last_ms = now_ms
+        loop.call_later(0.01, look)
+
+    look()
+    say(f"ready {session.session_id}")
+    await over.wait()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,211 @@
+"""What only a ZooKeeper has: addresses, credentials, access lists, sessions that others end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from ottla.coordination.tree import (
+    REQUEST_BYTES_MAX,
+    AccessDenied,
+    CreateNode,
+    NotEmpty,
+    Operation,
+    RequestTooLarge,
+    SessionLost,
+    SessionState,
+    request_bytes,
+)
+from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
+from ottla.coordination.zookeeper.errors import BadConnectString, ZooKeeperRefused, ZooKeeperUnreachable
+from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.session import ZooKeeperSession
+from ottla.runtime.clock import SystemClock
+from ottla.testing.zookeeper import RunningZooKeeper
+from tests.contract.tree_homes import until
+
+OTTLA = DigestCredentials("ottla", "secret")
+
+
+async def session_of(connect: str, *, digest: DigestCredentials | None = None) -> ZooKeeperSession:
+    return await ZooKeeperHome(connect, digest=digest).connect()
+
+
+async def test_missing_chroot_is_made_even_by_several_at_once(connect: str) -> None:
+    sessions = await asyncio.gather(*(session_of(f"{connect}/deeper/still") for _ in range(4)))
+    await sessions[0].create("/a", b"1")
+    await sessions[1].sync()
+    assert (await sessions[1].get("/a")).data == b"1"
+    assert await sessions[2].children("/") == ["a"]
+    above = await session_of(connect)
+    assert await above.children("/deeper") == ["still"]
+    for session in (*sessions, above):
+        await session.close()
+
+
+async def test_chroots_are_separate_trees(connect: str) -> None:
+    one, two = await session_of(f"{connect}/one"), await session_of(f"{connect}/two")
+    await one.create("/a")
+    assert await two.exists("/a") is None
+    await asyncio.gather(one.close(), two.close())
+
+
+async def test_root_of_a_tree_stays(connect: str) -> None:
+    session = await session_of(connect)
+    with pytest.raises(NotEmpty):
+        await session.delete("/")
+    await session.close()
+
+
+async def test_server_that_is_down_is_passed_over(zookeeper: RunningZooKeeper, connect: str) -> None:
+    _, _, chroot = connect.partition("/")
+    for _ in range(3):  # the order of the servers is random
+        session = await session_of(f"127.0.0.1:1,{zookeeper.connect},127.0.0.1:2/{chroot}")
+        assert session.state is SessionState.CONNECTED
+        await session.close()
+
+
+async def test_address_where_nobody_listens_is_said(tmp_path: Path) -> None:
+    home = ZooKeeperHome("127.0.0.1:1/ottla", connection_timeout_ms=300)
+    with pytest.raises(ZooKeeperUnreachable, match=r"at 127\.0\.0\.1:1/ottla within 300 ms: 127\.0\.0\.1:1: .*refused"):
+        await home.connect()
+    with pytest.raises(ZooKeeperUnreachable):
+        await home.end_session(SessionCredentials(7, b"x" * 16))
+
+
+async def test_host_that_has_no_address_is_said() -> None:
+    home = ZooKeeperHome("no-such-host.invalid:2181", connection_timeout_ms=300)
+    with pytest.raises(ZooKeeperUnreachable, match=r"no-such-host\.invalid:2181"):
+        await home.connect()
+
+
+def test_connect_string_is_checked_at_once() -> None:
+    with pytest.raises(BadConnectString):
+        ZooKeeperHome("zk1:port")
+
+
+async def test_every_node_belongs_to_the_credentials_alone(zookeeper: RunningZooKeeper, connect: str) -> None:
+    session = await session_of(connect, digest=OTTLA)
+    await session.multi([CreateNode("/a"), CreateNode("/a/b"), CreateNode("/a/e", ephemeral=True)])
+    chroot = connect.removeprefix(zookeeper.connect)
+    client = KazooClient(zookeeper.connect, auth_data=[("digest", "ottla:secret")])
+    stranger = KazooClient(zookeeper.connect)
+    with closing(client), closing(stranger):
+        client.start()
+        stranger.start()
+        for path in (chroot, f"{chroot}/a", f"{chroot}/a/b", f"{chroot}/a/e"):
+            (access,), _ = client.get_acls(path)
+            assert access.acl_list == ["ALL"]
+            assert access.id.scheme == "digest"
+            assert access.id.id.startswith("ottla:")
+            with pytest.raises(NoAuthError):
+                stranger.get(path)
+        client.stop()
+        stranger.stop()
+    await session.close()
+
+
+@pytest.mark.parametrize(
+    ("digest", "who"), [(None, "anyone"), (DigestCredentials("ottla", "wrong"), "the user 'ottla'")]
+)
+async def test_strangers_are_refused_with_a_reason(connect: str, digest: DigestCredentials | None, who: str) -> None:
+    owner = await session_of(connect, digest=OTTLA)
+    with pytest.raises(ZooKeeperRefused, match=f"/ is closed to {who}") as failure:
+        await session_of(connect, digest=digest)
+    assert "wrong" not in str(failure.value)
+    await owner.close()
+
+
+async def test_node_that_is_closed_to_a_session_is_an_error_of_that_node(connect: str) -> None:
+    anyone = await session_of(connect)
+    owner = await session_of(connect, digest=OTTLA)
+    await owner.create("/closed", b"")
+    for attempt in (anyone.get("/closed"), anyone.get_many(["/", "/closed"]), anyone.set("/closed", b"", 0)):
+        with pytest.raises(AccessDenied) as failure:
+            await attempt
+        assert failure.value.path == "/closed"
+        assert failure.value.hint is not None
+    await asyncio.gather(anyone.close(), owner.close())
+
+
+async def test_request_of_the_largest_size_is_sent_and_a_larger_one_refused(connect: str) -> None:
+    """Many small nodes, where the estimate is most of the request, and few large ones."""
+    session = await session_of(connect)
+    for size in (0, 400_000):
+        operations: list[Operation] = []
+        while request_bytes([*operations[:1], *operations[:1]]) <= REQUEST_BYTES_MAX and (
+            len(operations) < REQUEST_BYTES_MAX // max(request_bytes([CreateNode(f"/{size}-0000", b"x" * size)]), 1)
+        ):
+            operations.append(CreateNode(f"/{size}-{len(operations):04}", b"x" * size))
+        await session.multi(operations)
+        too_many = [*operations, CreateNode("/last", b"x" * (REQUEST_BYTES_MAX - request_bytes(operations)))]
+        with pytest.raises(RequestTooLarge) as failure:
+            await session.multi(too_many)
+        assert failure.value.path == operations[0].path
+        assert len(operations) > 1
+    assert await session.exists("/last") is None
+    await session.close()
+
+
+async def test_thousands_of_reads_come_in_their_order(connect: str) -> None:
+    session = await session_of(connect)
+    paths = [f"/n{number}" for number in range(3_000)]
+    for start in range(0, len(paths), 1_000):
+        await session.multi([CreateNode(path, path.encode()) for path in paths[start : start + 1_000]])
+    asked = [*reversed(paths), "/missing", *paths]
+    read = await session.get_many(asked)
+    assert [None if node is None else node.data.decode() for node in read] == [
+        None if path == "/missing" else path for path in asked
+    ]
+    single = await asyncio.gather(*(session.get(path) for path in paths))
+    assert [node.data.decode() for node in single] == paths
+    await session.close()
+
+
+async def test_former_session_is_ended_at_once_with_its_key(connect: str) -> None:
+    home = ZooKeeperHome(connect, session_timeout_ms=20_000)
+    former, other = await home.connect(), await home.connect()
+    heard: list[SessionState] = []
+    watched: list[None] = []
+    former.add_session_listener(heard.append)
+    await former.create("/alive", ephemeral=True)
+    await former.exists("/never", watch=lambda: watched.append(None))
+    lease = former.lease
+    assert lease.until_ms > SystemClock().monotonic_ms()
+    await home.end_session(former.credentials)
+    await other.sync()
+    assert await other.exists("/alive") is None
+    await until(lambda: SessionState.LOST in heard and bool(watched))
+    assert former.state is SessionState.LOST
+    assert lease.until_ms == 0
+    for attempt in (former.get("/"), former.create("/more"), former.sync(), former.get_many(["/"])):
+        with pytest.raises(SessionLost):
+            await attempt
+    await home.end_session(former.credentials)  # again is no error
+    await asyncio.gather(former.close(), other.close())
+    assert heard.count(SessionState.LOST) == 1
+
+
+async def test_wrong_key_ends_no_session(connect: str) -> None:
+    home = ZooKeeperHome(connect)
+    session = await home.connect()
+    await session.create("/alive", ephemeral=True)
+    await home.end_session(SessionCredentials(session.session_id, b"x" * 16))
+    assert await session.exists("/alive") is not None
+    assert session.state is SessionState.CONNECTED
+    await session.close()
+
+
+async def test_lease_is_two_thirds_of_what_the_servers_grant(connect: str) -> None:
+    session = await ZooKeeperHome(connect, session_timeout_ms=1, connection_timeout_ms=10_000).connect()
+    assert session.timeout_ms == 1_000  # the shortest that these servers grant
+    now_ms = SystemClock().monotonic_ms()
+    assert session.lease.until_ms <= now_ms + 667
+    first = session.lease.until_ms
+    await until(lambda: session.lease.until_ms > first)  # with nobody writing
+    await session.close()
