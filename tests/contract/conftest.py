@@ -33,12 +33,6 @@ def connect(zookeeper: RunningZooKeeper) -> str:
     return f"{zookeeper.connect}/test/{next(_chroots)}"
 
 
-@pytest.fixture
-def embedded(tmp_path: Path) -> TreeHome:
-    """The home of one broker alone."""
-    return EmbeddedTreeHome(tmp_path / "tree.sqlite")
-
-
 @pytest.fixture(params=["embedded", "zookeeper"])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> TreeHome:
     """A home with an empty tree; `request.param` names it."""

@@ -12,6 +12,7 @@ from ottla.coordination.tree import (
     ANY_VERSION,
     NO_OWNER,
     NODE_BYTES_MAX,
+    REQUEST_BYTES_MAX,
     BadVersion,
     CheckNode,
     CreateNode,
@@ -21,11 +22,13 @@ from ottla.coordination.tree import (
     NodeTooLarge,
     NoNode,
     NotEmpty,
+    RequestTooLarge,
     SessionLost,
     SessionState,
     SetNode,
     Tree,
     TreeError,
+    request_bytes,
 )
 from ottla.runtime.clock import SystemClock
 from tests.contract.tree_homes import TreeHome, settle, until
@@ -315,6 +318,23 @@ async def test_readers_never_see_half_of_a_multi(home: TreeHome) -> None:
                 await asyncio.sleep(0)
 
         await asyncio.gather(write(), read())
+
+
+@pytest.mark.parametrize("node_bytes", [0, 400_000])
+async def test_request_of_the_largest_size_is_taken_and_a_larger_one_refused(home: TreeHome, node_bytes: int) -> None:
+    """Many small nodes, whose paths and lists are most of the request, and few large ones."""
+    async with connected(home) as tree:
+        count = REQUEST_BYTES_MAX // request_bytes([CreateNode("/0000", b"x" * node_bytes)])
+        assert count > 1
+        operations = [CreateNode(f"/{number:04}", b"x" * node_bytes) for number in range(count)]
+        await tree.multi(operations)
+        assert len(await tree.children("/")) >= count
+        rest_bytes = REQUEST_BYTES_MAX - request_bytes(operations)
+        first, last = CreateNode("/more", b"x" * node_bytes), CreateNode("/last", b"x" * rest_bytes)
+        with pytest.raises(RequestTooLarge) as failure:
+            await tree.multi([first, *operations[1:], last])
+        assert failure.value.path == "/more"
+        assert await tree.exists("/more") is None
 
 
 # --- sessions and ephemeral nodes -------------------------------------------------------------------------------------

@@ -11,15 +11,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from ottla.coordination.tree import (
-    REQUEST_BYTES_MAX,
     AccessDenied,
     CreateNode,
     NotEmpty,
-    Operation,
-    RequestTooLarge,
     SessionLost,
     SessionState,
-    request_bytes,
 )
 from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
 from ottla.coordination.zookeeper.errors import BadConnectString, ZooKeeperRefused, ZooKeeperUnreachable
@@ -131,25 +127,6 @@ async def test_node_that_is_closed_to_a_session_is_an_error_of_that_node(connect
         assert failure.value.path == "/closed"
         assert failure.value.hint is not None
     await asyncio.gather(anyone.close(), owner.close())
-
-
-async def test_request_of_the_largest_size_is_sent_and_a_larger_one_refused(connect: str) -> None:
-    """Many small nodes, where the estimate is most of the request, and few large ones."""
-    session = await session_of(connect)
-    for size in (0, 400_000):
-        operations: list[Operation] = []
-        while request_bytes([*operations[:1], *operations[:1]]) <= REQUEST_BYTES_MAX and (
-            len(operations) < REQUEST_BYTES_MAX // max(request_bytes([CreateNode(f"/{size}-0000", b"x" * size)]), 1)
-        ):
-            operations.append(CreateNode(f"/{size}-{len(operations):04}", b"x" * size))
-        await session.multi(operations)
-        too_many = [*operations, CreateNode("/last", b"x" * (REQUEST_BYTES_MAX - request_bytes(operations)))]
-        with pytest.raises(RequestTooLarge) as failure:
-            await session.multi(too_many)
-        assert failure.value.path == operations[0].path
-        assert len(operations) > 1
-    assert await session.exists("/last") is None
-    await session.close()
 
 
 async def test_thousands_of_reads_come_in_their_order(connect: str) -> None:

@@ -258,7 +258,8 @@ class Tree(Protocol):
         """Apply all operations in order under one zxid, or none.  A `SetNode` results in its new Stat, the others in
         None.
 
-        Raises the error of the first operation that fails, which sees the effects of those before it.
+        Raises the error of the first operation that fails, which sees the effects of those before it.  Before anything
+        is tried: NodeTooLarge, or RequestTooLarge, which asks for several requests.
         """
         ...
 
@@ -272,6 +273,15 @@ class Tree(Protocol):
     async def close(self) -> None:
         """End the session: its ephemeral nodes are deleted, its state becomes LOST."""
         ...
+
+
+def check_size(operations: Sequence[Operation]) -> None:
+    """Raise `NodeTooLarge` or `RequestTooLarge` for what not every home could take."""
+    for index, operation in enumerate(operations):
+        if isinstance(operation, CreateNode | SetNode) and len(operation.data) > NODE_BYTES_MAX:
+            raise NodeTooLarge(operation.path, operation_index=index)
+    if request_bytes(operations) > REQUEST_BYTES_MAX:
+        raise RequestTooLarge(operations[0].path)
 
 
 def check_path(path: str) -> None:

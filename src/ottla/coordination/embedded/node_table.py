@@ -12,7 +12,6 @@ from typing import NamedTuple
 from ottla.coordination.tree import (
     ANY_VERSION,
     NO_OWNER,
-    NODE_BYTES_MAX,
     BadVersion,
     CheckNode,
     CreateNode,
@@ -20,7 +19,6 @@ from ottla.coordination.tree import (
     NoChildrenForEphemerals,
     Node,
     NodeExists,
-    NodeTooLarge,
     NoNode,
     NotEmpty,
     Operation,
@@ -196,7 +194,6 @@ class Staging:
                 self._create(operation, origin)
             case SetNode(path, data, version):
                 node = self._require(path, version)
-                _check_size(path, data)
                 self._change(path, node._replace(data=data, version=node.version + 1, mzxid=origin.zxid))
                 return self.table.stat(path)
             case DeleteNode(path, version):
@@ -218,7 +215,6 @@ class Staging:
             raise NoNode(parent_of(path))
         if parent.ephemeral_owner != NO_OWNER:
             raise NoChildrenForEphemerals(path)
-        _check_size(path, operation.data)
         owner = origin.session_id if operation.ephemeral else NO_OWNER
         self._change(path, StoredNode(operation.data, 0, origin.zxid, origin.zxid, origin.now_ms, owner))
 
@@ -237,8 +233,3 @@ class Staging:
             self.table.remove(path)
         else:
             self.table.put(path, node)
-
-
-def _check_size(path: str, data: bytes) -> None:
-    if len(data) > NODE_BYTES_MAX:
-        raise NodeTooLarge(path)

@@ -23,6 +23,7 @@ from ottla.coordination.tree import (
     Stat,
     Watch,
     check_path,
+    check_size,
 )
 
 
@@ -72,6 +73,7 @@ class EmbeddedSession:
 
     async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
         self._require_session()
+        check_size(operations)
         return await self._home.write(self.session_id, operations)
 
     async def get(self, path: str, *, watch: Watch | None = None) -> Node:

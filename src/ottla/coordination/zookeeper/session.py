@@ -27,8 +27,6 @@ from kazoo.protocol.states import KazooState, ZnodeStat
 
 from ottla.coordination.tree import (
     ANY_VERSION,
-    NODE_BYTES_MAX,
-    REQUEST_BYTES_MAX,
     AccessDenied,
     BadVersion,
     CheckNode,
@@ -39,11 +37,9 @@ from ottla.coordination.tree import (
     NoChildrenForEphemerals,
     Node,
     NodeExists,
-    NodeTooLarge,
     NoNode,
     NotEmpty,
     Operation,
-    RequestTooLarge,
     SessionLost,
     SessionState,
     SetNode,
@@ -51,8 +47,8 @@ from ottla.coordination.tree import (
     TreeError,
     Watch,
     check_path,
+    check_size,
     parent_of,
-    request_bytes,
 )
 from ottla.coordination.zookeeper.client import Request, SessionClient
 from ottla.coordination.zookeeper.connect_string import ConnectString
@@ -214,8 +210,7 @@ class ZooKeeperSession:
             _check(operation, index)
         if not operations:
             return []
-        if request_bytes(operations) > REQUEST_BYTES_MAX:
-            raise RequestTooLarge(operations[0].path)
+        check_size(operations)
         return await self._write(operations, self._chroot)
 
     async def get(self, path: str, *, watch: Watch | None = None) -> Node:
@@ -385,8 +380,6 @@ class ZooKeeperSession:
 def _check(operation: Operation, index: int) -> None:
     """What the server would refuse in another way, or not at all."""
     check_path(operation.path)
-    if isinstance(operation, CreateNode | SetNode) and len(operation.data) > NODE_BYTES_MAX:
-        raise NodeTooLarge(operation.path, operation_index=index)
     if operation.path == "/" and isinstance(operation, DeleteNode):
         raise NotEmpty("/", operation_index=index)
     if operation.path == "/" and isinstance(operation, CreateNode):
