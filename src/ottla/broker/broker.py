@@ -214,6 +214,8 @@ class Broker:
         )
         self._closing.push_async_callback(fetchers.stop)
         self._served_topics.on_roles_changed = fetchers.follow
+        if self._elector is not None:
+            fetchers.on_leader_refused = self._elector.on_leader_refused
         fetchers.follow(self.partitions)
         return fetchers
 

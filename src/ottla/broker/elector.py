@@ -123,6 +123,31 @@ class Elector:
         """Logs of this broker became unusable: it leaves the sets in which others remain."""
         self._look_at(self._view.by_name)
 
+    def on_leader_refused(self, node_id: NodeId) -> None:
+        """Nobody listens where this broker did: its process is gone, and its registration ends with its session.
+
+        The elections that this broker wins without it are held now.  Should it be alive after all, it learns from the
+        tree that it leads no more, as after any election; what it acknowledged to all is in every in-sync log.
+        """
+        own = self._own()
+        if own is None or node_id == own.node_id:
+            return
+        live = {each: epoch for each, epoch in self._membership.live.items() if each != node_id}
+        proposed_count = 0
+        for topic, partition in self._view.partitions():
+            state = partition.state
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            if state.leader != node_id or own not in state.in_sync or not self._logs.is_usable(topic_partition):
+                continue
+            if self._proposed.get(topic_partition, -1) >= partition.state_version:
+                continue
+            after = elections.elected(partition.replicas, state, live, self._rules.min_in_sync(topic, partition))
+            if after is not None and after.leader == own.node_id:
+                self._write(topic_partition, StateChange(topic, partition, after))
+                proposed_count += 1
+        if proposed_count:
+            log.warning("elections.leader_gone", extra=fields(leader=node_id, partitions_count=proposed_count))
+
     # --- decisions ------------------------------------------------------------------------------------------------
 
     def _look_at(self, names: Iterable[str]) -> None:

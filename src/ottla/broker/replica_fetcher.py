@@ -142,6 +142,7 @@ class ReplicaFetcher:
         self._partitions: dict[PartitionKey, FollowedPartition] = {}
         self._session = ReplicaFetchSession()
         self._session_broker_epoch = -1
+        self._was_reached = False
         # Of the fetch that each partition in the session waits for.
         self._request_ids: dict[PartitionKey, int] = {}
         # Those whose fetch is another one than in the request that was sent last: its answer is not theirs.
@@ -301,6 +302,7 @@ class ReplicaFetcher:
             return
         if self._peer is None:
             self._peer = await self._context.connect(self.leader_id)
+            self._was_reached = True
         await self._apply(await self._fetch(self._peer))
 
     async def _fetch(self, peer: Peer) -> Iterable[FetchedPartition]:
@@ -430,7 +432,8 @@ class ReplicaFetcher:
         if self._is_interrupted:
             self._is_interrupted = False
             return
-        if isinstance(error, PeerRefused):
+        if isinstance(error, PeerRefused) and self._was_reached:
+            # One that was never reached may be starting: it is registered before it listens.
             self._context.on_leader_refused(self.leader_id)
         if not self._failures_count:
             log.warning("replica_fetcher.failed", extra=fields(leader=self.leader_id, error=str(error)))

@@ -276,6 +276,23 @@ def test_unclean_election_is_left_to_the_replicas_before_this_one_for_a_while() 
     assert node.taken() == [(0, state_of("B", 6, "B9"), 4)]
 
 
+def test_leader_that_nobody_listens_for_is_replaced_before_its_session_ends() -> None:
+    node = Node()
+    node.min_in_sync = 2
+    node.see(
+        state_of("A", 5, "A1 B9 C1"),  # it is this broker's turn
+        state_of("A", 5, "A1 B9"),
+        state_of("A", 5, "A1 C1"),  # another's, or nobody's
+        state_of("A", 5, "A1", "B9"),
+        state_of("C", 5, "B9 C1"),  # not led by it
+    )
+    assert node.taken() == []
+    node.elector.on_leader_refused(A)
+    assert node.taken() == [(0, state_of("B", 6, "B9 C1"), 4), (1, state_of("B", 6, "B9", "A1"), 4)]
+    node.elector.on_leader_refused(A)
+    assert node.taken() == []
+
+
 def test_preferred_leader_takes_over_when_too_many_are_led_by_others() -> None:
     node = Node(balance=BALANCE)
     node.replicas = (B, A, C)

@@ -425,9 +425,13 @@ async def test_lost_connection_is_made_anew_with_a_new_session() -> None:
 
 async def test_leader_that_refuses_connections_is_reported_and_tried_again() -> None:
     setup = Setup()
-    setup.leader.failures = [PeerRefused("refused"), PeerLost("reset"), PeerRefused("refused")]
+    setup.leader.failures = [PeerRefused("refused")]
     t = setup.follower("t")
     setup.fetcher.start()
+    asked = await setup.leader.asked()
+    assert setup.refused == []  # it may just have been starting
+    setup.leader.failures = [PeerRefused("refused"), PeerLost("reset"), PeerRefused("refused")]
+    asked.body.set_exception(PeerLost("it is gone"))
     assert (await setup.leader.asked()).offsets == {t.key: (EPOCH, 0)}
     assert setup.refused == [ELSEWHERE, ELSEWHERE]
     await asyncio.wait([setup.fetcher.stop()])
