@@ -41,6 +41,8 @@ HEAVY: Final[Mapping[str, str]] = {
     # A ZooKeeper that the files share, or several of their own.
     "tests/contract": "zookeeper",
     "tests/integration/test_running_zookeeper.py": "zookeeper",
+    # Clusters: three brokers and a ZooKeeper each.
+    "tests/cluster/test_cluster_up.py": "cluster",
     # Spark sessions.
     "tests/integration/spark": "spark",
     "tests/integration/test_demo.py": "spark",

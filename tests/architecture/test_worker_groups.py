@@ -17,6 +17,7 @@ STARTS_A_JVM: Final = frozenset(
         "tests.peers.java_tool",
         "tests.peers.either_broker",
         "tests.interop.test_apache_tools",
+        "ottla.testing.cluster",
     }
 )
 # Only the names of the two kinds of brokers.

@@ -10,7 +10,7 @@ from ottla.cli.verbs import CLUSTER_VERBS
 command: Final = LazyGroup(
     "cluster",
     CLUSTER_VERBS,
-    help="Show how a cluster is.",
+    help="Run a cluster on this machine; show how a cluster is.",
     no_args_is_help=True,
     subcommand_metavar="VERB ...",
 )

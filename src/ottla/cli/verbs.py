@@ -20,12 +20,13 @@ VERBS: Final[Mapping[str, Verb]] = {
     "consume": Verb("ottla.cli.consume", "Write a topic's records to standard output."),
     "group": Verb("ottla.cli.group", "List, describe, move and delete groups of consumers."),
     "log": Verb("ottla.cli.log", "Dump, verify and repair logs; import those of Apache Kafka."),
-    "cluster": Verb("ottla.cli.cluster", "Show how a cluster is."),
+    "cluster": Verb("ottla.cli.cluster", "Run a cluster on this machine; show how a cluster is."),
     "doctor": Verb("ottla.cli.doctor", "Check settings, address, disk and limits."),
     "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),
 }
 
 CLUSTER_VERBS: Final[Mapping[str, Verb]] = {
+    "up": Verb("ottla.cli.cluster_up", "Run ZooKeeper and several brokers on this machine."),
     "adopt": Verb("ottla.cli.cluster_adopt", "Make the first broker of a cluster of one that was by itself."),
     "status": Verb("ottla.cli.cluster_status", "Show brokers, leaders, replicas that lag, and ZooKeeper's health."),
 }

@@ -3,7 +3,9 @@
     with RunningBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-It runs `ottla serve`, so tests see the real broker.  `kill` and `start` show recovery after a crash.
+It runs `ottla serve`, so tests see the real broker.  `kill` and `start` show recovery after a crash, `pause` and
+`resume` a process that was frozen for a while.  With `zookeeper` and `node_id` it is one of a cluster's
+(ottla/testing/cluster.py).
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -39,7 +42,7 @@ class RunningBroker:
 
     `command` precedes `serve`: tests of the tests use it to start a broker with a planted fault.  With `own_group` a
     terminal's Ctrl-C does not reach it, so its caller can stop the clients first.  With `serves_metrics` it has an
-    `admin_url`.
+    `admin_url`.  `zookeeper` is the connect string of its cluster.  Its log is appended to `log_path`, too.
     """
 
     def __init__(
@@ -51,6 +54,10 @@ class RunningBroker:
         command: Sequence[str] = (sys.executable, "-m", "ottla"),
         own_group: bool = False,
         serves_metrics: bool = False,
+        zookeeper: str | None = None,
+        node_id: int | None = None,
+        rack: str | None = None,
+        log_path: Path | None = None,
     ) -> None:
         self._command = tuple(command)
         self._process_group = 0 if own_group else None
@@ -58,6 +65,13 @@ class RunningBroker:
         self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
         self._listen = listen
         self._settings = dict(settings or {})
+        self._zookeeper = zookeeper
+        if node_id is not None:
+            self._settings["node.id"] = str(node_id)
+        if rack is not None:
+            self._settings["broker.rack"] = rack
+        self.node_id = node_id
+        self._log_path = log_path
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._is_ready = threading.Event()
@@ -83,6 +97,13 @@ class RunningBroker:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def ended_how(self) -> str:
+        """How the process that was started last has ended, for people: `was killed by SIGKILL`."""
+        assert self._process is not None, "it was ended by a call"
+        status = self._process.wait()
+        return f"ended with status {status}" if status >= 0 else f"was killed by {signal.Signals(-status).name}"
+
+    @property
     def log_lines(self) -> list[str]:
         """The last lines of the broker's log, over all its starts."""
         return list(self._lines)
@@ -92,16 +113,16 @@ class RunningBroker:
 
         Raises `BrokerDidNotStart`.
         """
+        self.launch()
+        self.wait_until_ready()
+        return self
+
+    def launch(self) -> None:
+        """Start the process without waiting: several start at the same time."""
         assert not self.is_running, "the broker is running already"
-        listen = self._listen if self.port == 0 else f"{self.host}:{self.port}"
-        command = [*self._command, "serve", "--data-dir", str(self.data_dir), "--listen", listen]
-        for key, value in self._settings.items():
-            command += ["--set", f"{key}={value}"]
-        if self._serves_metrics:
-            command += ["--admin-listen", "127.0.0.1:0"]
         self._is_ready.clear()
         self._process = subprocess.Popen(
-            command,
+            self.command_line,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -110,23 +131,58 @@ class RunningBroker:
         )
         self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
         self._reader.start()
-        deadline_s = time.monotonic() + READY_WITHIN_S
+
+    def wait_until_ready(self, within_s: float = READY_WITHIN_S, check: Callable[[], None] = lambda: None) -> None:
+        """Wait until the launched process serves.  Raises `BrokerDidNotStart`, and then it is not running.
+
+        `check` is called meanwhile, and may raise.
+        """
+        assert self._process is not None, "the broker is not running"
+        deadline_s = time.monotonic() + within_s
         while not self._is_ready.wait(0.02):
+            check()
             if self._process.poll() is not None or time.monotonic() > deadline_s:
                 self.kill()
                 raise BrokerDidNotStart("the broker did not start:\n" + "\n".join(list(self._lines)[-20:]))
-        return self
+
+    @property
+    def command_line(self) -> list[str]:
+        """What `launch` runs: on the port that it had, once it ran."""
+        listen = self._listen if self.port == 0 else f"{self.host}:{self.port}"
+        command = [*self._command, "serve", "--data-dir", str(self.data_dir), "--listen", listen]
+        if self._zookeeper is not None:
+            command += ["--zookeeper", self._zookeeper]
+        for key, value in self._settings.items():
+            command += ["--set", f"{key}={value}"]
+        if self._serves_metrics:
+            command += ["--admin-listen", "127.0.0.1:0"]
+        return command
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """Ask it to stop (SIGTERM), also when it is paused, without waiting."""
+        if self.is_running:
+            assert self._process is not None
+            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
         """Stop it as an operator would (SIGTERM); returns its exit code."""
         if self._process is None:
             return 0
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(STOPPED_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
+        self.terminate()
+        try:
+            self._process.wait(STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
         return self._end()
 
     def kill(self) -> None:
@@ -165,13 +221,20 @@ class RunningBroker:
 
     def _read_log(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
-        for line in process.stderr:
-            self._lines.append(line.rstrip("\n"))
-            words = line.split()
-            event = words[2] if len(words) > 2 else ""
-            facts = dict(word.split("=", 1) for word in words[3:] if "=" in word)
-            if event == "admin.listening":
-                self.admin_url = f"http://{facts['host']}:{facts['port']}"
-            elif event == "broker.ready":
-                self.host, self.port = facts["host"], int(facts["port"])
-                self._is_ready.set()
+        with ExitStack() as stack:
+            file = None if self._log_path is None else stack.enter_context(self._log_path.open("a", encoding="utf-8"))
+            for line in process.stderr:
+                if file is not None:
+                    file.write(line)
+                    file.flush()
+                self._lines.append(line.rstrip("\n"))
+                self._note_event(line.split())
+
+    def _note_event(self, words: Sequence[str]) -> None:
+        event = words[2] if len(words) > 2 else ""
+        facts = dict(word.split("=", 1) for word in words[3:] if "=" in word)
+        if event == "admin.listening":
+            self.admin_url = f"http://{facts['host']}:{facts['port']}"
+        elif event == "broker.ready":
+            self.host, self.port = facts["host"], int(facts["port"])
+            self._is_ready.set()

@@ -1,0 +1,149 @@
+"""`ottla cluster up`: a ZooKeeper and several brokers on this machine, in one command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ottla.cli.client_flags import assignments
+from ottla.cli.exit_status import FAILED
+from ottla.cli.local_cluster import DEFAULT_DATA_DIR, LocalCluster, planned, read_local_cluster, write_local_cluster
+from ottla.model.listener import PORT_MAX
+from ottla.observe.text import safe_line
+
+if TYPE_CHECKING:
+    from ottla.demo.interrupts import Interrupts
+    from ottla.testing.broker import RunningBroker
+    from ottla.testing.cluster import RunningCluster
+
+LOOK_EVERY_S: Final = 0.2
+LAST_LINES: Final = 5
+# Kafka's own defaults are for one broker; a topic of a cluster should survive the loss of one.
+REPLICAS_MAX: Final = 3
+
+
+@click.command(name="up")
+@click.option(
+    "--brokers",
+    "brokers_count",
+    type=click.IntRange(1, 100),
+    metavar="N",
+    help="Count of brokers.  [default: as many as there were, at first 3]",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_DATA_DIR,
+    show_default=True,
+    metavar="DIR",
+    help="Directory of all data and logs.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, PORT_MAX),
+    metavar="PORT",
+    help="The first broker's port, the others follow; 0 for free ones.  [default: as before, at first 9092]",
+)
+@click.option(
+    "--zookeeper-port",
+    type=click.IntRange(0, PORT_MAX),
+    metavar="PORT",
+    help="ZooKeeper's port; 0 for a free one.  [default: as before, at first 2181]",
+)
+@click.option("--rack", "racks", multiple=True, metavar="RACK", help="A broker's rack, in the order of their ids.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of all brokers, as for `ottla serve`."
+)
+def command(
+    brokers_count: int | None,
+    data_dir: Path,
+    port: int | None,
+    zookeeper_port: int | None,
+    racks: tuple[str, ...],
+    settings: tuple[str, ...],
+) -> int:
+    """Run ZooKeeper and several brokers on this machine until Ctrl-C; start again finds their data and ports.
+
+    Topics get up to three replicas, and acks=all waits for two of them, unless settings say otherwise.  A broker that
+    ends by itself is reported, with the command that starts it again; the others go on.
+    """
+    from ottla.demo.interrupts import Interrupts
+    from ottla.testing.cluster import RunningCluster
+
+    plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port)
+    count = len(plan.ports)
+    if racks and len(racks) != count:
+        raise click.UsageError(f"--rack is given {len(racks)} times, and there are {count} brokers.")
+    started_s = time.monotonic()
+    with Interrupts() as interrupts:
+        cluster = RunningCluster(
+            count,
+            data_dir,
+            settings=_defaults(count) | assignments(settings, "--set"),
+            racks=racks,
+            ports=plan.ports,
+            zookeeper_port=plan.zookeeper_port,
+            own_group=True,
+        )
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            cluster.start(interrupts.check)
+            ports = tuple(broker.port for broker in cluster.brokers.values())
+            write_local_cluster(data_dir, LocalCluster(cluster.zookeeper.port, ports))
+            _announce(cluster, time.monotonic() - started_s)
+            status = _watch(cluster, interrupts)
+        except KeyboardInterrupt:
+            status = 0
+        finally:
+            cluster.stop()
+    return status
+
+
+def _defaults(brokers_count: int) -> dict[str, str]:
+    replicas_count = min(brokers_count, REPLICAS_MAX)
+    return {
+        "default.replication.factor": str(replicas_count),
+        "min.insync.replicas": str(max(replicas_count - 1, 1)),
+        "offsets.topic.replication.factor": str(replicas_count),
+    }
+
+
+def _announce(cluster: RunningCluster, took_s: float) -> None:
+    count = len(cluster.brokers)
+    click.echo(f"{count} broker{'s' if count > 1 else ''}, ready after {took_s:.1f} s; Ctrl-C ends all")
+    click.echo(f"bootstrap servers  {cluster.bootstrap}")
+    click.echo(f"zookeeper          {cluster.zookeeper.connect}")
+    click.echo(f"data and logs      {cluster.data_dir}{os.sep}")
+
+
+def _watch(cluster: RunningCluster, interrupts: Interrupts) -> int:
+    """Until Ctrl-C, or until no broker runs."""
+    running = set(cluster.brokers)
+    zookeeper_runs = True
+    while not interrupts.came:
+        for node_id in sorted(running):
+            broker = cluster.broker(node_id)
+            if not broker.is_running:
+                running.discard(node_id)
+                _report(node_id, broker)
+        if not running:
+            click.echo("no broker is running any more", err=True)
+            return FAILED
+        if zookeeper_runs and not cluster.zookeeper.is_running:
+            zookeeper_runs = False
+            click.echo(f"ZooKeeper ended; its log is {cluster.zookeeper.log_path}", err=True)
+            click.echo("start all again: without it no partition gets a leader, and produces fail soon", err=True)
+        time.sleep(LOOK_EVERY_S)
+    return 0
+
+
+def _report(node_id: int, broker: RunningBroker) -> None:
+    click.echo(f"broker {node_id} {broker.ended_how}; its last lines:", err=True)
+    for line in broker.log_lines[-LAST_LINES:]:
+        click.echo(f"    {safe_line(line)}", err=True)
+    click.echo(f"start it again by hand:\n    {shlex.join(broker.command_line)}", err=True)

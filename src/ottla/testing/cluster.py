@@ -1,0 +1,281 @@
+"""A real cluster for tests and `ottla cluster up`: brokers and a ZooKeeper, each a process of its own.
+
+    with RunningCluster(3) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        leader = cluster.leader_of("orders", 0)
+        cluster.broker(leader).kill()
+        cluster.wait_for_leader("orders", 0, other_than=leader)
+
+Brokers have the node ids 1, 2, 3, ...  All waits poll the cluster's own metadata, are bounded, and report what was seen
+and the processes' last log lines when the state does not come.  Raises `ZooKeeperUnavailable` without Java or jars.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.client.metadata import ClusterInfo, PartitionInfo, TopicInfo
+from ottla.client.options import ClientOptions
+from ottla.model.errors import OttlaError
+from ottla.testing.broker import RunningBroker
+from ottla.testing.zookeeper import RunningZooKeeper
+
+Seen = TypeVar("Seen")
+
+# Generous: it is only reached when the state never comes, and the machine may be busy.
+WITHIN_S: Final = 60.0
+POLL_INTERVAL_S: Final = 0.05
+# A call to a paused broker must end early enough for the next poll to reach another one.
+CALL_TIMEOUT_MS: Final = 3_000
+LOG_LINES_SHOWN: Final = 15
+
+
+class ClusterStateMissing(OttlaError):
+    """The state that was waited for did not come; the message has what was seen last, and the log lines of all."""
+
+
+class RunningCluster:
+    """`brokers_count` brokers and one ZooKeeper.  Without `data_dir` they get a temporary one, removed with them.
+
+    `settings` are for all brokers.  `racks` gives each broker's, in the order of their ids.  `ports` and
+    `zookeeper_port` are fixed ports, 0 for a free one; what they were stays the same over restarts.  `command` and
+    `own_group` as for `RunningBroker`.
+    """
+
+    def __init__(
+        self,
+        brokers_count: int = 3,
+        data_dir: str | Path | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        racks: Sequence[str] = (),
+        ports: Sequence[int] = (),
+        zookeeper_port: int = 0,
+        command: Sequence[str] = (sys.executable, "-m", "ottla"),
+        own_group: bool = False,
+        serves_metrics: bool = False,
+    ) -> None:
+        assert brokers_count >= 1
+        assert not racks or len(racks) == brokers_count, "a rack for each broker, or none"
+        assert not ports or len(ports) == brokers_count, "a port for each broker, or none"
+        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-cluster-")
+        self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
+        try:
+            self.zookeeper = RunningZooKeeper(self.data_dir / "zookeeper", port=zookeeper_port, own_group=own_group)
+        except BaseException:
+            self._remove_temporary()
+            raise
+        self._settings = dict(settings or {})
+        self._racks = tuple(racks)
+        self._ports = tuple(ports) or (0,) * brokers_count
+        self._command = tuple(command)
+        self._own_group = own_group
+        self._serves_metrics = serves_metrics
+        self._brokers: dict[int, RunningBroker] = {}
+
+    # --- processes --------------------------------------------------------------------------------------------
+
+    @property
+    def brokers(self) -> Mapping[int, RunningBroker]:
+        """By node id; empty before the first start."""
+        return self._brokers
+
+    def broker(self, node_id: int) -> RunningBroker:
+        return self._brokers[node_id]
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers' addresses, for `bootstrap.servers`."""
+        return ",".join(broker.bootstrap for broker in self._brokers.values())
+
+    def start(self, check: Callable[[], None] = lambda: None) -> RunningCluster:
+        """Start what does not run, all brokers at the same time, and wait until they serve.
+
+        `check` is called meanwhile, and may raise.  Raises `ZooKeeperDidNotStart` or `BrokerDidNotStart`; what has
+        started then runs on until `close`.
+        """
+        if not self.zookeeper.is_running:
+            self.zookeeper.start()
+        check()
+        for node_id in range(1, len(self._ports) + 1):
+            if node_id not in self._brokers:
+                self._brokers[node_id] = self._new_broker(node_id)
+        launched = [broker for broker in self._brokers.values() if not broker.is_running]
+        for broker in launched:
+            broker.launch()
+        for broker in launched:
+            broker.wait_until_ready(WITHIN_S, check)
+        return self
+
+    def stop(self) -> None:
+        """As an operator would: the brokers first, then ZooKeeper, which their last changes go to."""
+        for broker in self._brokers.values():
+            broker.terminate()
+        for broker in self._brokers.values():
+            broker.stop()
+        self.zookeeper.stop()
+
+    def kill(self) -> None:
+        """End all at once, as the loss of the machine does."""
+        for broker in self._brokers.values():
+            broker.kill()
+        self.zookeeper.kill()
+
+    def close(self) -> None:
+        """Stop all, and remove the data directory if it was a temporary one."""
+        with ExitStack() as stack:
+            stack.callback(self._remove_temporary)
+            stack.callback(self.zookeeper.close)
+            for broker in self._brokers.values():
+                stack.callback(broker.close)
+            for broker in self._brokers.values():
+                broker.terminate()
+
+    def __enter__(self) -> RunningCluster:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- states -----------------------------------------------------------------------------------------------
+
+    def info(self) -> ClusterInfo:
+        """The cluster by the metadata of some broker."""
+        return self._asked(lambda admin: admin.describe_cluster())
+
+    def topics(self) -> list[TopicInfo]:
+        return self._asked(lambda admin: admin.list_topics())
+
+    def partition(self, topic: str, index: int) -> PartitionInfo | None:
+        """As some broker that answers sees it now; None when the topic, or the partition, is not there."""
+        found = self._asked(lambda admin: admin.describe_topics([topic]))
+        return found[0].partitions.get(index) if found and not found[0].error_code else None
+
+    def leader_of(self, topic: str, index: int) -> int:
+        """The node id of the leader; waits until there is one."""
+        return self.wait_for_leader(topic, index)
+
+    def wait_for_leader(self, topic: str, index: int, *, other_than: int | None = None) -> int:
+        """Wait until the partition has a leader, and not `other_than`; its node id."""
+        seen = self.wait_for(
+            f"a leader of {topic}-{index}" + ("" if other_than is None else f" other than {other_than}"),
+            lambda: self.partition(topic, index),
+            lambda seen: seen is not None and seen.leader_id >= 0 and seen.leader_id != other_than,
+        )
+        assert seen is not None
+        return seen.leader_id
+
+    def wait_for_isr(self, topic: str, index: int, node_ids: Collection[int] | None = None) -> None:
+        """Wait until exactly these replicas are in sync: all that are assigned, unless given."""
+        wanted = None if node_ids is None else set(node_ids)
+
+        def is_right(seen: PartitionInfo | None) -> bool:
+            return seen is not None and set(seen.in_sync_replicas) == (set(seen.replicas) if wanted is None else wanted)
+
+        names = "all its replicas" if wanted is None else f"the replicas {sorted(wanted)}"
+        self.wait_for(f"{names} of {topic}-{index} in sync", lambda: self.partition(topic, index), is_right)
+
+    def wait_until_replicated(self) -> None:
+        """Wait until every partition of every topic has a leader and all its replicas in sync."""
+
+        def lagging() -> list[str]:
+            return [
+                f"{topic.name}-{each.partition}: leader {each.leader_id}, in sync {each.in_sync_replicas}"
+                for topic in self.topics()
+                for each in topic.partitions.values()
+                if each.leader_id < 0 or set(each.in_sync_replicas) != set(each.replicas)
+            ]
+
+        self.wait_for("every partition with a leader and in sync", lagging, lambda seen: not seen)
+
+    def wait_for_brokers(self, node_ids: Collection[int]) -> None:
+        """Wait until exactly these brokers are registered."""
+        self.wait_for(
+            f"the brokers {sorted(node_ids)}", lambda: set(self.info().brokers), lambda seen: seen == set(node_ids)
+        )
+
+    def wait_for(
+        self, what: str, look: Callable[[], Seen], is_right: Callable[[Seen], object], within_s: float = WITHIN_S
+    ) -> Seen:
+        """Look again and again until what is seen is right; a broker that cannot be asked now is asked later.
+
+        Raises `ClusterStateMissing`.
+        """
+        give_up_s = time.monotonic() + within_s
+        last: object = "nothing"
+        while True:
+            try:
+                last = seen = look()
+                if is_right(seen):
+                    return seen
+            except ClientError as error:
+                last = error
+            if time.monotonic() > give_up_s:
+                raise ClusterStateMissing(
+                    f"waited {within_s:g} s for {what}; last seen: {last!r}\n" + "\n".join(self.last_lines())
+                )
+            time.sleep(POLL_INTERVAL_S)
+
+    def last_lines(self, count: int = LOG_LINES_SHOWN) -> list[str]:
+        """The last log lines of all processes."""
+        lines = []
+        for node_id, broker in self._brokers.items():
+            lines += [f"--- broker {node_id} ({'running' if broker.is_running else 'not running'})"]
+            lines += broker.log_lines[-count:]
+        lines += [f"--- ZooKeeper ({'running' if self.zookeeper.is_running else 'not running'})"]
+        with suppress(OSError):
+            lines += self.zookeeper.log_path.read_text(errors="replace").splitlines()[-count:]
+        return lines
+
+    def _asked(self, ask: Callable[[Admin], Seen]) -> Seen:
+        """Ask the brokers in turn: one that is down or frozen must not decide."""
+        running = [broker.bootstrap for broker in self._brokers.values() if broker.is_running]
+        for bootstrap in running[:-1]:
+            try:
+                return _ask(bootstrap, ask)
+            except ClientError:
+                continue
+        return _ask(running[-1] if running else self.bootstrap, ask)
+
+    def _new_broker(self, node_id: int) -> RunningBroker:
+        return RunningBroker(
+            self.data_dir / f"broker-{node_id}",
+            listen=f"127.0.0.1:{self._ports[node_id - 1]}",
+            settings=self._settings,
+            command=self._command,
+            own_group=self._own_group,
+            serves_metrics=self._serves_metrics,
+            zookeeper=self.zookeeper.connect,
+            node_id=node_id,
+            rack=self._racks[node_id - 1] if self._racks else None,
+            log_path=self.data_dir / f"broker-{node_id}.log",
+        )
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _ask(bootstrap: str, ask: Callable[[Admin], Seen]) -> Seen:
+    options = ClientOptions(
+        client_id="ottla-cluster", call_timeout_ms=CALL_TIMEOUT_MS, connect_timeout_ms=1_000, request_timeout_ms=2_000
+    )
+    with Cluster(bootstrap, options) as cluster:
+        return ask(Admin(cluster))

