@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from uuid import UUID
 
 from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
+from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.layout import TOPICS, lay_out, partitions_path, topic_id_path, topic_path
 from ottla.model.partition_state import PartitionState
+from ottla.testing.fake_clock import FakeClock
 from tests.cluster.test_replica_fetching import batch, content, partition_of, produce
 from tests.cluster.test_shared_tree import Shared, shared
 from tests.eventually import eventually_on_loop
@@ -90,3 +94,20 @@ async def test_unclean_election_is_held_only_where_the_topic_allows_it(tmp_path:
         await brokers.start(2)
         await eventually_on_loop(lambda: state_at(third).leader == 2)
         assert third.topics.by_name["safe"].partitions[0].state.leader == 1
+
+
+async def test_broker_that_starts_sweeps_what_a_dead_creator_left_long_ago(tmp_path: Path) -> None:
+    home = await EmbeddedHome.open(str(tmp_path / "tree"), clock=FakeClock(now_ms=1_000))
+    try:
+        tree = await home.connect()
+        await lay_out(tree)
+        topic_id = UUID(int=2**100)
+        for path in (topic_path("orders"), topic_id_path("orders", topic_id), partitions_path("orders", topic_id)):
+            await tree.create(path)
+        brokers = Shared(home, tmp_path)
+        await brokers.start(1)
+        left = await tree.children(TOPICS)
+        await brokers.stop(1)
+        assert left == []
+    finally:
+        await home.close()

@@ -324,6 +324,9 @@ class Broker:
         self._closing.push_async_callback(self._served_topics.stop)
         await self._served_topics.start()
         self._elect()
+        swept_count = await self._coordination.topics.sweep(self.clock.now_ms())
+        if swept_count:
+            log.info("topics.swept", extra=fields(topics_count=swept_count))
         self._topics = Topics(
             lambda: self._coordination.registrar.view,
             self.settings,
