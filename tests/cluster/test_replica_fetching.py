@@ -115,3 +115,40 @@ async def test_replicas_record_their_high_watermarks_now_and_then_and_at_the_sto
         assert recorded(2).keys() == {orders}, "alone a replica needs none"
         assert recorded(1) == {}
     assert recorded(1) == {orders: 3}
+
+
+async def test_follower_that_was_away_gets_what_it_missed_and_is_in_sync_again(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second = await brokers.start(1), await brokers.start(2)
+        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await asyncio.to_thread(produce, first, batch(b"before"))
+        await brokers.stop(2)
+        leading = partition_of(first)
+        await eventually_on_loop(lambda: leading.in_sync_count == 1)
+        await asyncio.to_thread(produce, first, *[batch(b"x" * 300_000)] * 20)
+        second = await brokers.start(2)
+        await of_one_mind(first, second)
+        await eventually_on_loop(lambda: leading.in_sync_count == 2)
+        await asyncio.to_thread(produce, first, batch(b"after"))
+        await of_one_mind(first, second)
+        assert partition_of(second).log_end_offset == 22
+
+
+async def test_follower_whose_next_records_are_deleted_begins_at_the_leaders_start(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second = await brokers.start(1), await brokers.start(2)
+        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await asyncio.to_thread(produce, first, batch(b"before"))
+        await brokers.stop(2)
+        await eventually_on_loop(lambda: partition_of(first).in_sync_count == 1)
+        await asyncio.to_thread(produce, first, *[batch(b"deleted")] * 5, batch(b"left", 3))
+        await first.delete_records("orders", 0, 7)
+        second = await brokers.start(2)
+        theirs, ours = partition_of(first), partition_of(second)
+        await eventually_on_loop(lambda: (ours.log_start_offset, ours.log_end_offset) == (7, 9))
+        assert content(ours) == content(theirs)
+        await first.delete_records("orders", 0, 8)
+        await asyncio.to_thread(produce, first, batch(b"after"))
+        await eventually_on_loop(lambda: ours.log_start_offset == 8)

@@ -199,6 +199,8 @@ class Broker:
         if fetchers is not None and self.settings[setting.CONTROLLED_SHUTDOWN_ENABLE]:
             self._closing.push_async_callback(self._leave, fetchers)
         if admin is not None:
+            if fetchers is not None:
+                self._add_replica_figures(admin, fetchers)
             admin.health.serving()
             self._closing.callback(admin.health.stopping)
 
@@ -216,6 +218,7 @@ class Broker:
         self._served_topics.on_roles_changed = fetchers.follow
         if self._elector is not None:
             fetchers.on_leader_refused = self._elector.on_leader_refused
+            fetchers.on_logs_failed = self._elector.on_logs_failed
         fetchers.follow(self.partitions)
         return fetchers
 
@@ -256,6 +259,11 @@ class Broker:
         registry.add(lambda: group_figures(self.groups, self.partitions))
         offline = "the log directory takes no more writes: look at the disk, then start again"
         admin.health.add_life_check(lambda: offline if self._directory.offline is not None else None)
+
+    def _add_replica_figures(self, admin: AdminServer, fetchers: ReplicaFetchers) -> None:
+        from ottla.broker.figures.replica_fetchers import replica_fetcher_figures
+
+        admin.registry.add(lambda: replica_fetcher_figures(fetchers))
 
     async def _open_tree(self, disk: PosixDisk) -> None:
         """The lock first: two brokers in one directory would each follow their own tree."""

@@ -115,6 +115,17 @@ class FetcherLimits(NamedTuple):
     socket_timeout_ms: int
 
 
+class FetcherTotals:
+    """Counts over all fetchers of a broker, also those that have ended."""
+
+    __slots__ = ("failures_count", "requests_count")
+
+    def __init__(self) -> None:
+        self.requests_count = 0
+        # Of connections: not made, lost, or closed for what came.
+        self.failures_count = 0
+
+
 class FetcherContext(NamedTuple):
     """What all fetchers of a broker share."""
 
@@ -128,8 +139,11 @@ class FetcherContext(NamedTuple):
     clock: Clock
     limits: FetcherLimits
     chance: Random
+    totals: FetcherTotals
     # Nobody listens where the leader did: its process is gone, before its registration is.
     on_leader_refused: Callable[[NodeId], None]
+    # The log of a partition takes nothing any more, so it is fetched no more.
+    on_partition_failed: Callable[[FollowedPartition], None]
 
 
 class ReplicaFetcher:
@@ -330,6 +344,7 @@ class ReplicaFetcher:
             replica_epoch=broker_epoch,
         )
         timeout_ms = max(limits.socket_timeout_ms, wait_ms + _ANSWER_MARGIN_MS)
+        self._context.totals.requests_count += 1
         self._is_polling = True
         try:
             body = await peer.call(ApiKey.FETCH, REPLICA_FETCH_VERSION, encode_replica_fetch(request), timeout_ms)
@@ -408,6 +423,7 @@ class ReplicaFetcher:
             self._pause(key)
         else:
             self._forget(key)
+            self._context.on_partition_failed(partition)
 
     async def _until_stable(self) -> None:
         """Wait until every partition can fetch from its log's end."""
@@ -432,6 +448,7 @@ class ReplicaFetcher:
         if self._is_interrupted:
             self._is_interrupted = False
             return
+        self._context.totals.failures_count += 1
         if isinstance(error, PeerRefused) and self._was_reached:
             # One that was never reached may be starting: it is registered before it listens.
             self._context.on_leader_refused(self.leader_id)

@@ -14,7 +14,13 @@ from ottla.broker.membership import Membership
 from ottla.broker.partition import Partition
 from ottla.broker.peer_connection import PeerAddress, PeerConnection, PeerUnreachable
 from ottla.broker.replica_fetch_session import PartitionKey
-from ottla.broker.replica_fetcher import FetcherContext, FetcherLimits, ReplicaFetcher
+from ottla.broker.replica_fetcher import (
+    FetcherContext,
+    FetcherLimits,
+    FetcherTotals,
+    FollowedPartition,
+    ReplicaFetcher,
+)
 from ottla.model import broker_settings as setting
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import NO_LEADER
@@ -37,6 +43,7 @@ class ReplicaFetchers:
     `address_of`: where a live broker listens for others, None for one that is not live.
     `on_leader_refused` is called when nobody listens where a leader did: its process is gone, though its registration
     may be there until its session has timed out.
+    `on_logs_failed` is called when the log of a followed partition takes nothing any more.
     """
 
     def __init__(
@@ -63,7 +70,10 @@ class ReplicaFetchers:
         self._leader_of: dict[PartitionKey, NodeId] = {}
         self._stopping: set[asyncio.Task[None]] = set()
         self._is_stopped = False
+        self._failed: set[PartitionKey] = set()
+        self.totals = FetcherTotals()
         self.on_leader_refused: Callable[[NodeId], None] = lambda _leader: None
+        self.on_logs_failed: Callable[[], None] = lambda: None
         self._context = FetcherContext(
             membership.node_id,
             lambda: membership.broker_epoch,
@@ -80,7 +90,9 @@ class ReplicaFetchers:
                 self._socket_timeout_ms,
             ),
             Random(membership.node_id),
+            self.totals,
             lambda leader_id: self.on_leader_refused(leader_id),
+            self._on_partition_failed,
         )
 
     def follow(self, partitions: Iterable[Partition]) -> None:
@@ -89,6 +101,7 @@ class ReplicaFetchers:
             return
         for partition in partitions:
             key = (partition.topic_id_bytes, partition.index)
+            self._failed.discard(key)
             leader_id = self._leader_to_follow(partition)
             former_id = self._leader_of.get(key)
             if former_id is not None and former_id != leader_id:
@@ -100,6 +113,16 @@ class ReplicaFetchers:
                 self._fetcher_of(leader_id).add(partition)
         for fetcher in [each for each in self._fetchers.values() if not len(each)]:
             self._stop(fetcher)
+
+    @property
+    def followed_count(self) -> int:
+        """Partitions that are fetched, or will be when their leader can be reached."""
+        return sum(len(fetcher) for fetcher in self._fetchers.values())
+
+    @property
+    def failed_count(self) -> int:
+        """Partitions that would be fetched if their logs took anything."""
+        return len(self._failed)
 
     async def stop(self) -> None:
         """Fetch nothing any more; returns when nothing is under way."""
@@ -128,6 +151,10 @@ class ReplicaFetchers:
         task = fetcher.stop()
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
+
+    def _on_partition_failed(self, partition: FollowedPartition) -> None:
+        self._failed.add((partition.topic_id_bytes, partition.index))
+        self.on_logs_failed()
 
     async def _connect(self, leader_id: NodeId) -> PeerConnection:
         address = self._address_of(leader_id)

@@ -12,9 +12,9 @@ import pytest
 from ottla.broker import replica_fetcher
 from ottla.broker.flush_signal import FlushSignal
 from ottla.broker.peer_connection import PeerLost, PeerRefused, PeerTimedOut
-from ottla.broker.replica_fetcher import FetcherContext, FetcherLimits, ReplicaFetcher
+from ottla.broker.replica_fetcher import FetcherContext, FetcherLimits, FetcherTotals, ReplicaFetcher
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import NodeId
+from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.fetch import FetchRequest, FetchResponseWriter, read_fetch
 from ottla.protocol.frame import read_response_header
@@ -151,7 +151,9 @@ class Setup:
         self.holds_flushes = False
         self._poked = asyncio.Event()
         self.flushes_count = 0
+        self.totals = FetcherTotals()
         self.refused: list[NodeId] = []
+        self.failed: list[TopicPartition] = []
         self.broker_epoch = 10
         self.loop = loop
         context = FetcherContext(
@@ -163,7 +165,9 @@ class Setup:
             clock or SystemClock(),
             LIMITS,
             Random(1),
+            self.totals,
             self.refused.append,
+            lambda partition: self.failed.append(partition.topic_partition),
         )
         self.fetcher = ReplicaFetcher(ELSEWHERE, context, loop)
 
@@ -333,6 +337,7 @@ async def test_partition_whose_log_fails_is_dropped_and_the_others_go_on() -> No
         assert asked.offsets == {b.key: (EPOCH, 1)}
         assert asked.request.forgotten == [(a.key, [0])]
         assert len(setup.fetcher) == 1
+        assert setup.failed == [a.partition.topic_partition]
 
 
 async def test_partition_without_room_is_fetched_again_when_there_is_some() -> None:
@@ -423,7 +428,7 @@ async def test_lost_connection_is_made_anew_with_a_new_session() -> None:
         assert setup.leader.connections_count == 2
 
 
-async def test_leader_that_refuses_connections_is_reported_and_tried_again() -> None:
+async def test_leader_that_cannot_be_reached_is_tried_again() -> None:
     setup = Setup()
     setup.leader.failures = [PeerRefused("refused")]
     t = setup.follower("t")
@@ -434,6 +439,7 @@ async def test_leader_that_refuses_connections_is_reported_and_tried_again() -> 
     asked.body.set_exception(PeerLost("it is gone"))
     assert (await setup.leader.asked()).offsets == {t.key: (EPOCH, 0)}
     assert setup.refused == [ELSEWHERE, ELSEWHERE]
+    assert (setup.totals.requests_count, setup.totals.failures_count) == (2, 5)
     await asyncio.wait([setup.fetcher.stop()])
 
 
