@@ -186,3 +186,13 @@ async def test_lease_is_two_thirds_of_what_the_servers_grant(connect: str) -> No
     first = session.lease.until_ms
     await until(lambda: session.lease.until_ms > first)  # with nobody writing
     await session.close()
+
+
+async def test_lease_ends_before_the_nodes_when_a_session_is_closed(connect: str) -> None:
+    closing_session, observer = await session_of(connect), await session_of(connect)
+    await closing_session.create("/alive", ephemeral=True)
+    leases: list[int] = []
+    await observer.exists("/alive", watch=lambda: leases.append(closing_session.lease.until_ms))
+    await closing_session.close()
+    await until(lambda: leases == [0])
+    await observer.close()

@@ -52,6 +52,9 @@ class ZooKeeperHome:
     async def end_session(self, credentials: SessionCredentials) -> None:
         """End a session of a process that is gone, at once instead of after its timeout; none if it has ended.
 
+        The caller must know that the process is gone (it holds the lock of its data directory): the lease of one that
+        lives would hold on.
+
         Raises `ZooKeeperUnreachable`.
         """
         session = self._session(former=credentials)

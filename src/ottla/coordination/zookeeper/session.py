@@ -252,6 +252,9 @@ class ZooKeeperSession:
         if self.state is SessionState.CONNECTED:
             with suppress(TimeoutError):  # a server that is silent will expire the session
                 await asyncio.wait_for(self._requests.wait_until_idle(), CLOSE_WITHIN_S)
+        # The lease ends before the server can hear of the end, and no late answer revives it.
+        self._requests.end(SessionLost)
+        self.lease.end()
         dropping = self._loop.call_later(CLOSE_WITHIN_S, self._client.drop_connection)
         try:
             await self._loop.run_in_executor(None, self._client.release)
