@@ -10,6 +10,8 @@ from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.layout import TOPICS, lay_out, partitions_path, topic_id_path, topic_path
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import PartitionState
 from ottla.testing.fake_clock import FakeClock
 from tests.cluster.test_replica_fetching import batch, content, partition_of, produce
@@ -78,6 +80,25 @@ async def test_preferred_leader_takes_its_partitions_back(tmp_path: Path) -> Non
         await eventually_on_loop(lambda: state_at(third).leader == 2)
         await brokers.start(1, **settings)
         await eventually_on_loop(lambda: state_at(third).leader == 1)
+
+
+async def test_operator_gives_partitions_back_to_their_first_replicas(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second, third = await three(brokers)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2, 3]}))
+        await eventually_on_loop(lambda: "orders" in second.topics.by_name and "orders" in third.topics.by_name)
+        await brokers.stop(1)
+        await eventually_on_loop(lambda: state_at(third).leader == 2)
+        wanted = [TopicPartition("orders", 0), TopicPartition("orders", 7)]
+        assert third.elections is not None
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refused = await third.elections.elect(wanted, is_unclean=False)
+        assert refused == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, unknown]
+        assert await third.elections.elect(wanted[:1], is_unclean=True) == [ErrorCode.ELECTION_NOT_NEEDED]
+        await brokers.start(1)
+        await eventually_on_loop(lambda: in_sync(third) == {1, 2, 3})
+        assert await third.elections.elect(wanted, is_unclean=False) == [ErrorCode.NONE, unknown]
+        await eventually_on_loop(lambda: state_at(second).leader == 1)
 
 
 async def test_unclean_election_is_held_only_where_the_topic_allows_it(tmp_path: Path) -> None:

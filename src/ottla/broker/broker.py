@@ -561,5 +561,9 @@ class Broker:
     async def delete_records(self, topic: str, index: int, before_offset: int) -> int:
         return await self._topics.delete_records(topic, index, before_offset)
 
+    @property
+    def elections(self) -> Elector | None:
+        return self._elector
+
     async def next_producer_id(self) -> ProducerId:
         return await self._coordination.producer_ids.next()

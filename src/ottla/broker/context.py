@@ -13,7 +13,7 @@ from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.replies import ListReply
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import NodeId, ProducerId
+from ottla.model.identifiers import NodeId, ProducerId, TopicPartition
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
 
@@ -76,6 +76,14 @@ class Groups(Protocol):
 
     def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> None:
         """Ask every shard; `on_all` is called once, with all their answers."""
+        ...
+
+
+class Elections(Protocol):
+    """Elections on request, in a cluster."""
+
+    async def elect(self, wanted: Sequence[TopicPartition], *, is_unclean: bool) -> list[ErrorCode]:
+        """What became of the election of each partition; NONE: it has the wanted leader now."""
         ...
 
 
@@ -170,6 +178,11 @@ class BrokerContext(Protocol):
 
         Raises `RequestError`.
         """
+        ...
+
+    @property
+    def elections(self) -> Elections | None:
+        """None for a broker by itself, which leads all its partitions."""
         ...
 
     async def next_producer_id(self) -> ProducerId: ...

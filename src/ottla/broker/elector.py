@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ from ottla.coordination import elections
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import ChangeOutcome, ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.observe.events import fields
@@ -148,6 +150,31 @@ class Elector:
         if proposed_count:
             log.warning("elections.leader_gone", extra=fields(leader=node_id, partitions_count=proposed_count))
 
+    async def elect(self, wanted: Sequence[TopicPartition], *, is_unclean: bool) -> list[ErrorCode]:
+        """Hold the elections that an operator asks for, whoever wins; returns what became of each."""
+        loop = asyncio.get_running_loop()
+        results: list[asyncio.Future[ErrorCode]] = []
+        for topic_partition in wanted:
+            result: asyncio.Future[ErrorCode] = loop.create_future()
+            results.append(result)
+            partition = self._view.partition(topic_partition)
+            if partition is None:
+                result.set_result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                continue
+            topic = self._view.by_name[topic_partition.topic]
+            after = elections.requested(
+                partition.replicas,
+                partition.state,
+                self._membership.live,
+                self._rules.min_in_sync(topic, partition),
+                is_unclean=is_unclean,
+            )
+            if isinstance(after, ErrorCode):
+                result.set_result(after)
+            else:
+                self._propose(StateChange(topic, partition, after), partial(_tell, result))
+        return list(await asyncio.gather(*results))
+
     # --- decisions ------------------------------------------------------------------------------------------------
 
     def _look_at(self, names: Iterable[str]) -> None:
@@ -268,3 +295,10 @@ class Elector:
             topic_partition = TopicPartition(topic.name, partition.partition_index)
             if after is not None and self._proposed.get(topic_partition, -1) < partition.state_version:
                 self._write(topic_partition, StateChange(topic, partition, after))
+
+
+def _tell(result: asyncio.Future[ErrorCode], outcome: ChangeOutcome) -> None:
+    """A change that lost a race may be asked for again."""
+    if not result.done():
+        is_applied = outcome.result is ChangeResult.APPLIED
+        result.set_result(ErrorCode.NONE if is_applied else ErrorCode.REQUEST_TIMED_OUT)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NO_LEADER_EPOCH, LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
 
@@ -76,6 +77,27 @@ def preferred(
     if not is_in_sync or (state.leader == replicas[0] and not is_due(state, live)):
         return None
     return elected(replicas, state, live, min_in_sync)  # the first in assignment order
+
+
+def requested(
+    replicas: Sequence[NodeId], state: PartitionState, live: LiveEpochs, min_in_sync: int, *, is_unclean: bool
+) -> PartitionState | ErrorCode:
+    """The state after an election that an operator asked for, or why there is none.
+
+    A preferred election lets the first assigned replica lead.  An unclean one is only for a partition without a leader;
+    it may lose records, and does so only if no replica that has them all is live.
+    """
+    if not is_unclean:
+        if state.leader == replicas[0] and not is_due(state, live):
+            return ErrorCode.ELECTION_NOT_NEEDED
+        return preferred(replicas, state, live, min_in_sync) or ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    if not is_due(state, live):
+        return ErrorCode.ELECTION_NOT_NEEDED
+    after = elected(replicas, state, live, min_in_sync)
+    if after is not None:
+        return after
+    candidates = unclean_candidates(replicas, state, live)
+    return elected_unclean(state, candidates[0]) if candidates else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
 def reaffirmed(state: PartitionState, own: ReplicaIncarnation, *, is_kept: bool) -> PartitionState | None:

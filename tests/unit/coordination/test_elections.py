@@ -9,6 +9,7 @@ import pytest
 from ottla.coordination import elections
 from ottla.coordination.elections import ElectionRules, after_start
 from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import NO_LEADER, Members, PartitionState, ReplicaIncarnation
 
@@ -203,6 +204,24 @@ def test_unclean_election_waits_for_a_member_that_has_just_come_back() -> None:
     assert elections.unclean_candidates(ALL, state, live_of("A2 C4")) == []
     assert elections.unclean_candidates(ALL, state, live_of("B2 C4")) == []
     assert elections.elected_unclean(state, ReplicaIncarnation(C, 4)) == state_of("C", 6, "C4")
+
+
+@pytest.mark.parametrize(
+    ("state", "live", "is_unclean", "after"),
+    [
+        (state_of("B", 5, "A1 B1"), "A1 B1", False, state_of("A", 6, "A1 B1")),
+        (state_of("A", 5, "A1 B1"), "A1 B1", False, ErrorCode.ELECTION_NOT_NEEDED),
+        (state_of("B", 5, "B1"), "A1 B1", False, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+        (state_of("B", 5, "B1"), "A1 B1", True, ErrorCode.ELECTION_NOT_NEEDED),
+        (state_of("B", 5, "B1"), "A1 C1", True, state_of("A", 6, "A1")),
+        (state_of("B", 5, "B1 C1"), "A1 C1", True, state_of("C", 6, "C1")),
+        (state_of("B", 5, "B1"), "", True, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+    ],
+)
+def test_operators_election_is_held_or_refused_with_kafkas_code(
+    state: PartitionState, live: str, is_unclean: bool, after: PartitionState | ErrorCode
+) -> None:
+    assert elections.requested(ALL, state, live_of(live), 1, is_unclean=is_unclean) == after
 
 
 def due_for(

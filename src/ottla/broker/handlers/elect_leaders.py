@@ -1,9 +1,10 @@
 """ElectLeaders (key 43), v0-v2.
 
-Each partition has one replica, its preferred leader, which leads it while the broker runs: a partition that is served
-gets ELECTION_NOT_NEEDED, whatever the type of the election.  UNKNOWN_TOPIC_OR_PARTITION for one that
-does not exist, INVALID_REQUEST for an unknown type.  As in Apache Kafka null asks for all and gets only partitions
-with another error than ELECTION_NOT_NEEDED: none.
+A preferred election lets the first assigned replica lead if it is in sync, else PREFERRED_LEADER_NOT_AVAILABLE; an
+unclean one gives a partition without a leader a live replica, else ELIGIBLE_LEADERS_NOT_AVAILABLE.  ELECTION_NOT_NEEDED
+where there is such a leader already: always so on a broker by itself.  UNKNOWN_TOPIC_OR_PARTITION for a partition that
+does not exist, INVALID_REQUEST for an unknown type.  As in Apache Kafka null asks for all partitions, and gets those
+with another result than ELECTION_NOT_NEEDED.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schemas.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -21,21 +23,43 @@ from ottla.protocol.schemas.elect_leaders import (
 
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
+_MESSAGES: Final = {
+    ErrorCode.ELECTION_NOT_NEEDED: "it has such a leader",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "its first replica is not in sync",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "none of its replicas is live",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
+    ErrorCode.REQUEST_TIMED_OUT: "its state was changed meanwhile: try again",
+}
 
 
 async def handle(request: ElectLeadersRequest, broker: BrokerContext, call: Call) -> ElectLeadersResponse:
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
-    wanted = request.topic_partitions or []
-    return ElectLeadersResponse(
-        replica_election_results=[
-            ReplicaElectionResult(topic.topic, [_result(broker, topic.topic, index) for index in topic.partitions])
-            for topic in wanted
+    elections = broker.elections
+    if elections is None:
+        return ElectLeadersResponse(
+            replica_election_results=[
+                ReplicaElectionResult(topic.topic, [_of_sole(broker, topic.topic, index) for index in topic.partitions])
+                for topic in request.topic_partitions or []
+            ]
+        )
+    if request.topic_partitions is None:
+        wanted = [TopicPartition(topic.name, node.partition_index) for topic, node in broker.topics.partitions()]
+    else:
+        wanted = [
+            TopicPartition(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions
         ]
+    results: dict[str, list[PartitionResult]] = {}
+    codes = await elections.elect(wanted, is_unclean=request.election_type == _UNCLEAN)
+    for (name, index), code in zip(wanted, codes, strict=True):
+        if request.topic_partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED:
+            results.setdefault(name, []).append(PartitionResult(index, code, _MESSAGES.get(code)))
+    return ElectLeadersResponse(
+        replica_election_results=[ReplicaElectionResult(name, partitions) for name, partitions in results.items()]
     )
 
 
-def _result(broker: BrokerContext, topic_name: str, index: int) -> PartitionResult:
+def _of_sole(broker: BrokerContext, topic_name: str, index: int) -> PartitionResult:
     if broker.partitions.find(topic_name, index) is not None:
         return PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, "its only replica leads it")
     topic = broker.topics.by_name.get(topic_name)

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
+from ottla.broker.context import BrokerAddress, Call, Elections, LogDirectoryState, NewTopic
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
@@ -132,6 +132,10 @@ class SmallBroker:
             raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
         partition.delete_records_before(end)
         return partition.log_start_offset
+
+    @property
+    def elections(self) -> Elections | None:
+        return None
 
     async def next_producer_id(self) -> ProducerId:
         self._producer_id += 1
