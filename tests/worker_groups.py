@@ -43,6 +43,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/test_running_zookeeper.py": "zookeeper",
     # Clusters: three brokers and a ZooKeeper each.
     "tests/cluster/test_cluster_up.py": "cluster",
+    "tests/cluster/test_kills.py": "cluster",
     # Spark sessions.
     "tests/integration/spark": "spark",
     "tests/integration/test_demo.py": "spark",

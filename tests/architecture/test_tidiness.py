@@ -118,10 +118,13 @@ def test_rule_of_dead_modules_finds_one() -> None:
 
 # Where tests sleep, and why that is no hope for a state.
 SLEEPS: Final = {
+    "tests/cluster/chaos_run.py": "pauses between faults",
+    "tests/cluster/faults.py": "how long a process is down or paused is the fault",
     "tests/contract/tree_homes.py": "a poll with a deadline",
     "tests/eventually.py": "the poll with a deadline that tests use",
     "tests/history/mutated_broker.py": "the planted fault is slow",
-    "tests/history/workload.py": "pauses between faults, and of a member beyond its session, are the faults",
+    "tests/history/clients.py": "a pause of a member beyond its session is the fault",
+    "tests/history/workload.py": "pauses between faults",
     "tests/integration/test_demo.py": "the moment of an interruption, and the haste of the second",
     "tests/integration/test_topic_made_anew.py": "the pace of a producer, and the moment of a kill",
     "tests/kill/workload.py": "the moment of a kill",

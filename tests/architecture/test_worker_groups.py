@@ -17,6 +17,7 @@ STARTS_A_JVM: Final = frozenset(
         "tests.peers.java_tool",
         "tests.peers.either_broker",
         "tests.interop.test_apache_tools",
+        "tests.interop.clients.sending",
         "ottla.testing.cluster",
     }
 )

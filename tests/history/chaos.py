@@ -12,7 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tests.history.workload import CONSUMER, COOPERATIVE, RANGE, MemberKind, mixed_faults, run_faults
+from tests.history.clients import CONSUMER, COOPERATIVE, RANGE, MemberKind
+from tests.history.workload import mixed_faults, run_faults
 
 PROTOCOLS: Final[Mapping[str, Sequence[MemberKind]]] = {
     "range": RANGE,

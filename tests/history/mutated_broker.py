@@ -18,8 +18,9 @@ from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
 from ottla.runtime.disk import Disk
 from ottla.storage.log.flush import FlushPlan
+from tests.history.clients import CONSUMER, RANGE, MemberKind
 from tests.history.report import Anomaly
-from tests.history.workload import CONSUMER, PAUSE_S, RANGE, Fault, MemberKind
+from tests.history.workload import PAUSE_S, Fault
 from tests.kill.mutated_broker import forget_producers
 
 _KEY_VERSION: Final = struct.Struct(">h")

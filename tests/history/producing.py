@@ -14,11 +14,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.history.operations import Outcome, Send
-from tests.history.recorder import Recorder, now_ns
+from tests.history.numbered_sends import FLUSH_S, PAUSE_S, NumberedSends
+from tests.history.recorder import Recorder
 
-PAUSE_S: Final = 0.01
-FLUSH_S: Final = 60.0
 # Errors that promise that the record is not and will not be stored.
 DEFINITE: Final = frozenset(
     {
@@ -29,39 +27,6 @@ DEFINITE: Final = frozenset(
         KafkaError.INVALID_TIMESTAMP,
     }
 )
-
-
-class NumberedSends:
-    """One producer's records; each is written down when its fate is known, and at the end those whose is not."""
-
-    def __init__(self, name: str, recorder: Recorder) -> None:
-        self._name = name
-        self._recorder = recorder
-        self._number = 0
-        self._under_way: dict[str, tuple[int, int]] = {}
-
-    def send(self, producer: Producer, topic: str, partition: int) -> None:
-        value = f"{self._name}:{self._number}"
-        self._number += 1
-        invoked_ns = now_ns()
-        self._under_way[value] = invoked_ns, partition
-        # Before it is sent: of a killed producer nobody else could tell which values it had begun to send.
-        self._recorder.add(Send(self._name, invoked_ns, invoked_ns, Outcome.UNKNOWN, partition, value, -1))
-
-        def settled(error: KafkaError | None, message: Message) -> None:
-            self._settle(value, error, message)
-
-        producer.produce(topic, value=value, partition=partition, on_delivery=settled)
-
-    def _settle(self, value: str, error: KafkaError | None, message: Message) -> None:
-        invoked_ns, partition = self._under_way.pop(value)
-        offset = message.offset()
-        if error is None and offset is not None:
-            outcome = Outcome.OK
-        else:
-            outcome = Outcome.FAILED if error is not None and error.code() in DEFINITE else Outcome.UNKNOWN
-            offset = -1
-        self._recorder.add(Send(self._name, invoked_ns, now_ns(), outcome, partition, value, offset))
 
 
 def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str) -> None:
@@ -80,9 +45,24 @@ def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str
     )
     with Recorder(Path(file)) as recorder:
         sends = NumberedSends(name, recorder)
+
+        def send(partition: int) -> None:
+            value = sends.begin(partition)
+
+            def settled(error: KafkaError | None, message: Message) -> None:
+                offset = message.offset()
+                if error is None and offset is not None:
+                    sends.stored(value, offset)
+                elif error is not None and error.code() in DEFINITE:
+                    sends.failed(value)
+                else:
+                    sends.unknown(value)
+
+            producer.produce(topic, value=value, partition=partition, on_delivery=settled)
+
         while not stopping.is_set():
             for _ in range(rng.randrange(1, 8)):
-                sends.send(producer, topic, rng.randrange(partitions_count))
+                send(rng.randrange(partitions_count))
             producer.poll(0)
             stopping.wait(PAUSE_S)
         producer.flush(FLUSH_S)

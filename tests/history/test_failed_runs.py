@@ -13,12 +13,13 @@ import pytest
 from kafka.errors import KafkaConnectionError, UnsupportedVersionError
 
 from ottla.testing.broker import BrokerDidNotStart
+from tests.history.clients import RANGE, ClientProcess
 from tests.history.consuming_kafka_python import KafkaPythonClient, poll
 from tests.history.member import Member
 from tests.history.operations import Poll, read_lines
 from tests.history.recorder import Recorder
 from tests.history.report import Report
-from tests.history.workload import BROKER_LOG, RANGE, ClientProcess, Faults, Result, run_faults
+from tests.history.workload import BROKER_LOG, Faults, Result, run_faults
 
 
 def test_run_without_a_broker_keeps_its_directory_and_names_it() -> None:

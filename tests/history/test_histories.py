@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.history.clients import CONSUMER, COOPERATIVE, RANGE, MemberKind
 from tests.history.mutated_broker import MUTATIONS
-from tests.history.workload import CONSUMER, COOPERATIVE, RANGE, MemberKind, mixed_faults, run_faults
+from tests.history.workload import mixed_faults, run_faults
 
 FAULTS = 12
 SEED = 2011

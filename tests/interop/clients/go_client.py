@@ -16,9 +16,14 @@ SOURCES: Final = Path(__file__).with_name("go")
 BUILD_TIMEOUT_S: Final = 600
 
 
-@cache
 def go_scenarios() -> list[str]:
     """The command that takes bootstrap, prefix and scenarios.  Raises PeerUnavailable."""
+    return go_program()
+
+
+@cache
+def go_program() -> list[str]:
+    """Our program, which sends numbered records when its first argument is `sending`.  Raises PeerUnavailable."""
     go = shutil.which("go")
     if go is None:
         raise PeerUnavailable("no go command (franz-go is a Go module)")

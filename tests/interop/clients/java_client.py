@@ -18,9 +18,14 @@ SOURCES: Final = Path(__file__).with_name("java")
 VERSIONS: Final = ("3.9.2", "4.1.2")
 
 
-@cache
 def java_scenarios(version: str) -> list[str]:
     """The command that takes bootstrap, prefix and scenarios.  Raises PeerUnavailable or KafkaUnavailable."""
+    return java_program(version, "Scenarios")
+
+
+@cache
+def java_program(version: str, main_class: str) -> list[str]:
+    """The command of one of our programs.  Raises PeerUnavailable or KafkaUnavailable."""
     java = find_java()
     compiler = shutil.which("javac")
     if compiler is None:
@@ -29,11 +34,11 @@ def java_scenarios(version: str) -> list[str]:
 
     def bring(fresh: Path) -> None:
         copy_dependencies(SOURCES / "pom.xml", fresh, {"kafka.version": version})
-        command = [compiler, "-d", str(fresh), "-cp", f"{fresh}/*", str(SOURCES / "Scenarios.java")]
+        command = [compiler, "-d", str(fresh), "-cp", f"{fresh}/*", *map(str, SOURCES.glob("*.java"))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise PeerUnavailable(f"javac could not compile Scenarios.java:\n{done.stderr[-2000:]}")
+            raise PeerUnavailable(f"javac could not compile our programs:\n{done.stderr[-2000:]}")
 
     home = keep_in_cache(f"java-client-{version}-{digest}", bring)
     options = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    return [java, *options, "-cp", f"{home}:{home}/*", "Scenarios"]
+    return [java, *options, "-cp", f"{home}:{home}/*", main_class]

@@ -24,8 +24,15 @@ type scenarios struct {
 	admin             *kadm.Client
 }
 
-// Arguments: bootstrap, a prefix for names, and the scenarios.
+// Arguments: bootstrap, a prefix for names, and the scenarios; or "sending" and its own.
 func main() {
+	if os.Args[1] == "sending" {
+		if err := sending(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(os.Args[1]))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

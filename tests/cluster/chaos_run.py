@@ -1,0 +1,184 @@
+"""Three brokers, a ZooKeeper, producers and a group, while faults strike; judged by the history checker.
+
+A run that is not clean keeps its directory: histories, clients' outputs, the logs of all processes, and all data.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.storage.log_files import LOG_SUFFIX
+from ottla.testing.cluster import RunningCluster
+from tests.cluster.faults import FAULTS, SESSION_TIMEOUT_MS, Fault, FaultWithoutEffect, Target
+from tests.history.checker import check
+from tests.history.clients import (
+    LIBRDKAFKA,
+    PARTITIONS_COUNT,
+    TOPIC,
+    HistoryClients,
+    MemberKind,
+    ProducerKind,
+    is_acknowledged,
+    read_finally,
+)
+from tests.history.operations import Operation
+from tests.history.report import Report
+from tests.history.workload import SETTINGS
+
+BROKERS_COUNT: Final = 3
+REPLICAS_COUNT: Final = 3
+PAUSE_S: Final = (0.2, 4.0)
+LINES_SHOWN: Final = 30
+CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
+    **SETTINGS,
+    "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "replica.lag.time.max.ms": "3000",
+}
+
+
+@dataclass
+class ClusterResult:
+    """What the checker says, and what else was seen."""
+
+    report: Report
+    strikes: Counter[str]
+    evidence: list[str]
+    # The longest time without an acknowledgement, over all partitions.
+    longest_silence_s: float
+    problems: list[str] = field(default_factory=list)
+    kept_directory: Path | None = None
+    last_lines: Sequence[str] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        return self.report.is_clean and not self.problems
+
+    def __str__(self) -> str:
+        lines = [
+            " ".join(f"{name}={count}" for name, count in sorted(self.strikes.items())),
+            f"longest_silence_s={self.longest_silence_s:.1f}",
+            str(self.report),
+            *self.problems,
+        ]
+        if self.kept_directory is not None:
+            lines += [*self.evidence, *self.last_lines, f"all files of this run are kept in {self.kept_directory}"]
+        return "\n".join(lines)
+
+
+def run_cluster(
+    kinds: Sequence[MemberKind],
+    plan: Sequence[str],
+    *,
+    seed: int,
+    pause_s: tuple[float, float] = PAUSE_S,
+    producers: Sequence[ProducerKind] = (LIBRDKAFKA, LIBRDKAFKA),
+    command: Sequence[str] = (sys.executable, "-m", "ottla"),
+) -> ClusterResult:
+    """A fresh cluster, clients, the faults of `plan` (names of `FAULTS`) with pauses between them, and the verdict."""
+    directory = Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
+    cluster = RunningCluster(BROKERS_COUNT, directory / "cluster", settings=CLUSTER_SETTINGS, command=command)
+    try:
+        with cluster:
+            clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, producers)
+            result = _run(cluster, clients, plan, random.Random(seed), pause_s)
+    except BaseException as error:
+        error.add_note("\n".join([*cluster.last_lines(LINES_SHOWN), f"all files of this run are kept in {directory}"]))
+        raise
+    result.problems += differences([cluster.data_dir / f"broker-{node_id}" for node_id in range(1, BROKERS_COUNT + 1)])
+    if result.is_clean:
+        shutil.rmtree(directory)
+    else:
+        result.kept_directory, result.last_lines = directory, cluster.last_lines(LINES_SHOWN)
+    return result
+
+
+def _run(
+    cluster: RunningCluster,
+    clients: HistoryClients,
+    plan: Sequence[str],
+    rng: random.Random,
+    pause_s: tuple[float, float],
+) -> ClusterResult:
+    settings = {"segment.bytes": "65536", "min.insync.replicas": str(REPLICAS_COUNT - 1)}
+    with Cluster(cluster.bootstrap) as client:
+        Admin(client).create_topic(TOPIC, PARTITIONS_COUNT, REPLICAS_COUNT, settings)
+    cluster.wait_until_replicated()
+    target = Target(cluster, clients, rng)
+    strikes: Counter[str] = Counter()
+    evidence: list[str] = []
+    try:
+        clients.start()
+        for name in plan:
+            _strike(name, FAULTS[name], target, strikes, evidence, clients.problems)
+            time.sleep(rng.uniform(*pause_s))
+        # The quiet phase: everything must converge.
+        cluster.wait_until_replicated()
+        clients.finish()
+    finally:
+        clients.kill()
+    cluster.wait_until_replicated()
+    history = clients.history()
+    report = check([*history, *read_finally(cluster.bootstrap)], clients.member_names)
+    problems = clients.problems
+    unsettled = report.figures["sends_unknown"] + report.figures["sends_failed"]
+    if unsettled:
+        problems.append(f"{unsettled} sends failed or were never settled: the application saw an error")
+    return ClusterResult(report, strikes, evidence, longest_silence_s(history), problems)
+
+
+def _strike(
+    name: str,
+    fault: Fault,
+    target: Target,
+    strikes: Counter[str],
+    evidence: list[str],
+    problems: list[str],
+) -> None:
+    try:
+        evidence.append(fault(target))
+        strikes[name] += 1
+    except FaultWithoutEffect as void:
+        problems.append(f"the run is void: {void}")
+
+
+def longest_silence_s(history: Iterable[Operation]) -> float:
+    """The longest time between two acknowledgements of one partition."""
+    times: dict[int, list[int]] = {}
+    for operation in history:
+        if is_acknowledged(operation):
+            times.setdefault(operation.partition, []).append(operation.completed_ns)
+    gaps = (later - earlier for each in times.values() for earlier, later in pairwise(sorted(each)))
+    return max(gaps, default=0) / 1e9
+
+
+def differences(broker_directories: Sequence[Path]) -> list[str]:
+    """Partitions whose replicas are not the same, byte by byte: after a quiet end and a clean stop they are."""
+    found = []
+    for index in range(PARTITIONS_COUNT):
+        logs = [_bytes_of(directory / f"{TOPIC}-{index}") for directory in broker_directories]
+        for directory, log in zip(broker_directories, logs, strict=True):
+            if log != logs[0]:
+                pairs = enumerate(zip(log, logs[0], strict=False))
+                at = next((position for position, (a, b) in pairs if a != b), min(len(log), len(logs[0])))
+                found.append(
+                    f"{TOPIC}-{index}: {directory.name} differs from {broker_directories[0].name} at byte {at} "
+                    f"({len(log)} and {len(logs[0])} bytes)"
+                )
+    return found
+
+
+def _bytes_of(partition_directory: Path) -> bytes:
+    """All segments in offset order: their names are padded numbers."""
+    return b"".join(path.read_bytes() for path in sorted(partition_directory.glob(f"*{LOG_SUFFIX}")))

@@ -1,0 +1,197 @@
+"""What is done to a cluster under load.
+
+A fault is a plug-in: it strikes, returns what shows that it did, and is undone by then.
+
+A fault that had no effect makes its run void, so each looks for its effect from outside: a process that is gone, a
+leader that changed, a server that does not answer.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.broker.groups.offsets_topic import partition_of
+from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.testing.broker import RunningBroker
+from ottla.testing.cluster import RunningCluster
+from tests.history.clients import GROUP, PARTITIONS_COUNT, TOPIC, HistoryClients
+
+# Of a broker with ZooKeeper, as the runs set it.
+SESSION_TIMEOUT_MS: Final = 2_000
+# Longer than a session: what was paused is taken for dead, and must notice that itself when it wakes up.
+PAUSED_S: Final = 2 * SESSION_TIMEOUT_MS / 1000
+# Shorter than a session, and long enough for its partitions to be led by others.
+DOWN_S: Final = (0.1, 6.0)
+
+
+class FaultWithoutEffect(Exception):
+    """The fault did not do what it says."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What faults act on."""
+
+    cluster: RunningCluster
+    clients: HistoryClients
+    random: random.Random
+
+    def leader(self) -> RunningBroker:
+        """Of a partition of the topic, by chance."""
+        return self.cluster.broker(self.cluster.leader_of(TOPIC, self.random.randrange(PARTITIONS_COUNT)))
+
+    def coordinator(self) -> RunningBroker:
+        """Of the group."""
+        count = next(len(topic.partitions) for topic in self.cluster.topics() if topic.name == OFFSETS_TOPIC)
+        return self.cluster.broker(self.cluster.leader_of(OFFSETS_TOPIC, partition_of(GROUP, count)))
+
+    def any_broker(self) -> RunningBroker:
+        return self.random.choice(list(self.cluster.brokers.values()))
+
+    def wait_a_while(self) -> None:
+        time.sleep(self.random.uniform(*DOWN_S))
+
+
+# Returns what shows that it was done.  Raises `FaultWithoutEffect`.
+Fault = Callable[[Target], str]
+
+
+def _killed(target: Target, broker: RunningBroker, what: str) -> str:
+    """Kill it, wait for a while, start it again."""
+    pid = broker.pid
+    broker.kill()
+    target.wait_a_while()
+    if broker.is_running:
+        raise FaultWithoutEffect(f"{what}: process {pid} lives")
+    broker.start()
+    return f"{what}: broker {broker.node_id}, process {pid} became {broker.pid}"
+
+
+def kill_leader(target: Target) -> str:
+    """kill -9 of a leader, until its partitions are led by others."""
+    index = target.random.randrange(PARTITIONS_COUNT)
+    leader_id = target.cluster.leader_of(TOPIC, index)
+    broker = target.cluster.broker(leader_id)
+    broker.kill()
+    began_s = time.monotonic()
+    follower_id = target.cluster.wait_for_leader(TOPIC, index, other_than=leader_id)
+    took_s = time.monotonic() - began_s
+    target.wait_a_while()
+    broker.start()
+    return f"leader killed: {TOPIC}-{index} from {leader_id} to {follower_id} after {took_s:.2f} s"
+
+
+def kill_broker(target: Target) -> str:
+    """kill -9 of any broker; it may be back before anyone has noticed."""
+    return _killed(target, target.any_broker(), "broker killed")
+
+
+def kill_coordinator(target: Target) -> str:
+    """kill -9 of the broker that coordinates the group."""
+    return _killed(target, target.coordinator(), "coordinator killed")
+
+
+def kill_all(target: Target) -> str:
+    """kill -9 of all brokers at once."""
+    brokers = list(target.cluster.brokers.values())
+    for broker in brokers:
+        broker.kill()
+    if any(broker.is_running for broker in brokers):
+        raise FaultWithoutEffect("all killed: one lives")
+    target.cluster.start()
+    return f"all {len(brokers)} brokers killed"
+
+
+def stop_broker(target: Target) -> str:
+    """A controlled shutdown and a start, as in a rolling restart."""
+    broker = target.any_broker()
+    status = broker.stop()
+    if status != 0:
+        raise FaultWithoutEffect(f"broker {broker.node_id} did not stop cleanly: status {status}")
+    broker.start()
+    return f"broker {broker.node_id} stopped and started"
+
+
+def pause_leader(target: Target) -> str:
+    """SIGSTOP of a leader for longer than its session: it wakes up as one who leads nothing any more."""
+    index = target.random.randrange(PARTITIONS_COUNT)
+    leader_id = target.cluster.leader_of(TOPIC, index)
+    broker = target.cluster.broker(leader_id)
+    broker.pause()
+    try:
+        time.sleep(PAUSED_S)
+        follower_id = target.cluster.wait_for_leader(TOPIC, index, other_than=leader_id)
+    finally:
+        broker.resume()
+    return f"leader paused: {TOPIC}-{index} from {leader_id} to {follower_id}"
+
+
+def pause_broker(target: Target) -> str:
+    """SIGSTOP of any broker, also for less than its session."""
+    broker = target.any_broker()
+    paused_s = target.random.uniform(0.1, PAUSED_S)
+    broker.pause()
+    try:
+        time.sleep(paused_s)
+    finally:
+        broker.resume()
+    return f"broker {broker.node_id} paused for {paused_s:.1f} s"
+
+
+def kill_zookeeper(target: Target) -> str:
+    """kill -9 of ZooKeeper, and a start soon."""
+    zookeeper = target.cluster.zookeeper
+    pid = zookeeper.pid
+    zookeeper.kill()
+    time.sleep(target.random.uniform(0.1, PAUSED_S))
+    if zookeeper.ask("ruok"):
+        raise FaultWithoutEffect("ZooKeeper killed: it answers")
+    zookeeper.start()
+    return f"ZooKeeper killed: process {pid} became {zookeeper.pid}"
+
+
+def pause_zookeeper(target: Target) -> str:
+    """SIGSTOP of ZooKeeper for longer than all sessions."""
+    zookeeper = target.cluster.zookeeper
+    zookeeper.pause()
+    try:
+        if zookeeper.ask("ruok", timeout_s=PAUSED_S):
+            raise FaultWithoutEffect("ZooKeeper paused: it answers")
+    finally:
+        zookeeper.resume()
+    return f"ZooKeeper paused for {PAUSED_S:.1f} s"
+
+
+def kill_member(target: Target) -> str:
+    target.clients.kill_member()
+    return "member killed"
+
+
+def pause_member(target: Target) -> str:
+    target.clients.pause_member()
+    return "member paused"
+
+
+def replace_member(target: Target) -> str:
+    target.clients.replace_member()
+    return "member replaced"
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    "kill-leader": kill_leader,
+    "kill-broker": kill_broker,
+    "kill-coordinator": kill_coordinator,
+    "kill-all": kill_all,
+    "stop-broker": stop_broker,
+    "pause-leader": pause_leader,
+    "pause-broker": pause_broker,
+    "kill-zookeeper": kill_zookeeper,
+    "pause-zookeeper": pause_zookeeper,
+    "kill-member": kill_member,
+    "pause-member": pause_member,
+    "replace-member": replace_member,
+}

@@ -1,0 +1,227 @@
+"""Producers and the members of one group, each a process of its own, that write their histories down.
+
+A run puts them against a broker, or several, and does things to these and to the clients meanwhile.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeGuard
+
+from kafka import KafkaConsumer
+from kafka import TopicPartition as KafkaTopicPartition
+
+from tests.eventually import eventually
+from tests.history.checker import FINAL_READER
+from tests.history.operations import Operation, Outcome, Poll, Positioned, Send, read_lines
+from tests.history.recorder import now_ns
+
+TOPIC: Final = "history"
+GROUP: Final = "readers"
+PARTITIONS_COUNT: Final = 6
+MEMBERS_COUNT: Final = 3
+DRAIN_S: Final = 90.0
+CLIENT_LINES_SHOWN: Final = 25
+# Longer than a session's time-out and the rebalance behind it.
+PAUSED_S: Final = 4.0
+
+
+@dataclass(frozen=True)
+class MemberKind:
+    """Which library, and which of the group protocols."""
+
+    module: str
+    protocol: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module.removeprefix('consuming_')}-{self.protocol}"
+
+
+@dataclass(frozen=True)
+class ProducerKind:
+    """Which library: the command that takes name, bootstrap, topic, the count of its partitions, and a file."""
+
+    name: str
+    command: tuple[str, ...]
+
+    @classmethod
+    def of_module(cls, module: str) -> ProducerKind:
+        return cls(module.removeprefix("producing_"), (sys.executable, "-m", f"tests.history.{module}"))
+
+
+LIBRDKAFKA: Final = ProducerKind("librdkafka", ProducerKind.of_module("producing").command)
+KAFKA_PYTHON: Final = ProducerKind.of_module("producing_kafka_python")
+AIOKAFKA: Final = ProducerKind.of_module("producing_aiokafka")
+RANGE: Final = (MemberKind("consuming_librdkafka", "range"), MemberKind("consuming_kafka_python", "range"))
+COOPERATIVE: Final = (MemberKind("consuming_librdkafka", "cooperative-sticky"),)
+CONSUMER: Final = (MemberKind("consuming_librdkafka", "consumer"),)
+
+
+@dataclass
+class ClientProcess:
+    """A producer or a member of the group: a process that writes its history and its output to files of its own."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    history: Path
+    output: Path
+
+    def wait_until_started(self) -> None:
+        """Until it is ready for SIGTERM: then it opens its history.  A process that has ended is not waited for."""
+        eventually(lambda: self.history.exists() or self.process.poll() is not None, within_s=DRAIN_S)
+
+    def describe_end(self, code: int | None) -> str:
+        """How it ended and the last lines that it printed."""
+        ended = f"was still running {DRAIN_S:.0f} s after SIGTERM" if code is None else f"ended with status {code}"
+        lines = self.output.read_text(errors="replace").splitlines()[-CLIENT_LINES_SHOWN:]
+        return "\n".join([f"{self.name} {ended}; its last lines:", *(f"  {line}" for line in lines or ["(none)"])])
+
+
+class HistoryClients:
+    """`kinds` of members come in turn.  Their files are in `directory`."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        kinds: Sequence[MemberKind],
+        seed: int,
+        directory: Path,
+        producers: Sequence[ProducerKind] = (LIBRDKAFKA, LIBRDKAFKA),
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._producer_kinds = producers
+        self._kinds = kinds
+        self._random = random.Random(seed)
+        self._directory = directory
+        self._producers: list[ClientProcess] = []
+        self._members: list[ClientProcess] = []
+        # Of all members that there were.
+        self.member_names: list[str] = []
+        self.problems: list[str] = []
+
+    def start(self) -> None:
+        """Start them all, and wait until every producer has sent and every member has been given partitions: a fault
+        hits a system at work."""
+        for number, kind in enumerate(self._producer_kinds):
+            self._start_producer(f"producer{number}-{kind.name}", kind)
+        for _ in range(MEMBERS_COUNT):
+            self._start_member()
+
+        def idle() -> set[str]:
+            history = self.history()
+            working = {operation.process for operation in history if isinstance(operation, Positioned)}
+            working |= {operation.process for operation in history if is_acknowledged(operation)}
+            return {client.name for client in (*self._producers, *self._members)} - working
+
+        eventually(idle, lambda idle: not idle, within_s=DRAIN_S, every_s=0.2)
+
+    def finish(self) -> None:
+        """Stop the producers, wait until the group has read what was acknowledged, and stop the members."""
+        self._stop(self._producers)
+        self._wait_until_delivered()
+        self._stop(self._members)
+
+    def kill(self) -> None:
+        """Whatever still runs."""
+        for client in (*self._producers, *self._members):
+            client.process.kill()
+            client.process.wait()
+
+    def history(self) -> list[Operation]:
+        return list(read_lines(sorted(self._directory.glob("*.history"))))
+
+    def kill_member(self) -> None:
+        member = self._members.pop(self._random.randrange(len(self._members)))
+        member.process.kill()
+        member.process.wait()
+        self._start_member()
+
+    def pause_member(self) -> None:
+        """Long enough for the group to go on without it: when it wakes up, its partitions are another's."""
+        member = self._random.choice(self._members)
+        member.process.send_signal(signal.SIGSTOP)
+        time.sleep(PAUSED_S)
+        member.process.send_signal(signal.SIGCONT)
+
+    def replace_member(self) -> None:
+        member = self._members.pop(self._random.randrange(len(self._members)))
+        self._start_member()
+        self._stop([member])
+
+    def _start_producer(self, name: str, kind: ProducerKind) -> None:
+        arguments = (name, self._bootstrap, TOPIC, str(PARTITIONS_COUNT))
+        self._producers.append(self._start(kind.command, name, arguments))
+
+    def _start_member(self) -> None:
+        kind = self._kinds[len(self.member_names) % len(self._kinds)]
+        name = f"member{len(self.member_names)}-{kind.name}"
+        self.member_names.append(name)
+        arguments = (name, self._bootstrap, TOPIC, GROUP, kind.protocol)
+        self._members.append(self._start((sys.executable, "-m", f"tests.history.{kind.module}"), name, arguments))
+
+    def _start(self, command: Sequence[str], name: str, arguments: Sequence[str]) -> ClientProcess:
+        history, output = self._directory / f"{name}.history", self._directory / f"{name}.output"
+        with output.open("wb") as opened:
+            process = subprocess.Popen([*command, *arguments, str(history)], stdout=opened, stderr=subprocess.STDOUT)
+        return ClientProcess(name, process, history, output)
+
+    def _stop(self, clients: Sequence[ClientProcess]) -> None:
+        """Ask each to end, by SIGTERM; any status but 0 is a problem of the run."""
+        for client in clients:
+            client.wait_until_started()
+            client.process.terminate()
+        for client in clients:
+            try:
+                code = client.process.wait(DRAIN_S)
+            except subprocess.TimeoutExpired:
+                code = None
+                client.process.kill()
+                client.process.wait()
+            if code != 0:
+                self.problems.append(client.describe_end(code))
+
+    def _wait_until_delivered(self) -> None:
+        def undelivered() -> int:
+            history = self.history()
+            missing = {(send.partition, send.value) for send in filter(is_acknowledged, history)}
+            for poll in history:
+                if isinstance(poll, Poll):
+                    missing.difference_update((poll.partition, value) for _, value in poll.records)
+            return len(missing)
+
+        try:
+            eventually(undelivered, lambda count: count == 0, within_s=DRAIN_S, every_s=1)
+        except AssertionError as late:
+            self.problems.append(f"acknowledged records were not read by the group: {late}")
+
+
+def is_acknowledged(operation: Operation) -> TypeGuard[Send]:
+    return isinstance(operation, Send) and operation.outcome is Outcome.OK
+
+
+def read_finally(bootstrap: str) -> list[Operation]:
+    """Every partition from its beginning, by a library that none of the producers uses."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True)
+    operations: list[Operation] = []
+    try:
+        partitions = [KafkaTopicPartition(TOPIC, partition) for partition in range(PARTITIONS_COUNT)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        ends = consumer.end_offsets(partitions)
+        give_up_s = time.monotonic() + DRAIN_S
+        while time.monotonic() < give_up_s and any(consumer.position(tp) < ends[tp] for tp in partitions):
+            invoked_ns = now_ns()
+            for tp, read in consumer.poll(timeout_ms=500).items():
+                records = tuple((record.offset, record.value.decode()) for record in read)
+                operations.append(Poll(FINAL_READER, invoked_ns, now_ns(), tp.partition, records))
+    finally:
+        consumer.close()
+    return operations

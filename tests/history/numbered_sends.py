@@ -1,0 +1,47 @@
+"""One producer's records, numbered: each is written down when it begins, and when its fate is known."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.history.operations import Outcome, Send
+from tests.history.recorder import Recorder, now_ns
+
+# Between two handfuls of records.
+PAUSE_S: Final = 0.01
+# For all that was sent to be settled.
+FLUSH_S: Final = 60.0
+
+
+class NumberedSends:
+    """Calls come from any thread of the producer's library, for one value one after the other."""
+
+    def __init__(self, name: str, recorder: Recorder) -> None:
+        self._name = name
+        self._recorder = recorder
+        self._number = 0
+        self._under_way: dict[str, tuple[int, int]] = {}
+
+    def begin(self, partition: int) -> str:
+        """The next value, which is about to be sent to this partition."""
+        value = f"{self._name}:{self._number}"
+        self._number += 1
+        invoked_ns = now_ns()
+        self._under_way[value] = invoked_ns, partition
+        # Before it is sent: of a killed producer nobody else could tell which values it had begun to send.
+        self._recorder.add(Send(self._name, invoked_ns, invoked_ns, Outcome.UNKNOWN, partition, value, -1))
+        return value
+
+    def stored(self, value: str, offset: int) -> None:
+        self._settle(value, Outcome.OK, offset)
+
+    def failed(self, value: str) -> None:
+        """It is not, and will not be stored: the error promises that."""
+        self._settle(value, Outcome.FAILED, -1)
+
+    def unknown(self, value: str) -> None:
+        self._settle(value, Outcome.UNKNOWN, -1)
+
+    def _settle(self, value: str, outcome: Outcome, offset: int) -> None:
+        invoked_ns, partition = self._under_way.pop(value)
+        self._recorder.add(Send(self._name, invoked_ns, now_ns(), outcome, partition, value, offset))

@@ -1,0 +1,19 @@
+"""Producers of other languages as the history checker uses them; where they cannot be had, says why."""
+
+from __future__ import annotations
+
+from tests.history.clients import ProducerKind
+from tests.interop.clients.go_client import go_program
+from tests.interop.clients.java_client import java_program
+
+JAVA_VERSION = "4.1.2"
+
+
+def java_producer() -> ProducerKind:
+    """Raises PeerUnavailable or KafkaUnavailable."""
+    return ProducerKind("java", tuple(java_program(JAVA_VERSION, "Sending")))
+
+
+def franz_go_producer() -> ProducerKind:
+    """Raises PeerUnavailable."""
+    return ProducerKind("franz-go", (*go_program(), "sending"))
