@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -77,6 +77,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Clients write any id that they like.  What is left above this is never used up.
+PRODUCER_ID_BELIEVED_BELOW: Final = 2**62
 # Without ZooKeeper a broker stops all the same.
 LEAVE_WITHIN_S: Final = 5.0
 # ZooKeeper ends sessions in steps of its tick.
@@ -312,6 +314,7 @@ class Broker:
             retention_check_interval_ms=self.settings[setting.LOG_RETENTION_CHECK_INTERVAL_MS],
         )
         self._closing.callback(self._directory.close)
+        self._coordination.producer_ids.begin_at(_greatest_producer_id(self._directory.logs.values()) + 1)
         # A broker that was killed may be live to the others until its session ends; another broker of this id stays.
         patience_ms = 0 if self.is_sole else self.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS] + ID_MARGIN_MS
         await self._join(patience_ms, was_clean=self.is_sole and self._directory.was_clean)
@@ -567,3 +570,9 @@ class Broker:
 
     async def next_producer_id(self) -> ProducerId:
         return await self._coordination.producer_ids.next()
+
+
+def _greatest_producer_id(logs: Iterable[Log]) -> int:
+    """Of those in the logs: a tree that was restored from a copy may not know that it gave them.  -1: there are none."""
+    found = (producer_id for log in logs for producer_id, _ in log.producers.entries())
+    return max((producer_id for producer_id in found if producer_id < PRODUCER_ID_BELIEVED_BELOW), default=-1)
