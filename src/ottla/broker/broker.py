@@ -573,6 +573,6 @@ class Broker:
 
 
 def _greatest_producer_id(logs: Iterable[Log]) -> int:
-    """Of those in the logs: a tree that was restored from a copy may not know that it gave them.  -1: there are none."""
+    """Of those in the logs: a tree restored from a copy may not know that it gave them.  -1: there are none."""
     found = (producer_id for log in logs for producer_id, _ in log.producers.entries())
     return max((producer_id for producer_id in found if producer_id < PRODUCER_ID_BELIEVED_BELOW), default=-1)
