@@ -219,10 +219,17 @@ class Broker:
         self._closing.push_async_callback(fetchers.stop)
         self._served_topics.on_roles_changed = fetchers.follow
         if self._elector is not None:
-            fetchers.on_leader_refused = self._elector.on_leader_refused
+            fetchers.on_leader_refused = self._on_broker_gone
             fetchers.on_logs_failed = self._elector.on_logs_failed
         fetchers.follow(self.partitions)
         return fetchers
+
+    def _on_broker_gone(self, node_id: NodeId) -> None:
+        """Nobody listens where a leader did: its process is gone, before its registration is."""
+        if self._elector is not None:
+            self._elector.on_leader_refused(node_id)
+        if self._in_sync_changes is not None:
+            self._in_sync_changes.on_broker_gone(node_id, self._membership.live)
 
     def _peer_address(self, node_id: NodeId) -> tuple[str, int] | None:
         """Where a live broker listens for others: at its listener of the name of our first one, else at its first."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from ottla.broker.applied_fetch import AppliedFetch, apply_fetched
@@ -204,6 +204,10 @@ class Partition:
         if replica.role is _LEADER and len(node.replicas) > 1 and self._in_sync_observer is not None:
             self._in_sync_observer.look_at(self)
         return after != before
+
+    def on_live(self, live: Mapping[NodeId, int]) -> None:
+        """These brokers are to count as live until the next state; ask for what follows with `propose`."""
+        self._replica.on_live(live)
 
     def leadership_error(self, current_leader_epoch: int) -> int:
         """The error for a client that knows `current_leader_epoch` (-1: none), 0 when it may continue (KIP-320)."""
