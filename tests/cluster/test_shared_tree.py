@@ -109,6 +109,17 @@ async def test_topic_is_changed_by_a_broker_that_holds_nothing_of_it(tmp_path: P
         await eventually_on_loop(lambda: not list((tmp_path / "broker-1").glob("orders-?")))
 
 
+async def test_offsets_of_groups_elsewhere_are_not_deleted(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second = await brokers.start(1), await brokers.start(2)
+        await eventually_on_loop(lambda: len(first.live.by_id) == len(second.live.by_id) == 2)
+        await first.create_topic(NewTopic("__consumer_offsets", assignment={0: [1]}))
+        await eventually_on_loop(lambda: "__consumer_offsets" in second.topics.by_name)
+        with pytest.raises(RequestError) as refusal:
+            await second.delete_topic("__consumer_offsets")
+        assert refusal.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 async def test_more_replicas_than_brokers_are_refused(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first = await brokers.start(1)

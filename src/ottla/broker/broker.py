@@ -346,6 +346,7 @@ class Broker:
         if swept_count:
             log.info("topics.swept", extra=fields(topics_count=swept_count))
         self._topics = Topics(
+            self.node_id,
             lambda: self._coordination.registrar.view,
             self.settings,
             self._coordination.topics,

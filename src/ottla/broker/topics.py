@@ -39,6 +39,7 @@ class Topics:
 
     def __init__(
         self,
+        node_id: NodeId,
         live: Callable[[], BrokersView],
         settings: BrokerSettings,
         registry: TopicRegistry,
@@ -47,6 +48,7 @@ class Topics:
         partitions: PartitionTable,
         served: ServedTopics,
     ) -> None:
+        self._node_id = node_id
         self._live = live
         self._settings = settings
         self._registry = registry
@@ -94,7 +96,7 @@ class Topics:
             raise RequestError(ErrorCode.TOPIC_DELETION_DISABLED, "topics may not be deleted (delete.topic.enable)")
         async with self._changing:
             topic = self._registry.view.by_name.get(name)
-            if name in INTERNAL_TOPICS and topic is not None and self._served.has_logs(topic):
+            if name in INTERNAL_TOPICS and topic is not None and self._may_have_records(topic):
                 problem = f"{name} holds the committed offsets of all groups; delete groups instead"
                 raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             await self._registry.delete(name, topic_id)
@@ -135,6 +137,11 @@ class Topics:
         except OSError as error:
             raise StorageError(f"{topic}-{index}: the new log start could not be written: {error}") from error
         return partition.log_start_offset
+
+    def _may_have_records(self, topic: Topic) -> bool:
+        """Whether it has a log here, or replicas of which only another broker knows."""
+        is_elsewhere = any(each.replicas != (self._node_id,) for each in topic.partitions)
+        return is_elsewhere or self._served.has_logs(topic)
 
     def _require_online(self) -> None:
         """An offline directory creates no logs before a restart: then the tree is not changed."""

@@ -97,7 +97,14 @@ class Node:
         )
         self.served.on_changed = lambda name, topic: self.changed.append((name, topic is not None))
         self.topics = Topics(
-            lambda: live(HERE), self.settings, self.registry, self.configs, self.directory, self.partitions, self.served
+            HERE,
+            lambda: live(HERE),
+            self.settings,
+            self.registry,
+            self.configs,
+            self.directory,
+            self.partitions,
+            self.served,
         )
 
     async def restart(self) -> None:
