@@ -268,6 +268,8 @@ class Broker:
         registry.add(lambda: group_figures(self.groups, self.partitions))
         offline = "the log directory takes no more writes: look at the disk, then start again"
         admin.health.add_life_check(lambda: offline if self._directory.offline is not None else None)
+        alone = "not registered: there is no session with ZooKeeper"
+        admin.health.add_service_check(lambda: alone if self._membership.broker_epoch == NOT_REGISTERED else None)
 
     def _add_replica_figures(self, admin: AdminServer, fetchers: ReplicaFetchers) -> None:
         from ottla.broker.figures.replica_fetchers import replica_fetcher_figures

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.membership import NOT_REGISTERED, Membership
 from ottla.coordination import elections
-from ottla.coordination.departure import departed
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
@@ -130,8 +129,7 @@ class Elector:
         """Nobody listens where this broker did: its process is gone, and its registration ends with its session.
 
         The elections that this broker wins without it are held now.  Should it be alive after all, it learns from the
-        tree that it leads no more, as after any election; what it acknowledged to all is in every in-sync log.  Where
-        this broker leads, the other is no longer in sync: acknowledgements would wait for it until its session ends.
+        tree that it leads no more, as after any election; what it acknowledged to all is in every in-sync log.
         """
         own = self._own()
         if own is None or node_id == own.node_id:
@@ -141,19 +139,11 @@ class Elector:
         for topic, partition in self._view.partitions():
             state = partition.state
             topic_partition = TopicPartition(topic.name, partition.partition_index)
-            if own not in state.in_sync or not self._logs.is_usable(topic_partition):
+            if state.leader != node_id or own not in state.in_sync or not self._logs.is_usable(topic_partition):
                 continue
             if self._proposed.get(topic_partition, -1) >= partition.state_version:
                 continue
-            min_in_sync = self._rules.min_in_sync(topic, partition)
-            after: PartitionState | None = None
-            if state.leader == node_id:
-                after = elections.elected(partition.replicas, state, live, min_in_sync)
-            elif state.leader == own.node_id:
-                after = departed(partition.replicas, state, node_id, live, min_in_sync)
-                if after is not None and len(after.in_sync) < min_in_sync:
-                    # Too few without it: nothing can be acknowledged before it is back either way.
-                    after = None
+            after = elections.elected(partition.replicas, state, live, self._rules.min_in_sync(topic, partition))
             if after is not None and after.leader == own.node_id:
                 self._write(topic_partition, StateChange(topic, partition, after))
                 proposed_count += 1

@@ -293,20 +293,6 @@ def test_leader_that_nobody_listens_for_is_replaced_before_its_session_ends() ->
     assert node.taken() == []
 
 
-def test_follower_that_nobody_listens_for_is_not_waited_for() -> None:
-    node = Node()
-    node.min_in_sync = 2
-    node.see(
-        state_of("B", 5, "A1 B9 C1"),
-        state_of("B", 5, "A1 B9"),  # too few without it
-        state_of("B", 5, "B9 C1"),
-        state_of("C", 5, "A1 B9 C1"),  # led by another, who sees it as well
-    )
-    assert node.taken() == []
-    node.elector.on_leader_refused(A)
-    assert node.taken() == [(0, state_of("B", 5, "B9 C1"), 4)]
-
-
 def test_preferred_leader_takes_over_when_too_many_are_led_by_others() -> None:
     node = Node(balance=BALANCE)
     node.replicas = (B, A, C)
