@@ -38,8 +38,8 @@ EXEMPT: Final = {
     "os.replace": {"spark"},
     "os.rename": {"spark"},
 }
-# What programs start, by name: nobody imports them.  The replica waits for the broker's partitions.
-ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page", "ottla.replication.replica"}
+# What programs start, by name: nobody imports them.
+ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page"}
 
 
 def _calls(module: Module) -> list[tuple[str, int]]:

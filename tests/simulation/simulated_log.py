@@ -11,13 +11,25 @@ Value = TypeVar("Value")
 class SimulatedLog(Generic[Value]):
     """Satisfies `ReplicaLog`.  `epochs` has (epoch, offset of its first record), both rising strictly."""
 
-    __slots__ = ("appending_epoch", "epochs", "is_stable_at_once", "log_start_offset", "records", "stable_end")
+    __slots__ = (
+        "appending_epoch",
+        "epochs",
+        "flushed_end",
+        "is_stable_at_once",
+        "log_start_offset",
+        "records",
+        "stable_end",
+        "truncations_count",
+    )
 
     def __init__(self, *, is_stable_at_once: bool = False) -> None:
         self.records: list[Value] = []
         self.epochs: list[tuple[int, int]] = []
         self.log_start_offset = 0
         self.stable_end = 0
+        self.flushed_end = 0
+        # A flush that began before a truncation proves nothing afterwards.
+        self.truncations_count = 0
         self.appending_epoch = -1
         # Flush policy `os`: what is appended is stable, and a power cut takes it all the same.
         self.is_stable_at_once = is_stable_at_once
@@ -71,11 +83,18 @@ class SimulatedLog(Generic[Value]):
         return offset
 
     def flush(self) -> None:
-        self.stable_end = self.log_end_offset
+        self.flush_to(self.log_end_offset)
 
     def flush_to(self, end_offset: int) -> None:
         """A flush that began when the log ended at `end_offset` has ended."""
-        self.stable_end = max(self.stable_end, min(end_offset, self.log_end_offset))
+        self.flushed_end = max(self.flushed_end, min(end_offset, self.log_end_offset))
+        self.stable_end = max(self.stable_end, self.flushed_end)
+
+    def reopen(self) -> None:
+        """Another process opens what is left of the log, and flushes it."""
+        self.truncations_count += 1
+        self.appending_epoch = self.last_epoch()
+        self.flush()
 
     def truncate_to(self, offset: int) -> None:
         if offset >= self.log_end_offset:
@@ -83,6 +102,8 @@ class SimulatedLog(Generic[Value]):
         del self.records[max(0, offset - self.log_start_offset) :]
         self.log_start_offset = min(self.log_start_offset, offset)
         self.stable_end = min(self.stable_end, offset)
+        self.flushed_end = min(self.flushed_end, offset)
+        self.truncations_count += 1
         while self.epochs and self.epochs[-1][1] >= offset:
             self.epochs.pop()
 
@@ -90,8 +111,8 @@ class SimulatedLog(Generic[Value]):
         """Drop everything; the log is empty and begins at `offset`."""
         self.records.clear()
         self.epochs.clear()
-        self.log_start_offset = offset
-        self.stable_end = offset
+        self.log_start_offset = self.stable_end = self.flushed_end = offset
+        self.truncations_count += 1
 
     def delete_records_before(self, offset: int) -> None:
         count = offset - self.log_start_offset
@@ -105,7 +126,8 @@ class SimulatedLog(Generic[Value]):
         self.epochs = kept if epoch is None else [(epoch, offset), *kept]
 
     def check_invariants(self) -> None:
-        assert self.log_start_offset <= self.stable_end <= self.log_end_offset
+        assert self.flushed_end <= self.stable_end <= self.log_end_offset
+        assert self.log_start_offset <= self.stable_end
         for former, latter in zip(self.epochs, self.epochs[1:], strict=False):
             assert former[0] < latter[0]
             assert former[1] < latter[1]

@@ -91,6 +91,8 @@ class Following:
             return BACK_OFF
         if diverging is not None:
             return self._truncate(diverging, log_start_offset)
+        if self._is_unproven(log_start_offset):
+            return self._reset_to(log_start_offset)
         if high_watermark > self.leader_high_watermark:
             self.leader_high_watermark = high_watermark
         if not has_records:
@@ -101,6 +103,15 @@ class Following:
     def forget_fetch(self) -> None:
         """The position changed otherwise: what is under way does not count."""
         self._fetch = None
+
+    def _is_unproven(self, log_start_offset: int) -> bool:
+        """Whether the leader's log begins where this one ends.
+
+        The leader has no record to compare with any more: ours may be of an epoch that it replaced there.  It deleted
+        them, in whatever form, so they are deleted here too before anything above them is shown.
+        """
+        log = self._log
+        return log_start_offset == log.log_end_offset and log.log_start_offset < log_start_offset
 
     def _truncate(self, diverging: tuple[int, int], log_start_offset: int) -> FollowerStep:
         """Cut to the end of the last epoch that both logs have, as far as both have it (KIP-279)."""

@@ -232,7 +232,8 @@ class Replica:
                 if diverging[0] < 0:
                     return OUT_OF_RANGE
             if fetch_offset > end_offset:
-                return OUT_OF_RANGE
+                # An empty log that begins above ours, after an unclean election: it begins anew at our end.
+                return FetchVerdict(diverging=(leader_epoch, end_offset))
         if fetch_offset < log.log_start_offset:
             return OUT_OF_RANGE
         limited = follower.end_offset <= self.high_watermark

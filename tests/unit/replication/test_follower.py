@@ -199,6 +199,27 @@ def test_follower_starts_anew_when_the_histories_part_below_its_start() -> None:
     assert step == (FollowerAction.RESET, 1)
 
 
+def test_empty_follower_starts_anew_at_the_end_of_a_shorter_leader() -> None:
+    partition = follower_of(1, 1, high_watermark=2)
+    partition.log.delete_records_before(2)
+    partition.log.reset_to(9)
+    partition.replica.on_reset()
+    step = answer(partition, fetch(partition), diverging=(5, 4))
+    assert step == (FollowerAction.RESET, 4)
+    partition.log.reset_to(4)
+    partition.replica.on_reset()
+    partition.replica.check_invariants()
+    assert partition.replica.high_watermark == 4
+
+
+def test_records_that_the_leader_cannot_compare_any_more_are_dropped() -> None:
+    """The leader replaced offset 1 in another epoch, and retention deleted its records up to 2 afterwards."""
+    partition = follower_of(1, 2, high_watermark=1)
+    step = answer(partition, fetch(partition), high_watermark=3, log_start_offset=2, has_records=True)
+    assert step == (FollowerAction.RESET, 2)
+    assert partition.replica.high_watermark == 1
+
+
 def test_nobody_is_followed_while_there_is_no_leader() -> None:
     partition = follower_of(1)
     partition.see(state_of(-1, 5, ()), 8)

@@ -207,11 +207,16 @@ def test_diverging_fetch_is_no_progress() -> None:
     assert partition.replica.high_watermark == 1
 
 
-@pytest.mark.parametrize(("fetch_offset", "last_epoch"), [(0, -1), (9, -1), (2, 6)])
+@pytest.mark.parametrize(("fetch_offset", "last_epoch"), [(0, -1), (2, 6)])
 def test_position_outside_of_the_log_is_out_of_range(fetch_offset: int, last_epoch: int) -> None:
     partition = leader_of(1, 2)
     partition.log.delete_records_before(1)
     assert partition.fetched_by(2, fetch_offset, last_epoch)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_empty_log_that_begins_above_the_leaders_end_is_sent_back_to_it() -> None:
+    """Retention had emptied it before an unclean election made a shorter log the partition's."""
+    assert leader_of(1, 2).fetched_by(2, 9, -1) == (0, (5, 2), False)
 
 
 def test_epoch_start_is_reached_with_the_high_watermark() -> None:

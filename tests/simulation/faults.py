@@ -1,0 +1,213 @@
+"""What goes wrong in a run, and when: one fault after the other, each of which ends by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.replication.replica import Role
+from tests.simulation.broker import SimulatedBroker
+from tests.simulation.network import TREE
+from tests.simulation.scale import SESSION_MS
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+
+class Faults:
+    """Plays the kinds of faults that the plan turns on."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._chance = simulation.chance
+        self._after = simulation.timeline.after
+        kinds: dict[str, Callable[[], None]] = {
+            "crash": lambda: self._down(self._any(), is_power_cut=False, longest_ms=2500),
+            "power_cut": lambda: self._down(self._any(), is_power_cut=True, longest_ms=2500),
+            "power_cut_all": self._power_cut_all,
+            "quick_restart": lambda: self._down(self._any(), is_power_cut=self._chance.random() < 0.5, longest_ms=30),
+            "pause": lambda: self._pause(0.5 * SESSION_MS),
+            "long_pause": lambda: self._pause(3 * SESSION_MS),
+            "stop": self._stop,
+            "cut_link": lambda: self._cut(self._pair(), is_one_way=False),
+            "cut_one_way": lambda: self._cut(self._pair(), is_one_way=True),
+            "cut_tree": lambda: self._cut((self._any().node_id, TREE), is_one_way=self._chance.random() < 0.5),
+            "swizzle": self._swizzle,
+            "expire": lambda: simulation.tree.expire_early(self._any().session),
+            "tree_away": self._tree_away,
+            "disk_full": lambda: self._disk("is_disk_full"),
+            "disk_stuck": lambda: self._disk("is_disk_stuck"),
+            "disk_replaced": self._replace_disk,
+            "log_failed": self._fail_log,
+            "prefer": self._prefer,
+            "min_in_sync": self._change_min_in_sync,
+            "retention": self._delete_records,
+        }
+        self._kinds = [kinds[kind] for kind in simulation.plan.fault_kinds]
+        self._is_over = False
+        self.disks_lost = 0
+
+    def begin(self) -> None:
+        plan, network, tree = self._simulation.plan, self._simulation.network, self._simulation.tree
+        network.loss, network.duplication, network.slowness = plan.loss, plan.duplication, plan.slowness
+        tree.lost_answers, tree.late_requests = plan.lost_answers, plan.late_requests
+        tree.lag_changes_max = plan.lag_changes_max
+        self._next()
+
+    def _next(self) -> None:
+        if self._kinds:
+            self._after(self._chance.expovariate(1 / self._simulation.plan.fault_interval_ms), self._strike)
+
+    def _strike(self) -> None:
+        if not self._is_over:
+            self._chance.choice(self._kinds)()
+            self._next()
+
+    def end(self) -> None:
+        """Everything is repaired: brokers run, links and disks work."""
+        self._is_over = True
+        self._simulation.network.heal()
+        self._simulation.tree.heal()
+        for broker in self._simulation.brokers:
+            broker.is_disk_full = broker.is_disk_stuck = False
+            if broker.is_up and any(not partition.is_usable for partition in broker.partitions):
+                broker.crash(is_power_cut=False)
+            if not broker.is_up:
+                broker.start()
+            elif broker.is_paused:
+                broker.resume()
+
+    # --- processes --------------------------------------------------------------------------------------------
+
+    def _any(self) -> SimulatedBroker:
+        return self._chance.choice(self._simulation.brokers)
+
+    def _down(self, broker: SimulatedBroker, *, is_power_cut: bool, longest_ms: float) -> None:
+        if broker.is_up:
+            broker.crash(is_power_cut=is_power_cut)
+            self._after(self._chance.random() * longest_ms, self._start, broker, broker.life)
+        elif is_power_cut:
+            broker.disk.cut_power(self._chance)
+
+    def _start(self, broker: SimulatedBroker, life: int) -> None:
+        if broker.life != life:
+            return
+        if not broker.is_up:
+            broker.start()
+        elif broker.is_stopping:
+            # It was paused in the middle of its stop.
+            self._after(100, self._start, broker, life)
+
+    def _power_cut_all(self) -> None:
+        if self._chance.random() < 0.3:
+            for broker in self._simulation.brokers:
+                self._down(broker, is_power_cut=True, longest_ms=1500)
+
+    def _pause(self, longest_ms: float) -> None:
+        broker = self._any()
+        if broker.is_up and not broker.is_paused:
+            self._simulation.trace("broker %d: paused", broker.node_id)
+            broker.pause()
+            self._after(self._chance.random() * longest_ms, self._resume, broker, broker.life)
+
+    def _resume(self, broker: SimulatedBroker, life: int) -> None:
+        if broker.is_up and broker.is_paused and broker.life == life:
+            self._simulation.trace("broker %d: resumes", broker.node_id)
+            broker.resume()
+
+    def _stop(self) -> None:
+        broker = self._any()
+        if broker.is_up and not broker.is_paused:
+            self._simulation.trace("broker %d: is to stop", broker.node_id)
+            broker.stop()
+            self._after(300 + self._chance.random() * 1500, self._start, broker, broker.life)
+
+    # --- links ------------------------------------------------------------------------------------------------
+
+    def _pair(self) -> tuple[int, int]:
+        first, second = self._chance.sample(self._simulation.brokers, 2)
+        return first.node_id, second.node_id
+
+    def _cut(self, pair: tuple[int, int], *, is_one_way: bool) -> None:
+        cuts = {pair} if is_one_way else {pair, pair[::-1]}
+        if is_one_way and self._chance.random() < 0.5:
+            cuts = {pair[::-1]}
+        self._simulation.trace("network: cut %s", sorted(cuts))
+        self._simulation.network.cuts |= cuts
+        self._after(self._chance.random() * 2.5 * SESSION_MS, self._mend, cuts)
+
+    def _mend(self, cuts: set[tuple[int, int]]) -> None:
+        self._simulation.network.cuts -= cuts
+
+    def _swizzle(self) -> None:
+        """Stop the links one after the other, and let them go again in another order."""
+        nodes = [broker.node_id for broker in self._simulation.brokers] + [TREE]
+        links = [(a, b) for a in nodes for b in nodes if a != b and self._chance.random() < 0.6]
+        self._chance.shuffle(links)
+        for position, link in enumerate(links):
+            self._after(position * 20, self._clog, link)
+        for position, link in enumerate(self._chance.sample(links, len(links))):
+            self._after(len(links) * 20 + position * 30, self._mend, {link})
+
+    def _clog(self, link: tuple[int, int]) -> None:
+        if not self._is_over:
+            self._simulation.network.cuts.add(link)
+
+    def _tree_away(self) -> None:
+        tree = self._simulation.tree
+        if not tree.is_away:
+            tree.is_away = True
+            self._after(self._chance.random() * 1.5 * SESSION_MS, self._tree_back)
+
+    def _tree_back(self) -> None:
+        self._simulation.tree.is_away = False
+
+    # --- disks ------------------------------------------------------------------------------------------------
+
+    def _disk(self, fault: str) -> None:
+        broker = self._any()
+        if broker.is_up:
+            self._simulation.trace("broker %d: %s", broker.node_id, fault)
+            setattr(broker, fault, True)
+            self._after(self._chance.random() * 1500, self._disk_works, broker, fault)
+
+    def _disk_works(self, broker: SimulatedBroker, fault: str) -> None:
+        setattr(broker, fault, False)
+        for partition in broker.partitions:
+            partition.flush()
+
+    def _replace_disk(self) -> None:
+        broker = self._any()
+        if broker.is_up:
+            broker.crash(is_power_cut=True)
+            self._after(self._chance.random() * 1500, self._start, broker, broker.life)
+        broker.replace_disk()
+        self.disks_lost += 1
+
+    def _fail_log(self) -> None:
+        broker = self._any()
+        if broker.is_up and broker.partitions and not broker.is_paused:
+            partition = self._chance.choice(broker.partitions)
+            self._simulation.trace("broker %d: the log of partition %d fails", broker.node_id, partition.index)
+            partition.fail()
+            broker.look_again()
+
+    # --- operators --------------------------------------------------------------------------------------------
+
+    def _prefer(self) -> None:
+        broker = self._any()
+        if broker.is_up and not broker.is_paused:
+            broker.prefer()
+
+    def _change_min_in_sync(self) -> None:
+        min_in_sync = self._chance.choice((1, 2, 2, 3))
+        self._simulation.trace("operator: min.insync.replicas=%d", min_in_sync)
+        self._simulation.tree.change_min_in_sync(min_in_sync)
+
+    def _delete_records(self) -> None:
+        broker = self._any()
+        for partition in broker.partitions:
+            if partition.replica.role is Role.LEADER and not broker.is_paused:
+                log = partition.log
+                span = partition.replica.high_watermark - log.log_start_offset
+                log.delete_records_before(log.log_start_offset + int(self._chance.random() * (span + 1)))

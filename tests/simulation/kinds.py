@@ -1,0 +1,37 @@
+"""The product's parts that a simulation runs.  A mutant replaces one of them by a faulty one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ottla.coordination import elections
+from ottla.coordination.elections import ElectionRules
+from ottla.coordination.topics_view import Partition, Topic
+from ottla.model.partition_state import ReplicaIncarnation
+from ottla.replication.replica import Replica
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import Disk
+
+
+class Kinds:
+    """The real ones."""
+
+    replica: type[Replica] = Replica
+    elected: Callable[..., Any] = staticmethod(elections.elected)
+    preferred: Callable[..., Any] = staticmethod(elections.preferred)
+    reaffirmed: Callable[..., Any] = staticmethod(elections.reaffirmed)
+    due: Callable[..., list[Any]] = staticmethod(elections.due)
+
+    def election_rules(self, min_in_sync: int, *, allows_unclean: bool) -> ElectionRules:
+        def effective(topic: Topic, partition: Partition) -> int:
+            return min(min_in_sync, len(partition.replicas))
+
+        return ElectionRules(effective, lambda topic: allows_unclean)
+
+    def has_lease(self, lease_until_ms: float, now_ms: int) -> bool:
+        return now_ms < lease_until_ms
+
+    def holds(self, disk: Disk, member: ReplicaIncarnation) -> bool:
+        return disk.holds(member.broker_epoch)

@@ -1,0 +1,50 @@
+"""The cluster's replication under faults that a seed chooses; a failed run is replayed by `./dev sim --seed N`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation.plan import FAULT_KINDS, Plan
+from tests.simulation.search import TRACE_LINES, replay, run_seeds, seeds_until
+from tests.simulation.simulation import Simulation
+
+# Fresh ones in each run: the seconds since some time, so that a range is not met again.
+FRESH_SECONDS = 60
+
+
+def test_equal_seeds_are_equal_runs() -> None:
+    first, second, other = (Simulation(seed, traces=True).run() for seed in (11, 11, 12))
+    assert first == second
+    assert first.digest != other.digest
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_in_fresh_seeds(record_property: Callable[[str, object], None]) -> None:
+    first_seed = int(time.clock_gettime(time.CLOCK_REALTIME)) * 1000
+    found = run_seeds(seeds_until(time.monotonic() + FRESH_SECONDS, first_seed))
+    record_property("simulation", f"seeds {first_seed} to {first_seed + found.seeds_count - 1}: {found}")
+    for seed, violation in found.violations.items():
+        trace = "\n".join(replay(seed)[-TRACE_LINES:])
+        pytest.fail(f"{trace}\n{violation}\nreplay it: ./dev sim --seed {seed}", pytrace=False)
+    # A run that shows nothing proves nothing.
+    assert found.acknowledged_count > 100 * found.seeds_count
+    assert found.elections_count > 2 * found.seeds_count
+
+
+@pytest.mark.parametrize("kind", FAULT_KINDS)
+def test_each_kind_of_fault_alone_is_survived(kind: str) -> None:
+    for seed in range(3):
+        plan = Plan.of_seed(seed).with_only(kind)
+        outcome = Simulation(seed, plan).run()
+        assert outcome.acknowledged_count > 0
+
+
+def test_runs_differ_in_their_faults_and_sizes() -> None:
+    plans = [Plan.of_seed(seed) for seed in range(200)]
+    assert {kind for plan in plans for kind in plan.fault_kinds} == set(FAULT_KINDS)
+    assert {plan.brokers_count for plan in plans} == {3, 4, 5}
+    assert {plan.min_in_sync for plan in plans} == {1, 2, 3}
+    assert {(plan.is_os_policy, plan.allows_unclean) for plan in plans} >= {(True, False), (False, True)}
