@@ -268,13 +268,21 @@ class Broker:
         registry.add(lambda: group_figures(self.groups, self.partitions))
         offline = "the log directory takes no more writes: look at the disk, then start again"
         admin.health.add_life_check(lambda: offline if self._directory.offline is not None else None)
-        alone = "not registered: there is no session with ZooKeeper"
-        admin.health.add_service_check(lambda: alone if self._membership.broker_epoch == NOT_REGISTERED else None)
+        admin.health.add_service_check(self._session_problem)
 
     def _add_replica_figures(self, admin: AdminServer, fetchers: ReplicaFetchers) -> None:
         from ottla.broker.figures.replica_fetchers import replica_fetcher_figures
 
         admin.registry.add(lambda: replica_fetcher_figures(fetchers))
+
+    def _session_problem(self) -> str | None:
+        """Why this broker can lead nothing now."""
+        lease = self._membership.lease
+        if lease is not None and self.clock.monotonic_ms() >= lease.until_ms:
+            return "ZooKeeper has not answered for so long that nothing is acknowledged"
+        if self._membership.broker_epoch == NOT_REGISTERED:
+            return "not registered yet in a new session with ZooKeeper"
+        return None
 
     async def _open_tree(self, disk: PosixDisk) -> None:
         """The lock first: two brokers in one directory would each follow their own tree."""
