@@ -23,6 +23,7 @@ from ottla.broker.elector import Elector, LeaderBalance
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.flush_signal import FlushSignal
 from ottla.broker.flusher import Flusher
+from ottla.broker.gone_followers import GoneFollowers
 from ottla.broker.group_calls import GroupCalls
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import consumer_times, group_settings
@@ -109,6 +110,7 @@ class Broker:
         self._listeners: list[Listener] = []
         self._in_sync_changes: InSyncChanges | None = None
         self._elector: Elector | None = None
+        self._gone_followers: GoneFollowers | None = None
 
     @classmethod
     async def start(
@@ -172,8 +174,17 @@ class Broker:
             self.settings[setting.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], lambda: secrets.randbelow(INT32_MAX)
         )
         size_bytes_max = self.settings[setting.FETCH_MAX_BYTES]
+        gone = self._gone_followers
         fetch = FetchHandler(
-            self.partitions, ready, deadlines, size_bytes_max, sessions, self.clock, leader_hints, self._membership
+            self.partitions,
+            ready,
+            deadlines,
+            size_bytes_max,
+            sessions,
+            self.clock,
+            leader_hints,
+            self._membership,
+            None if gone is None else gone.on_connection_closed,
         )
         self.groups = self._open_groups(loop, flusher)
         groups = GroupCalls(self, ready).handle
@@ -225,11 +236,12 @@ class Broker:
         return fetchers
 
     def _on_broker_gone(self, node_id: NodeId) -> None:
-        """Nobody listens where a leader did: its process is gone, before its registration is."""
+        """Nobody listens where this broker did, which leads partitions and may follow others."""
+        broker_epoch = self._membership.live.get(node_id)
         if self._elector is not None:
             self._elector.on_leader_refused(node_id)
-        if self._in_sync_changes is not None:
-            self._in_sync_changes.on_broker_gone(node_id, self._membership.live)
+        if self._gone_followers is not None and broker_epoch is not None:
+            self._gone_followers.on_gone(node_id, broker_epoch)
 
     def _peer_address(self, node_id: NodeId) -> tuple[str, int] | None:
         """Where a live broker listens for others: at its listener of the name of our first one, else at its first."""
@@ -390,6 +402,8 @@ class Broker:
         self._in_sync_changes = InSyncChanges(self.partitions, writer.propose, self.clock, loop, lag_time_max_ms)
         self._closing.callback(self._in_sync_changes.stop)
         self._in_sync_changes.start()
+        self._gone_followers = GoneFollowers(self.partitions, self._in_sync_changes.look_at, self._peer_address)
+        self._closing.push_async_callback(self._gone_followers.stop)
         balance = None
         if self.settings[setting.AUTO_LEADER_REBALANCE_ENABLE]:
             balance = LeaderBalance(

@@ -90,6 +90,7 @@ class Connection:
         "is_draining",
         "local_address",
         "on_close",
+        "on_closed_peer",
         "peer_name",
         "quiet_sweeps",
     )
@@ -124,6 +125,8 @@ class Connection:
         self.client_id: str | None = None
         # Undoes what the broker keeps for a parked request of this connection.
         self.on_close: Callable[[], None] | None = None
+        # Called once the connection is closed, whatever waited on it.
+        self.on_closed_peer: Callable[[], None] | None = None
         self.local_address: tuple[str, int] = peer.getsockname()[:2]
         address = peer.getpeername()
         self.peer_name = f"{address[0]}:{address[1]}"
@@ -226,6 +229,8 @@ class Connection:
         if self.on_close is not None:
             self.on_close()
             self.on_close = None
+        if self.on_closed_peer is not None:
+            self.on_closed_peer()
         self._on_closed(self)
 
     # Reading.

@@ -7,14 +7,13 @@ to time because followers also leave by falling behind, and its changes are writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import Topic
-from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeOutcome, ChangeResult
 from ottla.replication import in_sync_change
 from ottla.replication.in_sync_change import InSyncChange
@@ -77,19 +76,6 @@ class InSyncChanges:
         self._due[partition] = None
         if self._turn is None:
             self._turn = self._loop.call_soon(self._look)
-
-    def on_broker_gone(self, node_id: NodeId, live: Mapping[NodeId, int]) -> None:
-        """The process of this broker is gone, though it is among the live ones until its session ends.
-
-        It leaves the in-sync replicas of the partitions led here at once: acks=all would wait for it all that time.
-        Should it be alive after all, it is back with its next fetches.
-        """
-        others = {each: broker_epoch for each, broker_epoch in live.items() if each != node_id}
-        for partition in self._partitions:
-            node = partition.node
-            if partition.role is Role.LEADER and node is not None and node_id in node.state.in_sync_nodes():
-                partition.on_live(others)
-                self.look_at(partition)
 
     def _look(self) -> None:
         self._turn = None

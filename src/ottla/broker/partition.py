@@ -260,6 +260,10 @@ class Partition:
 
     # --- in-sync replicas -------------------------------------------------------------------------------------
 
+    def on_follower_gone(self, node_id: NodeId, broker_epoch: int) -> bool:
+        """The process of a follower has ended; returns whether `propose` may let it leave the in-sync set."""
+        return self._replica.on_gone(node_id, broker_epoch)
+
     def propose(self, now_ms: int) -> InSyncChange | None:
         """The change of the in-sync set that is due, None when none is or another one is under way.
 

@@ -30,6 +30,7 @@ class FollowerProgress:
         "caught_up_ms",
         "end_offset",
         "incarnation",
+        "is_gone",
         "last_epoch",
     )
 
@@ -39,6 +40,8 @@ class FollowerProgress:
         self.last_epoch = NO_LEADER_EPOCH
         # A new leader gives each member the whole time to arrive.
         self.caught_up_ms = now_ms
+        # Its process was found to have ended: it is not waited for until it fetches again.
+        self.is_gone = False
         self._fetched_at_ms = now_ms
         self._leader_end_at_fetch = 0
 
@@ -52,6 +55,7 @@ class FollowerProgress:
             self.caught_up_ms = now_ms
         elif fetch_offset >= self._leader_end_at_fetch:
             self.caught_up_ms = max(self.caught_up_ms, self._fetched_at_ms)
+        self.is_gone = False
         self.end_offset = fetch_offset
         self.last_epoch = last_epoch
         self._fetched_at_ms = now_ms
@@ -59,6 +63,8 @@ class FollowerProgress:
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
         """Whether it is in sync by time.  A follower that has everything stays so while nothing is appended."""
+        if self.is_gone:
+            return False
         return self.end_offset == leader_end or now_ms - self.caught_up_ms <= lag_time_max_ms
 
     def lag_ms(self, leader_end: int, now_ms: int) -> int:

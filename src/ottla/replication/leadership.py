@@ -145,6 +145,14 @@ class Leadership:
         progress = self._followers[node_id] = counted or FollowerProgress(incarnation, now_ms)
         return progress
 
+    def on_gone(self, incarnation: ReplicaIncarnation) -> bool:
+        """The process of a follower has ended; whether it is one that the leader waits for."""
+        known = [*self._counted, self._followers.get(incarnation.node_id)]
+        found = [each for each in known if each is not None and each.incarnation == incarnation]
+        for progress in found:
+            progress.is_gone = True
+        return bool(found)
+
     def end_of_in_sync(self, own_end: int) -> int:
         """Exclusive end of what the whole maximal in-sync set holds."""
         end_offset = own_end

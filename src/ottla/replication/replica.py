@@ -244,6 +244,15 @@ class Replica:
             return READ_AND_JOIN
         return READ
 
+    def on_gone(self, node_id: NodeId, broker_epoch: int) -> bool:
+        """The process of a follower has ended, though its registration may be there until its session times out.
+
+        It leaves the in-sync set by the next `propose`, unless it fetches before.  Returns whether that is due.  To
+        leave too early costs safety nothing: the follower joins again by fetching.
+        """
+        leadership = self._leadership
+        return leadership is not None and leadership.on_gone(ReplicaIncarnation(node_id, broker_epoch))
+
     def propose(self, now_ms: int) -> InSyncChange | None:
         """The change of the in-sync set that is due now; `on_outcome` has to follow.  None while another is under way.
 

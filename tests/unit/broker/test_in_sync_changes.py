@@ -185,25 +185,12 @@ def test_stopped_changes_propose_nothing() -> None:
     assert leading.proposed == []
 
 
-def test_broker_whose_process_is_gone_leaves_before_its_registration_ends() -> None:
-    leading = Leading()
-    with_it = leading.lead(0, *ALL)
-    leading.lead(1, HERE, ELSEWHERE)
-    leading.changes.on_broker_gone(ALL[2], leading.membership.live)
-    leading.loop.turn()
-    assert leading.members == [(HERE, ELSEWHERE)]
-    assert leading.proposed[0].path.endswith("/partitions/0/state")
-    leading.answer(ChangeResult.APPLIED, 5)
-    assert with_it.in_sync_count == 2
-
-
-def test_broker_that_was_only_taken_for_gone_is_back_with_its_next_fetch() -> None:
+def test_follower_whose_process_is_gone_leaves_and_is_back_with_its_next_fetch() -> None:
     leading = Leading()
     partition = leading.lead(0, *ALL)
-    leading.changes.on_broker_gone(ELSEWHERE, leading.membership.live)
+    assert partition.on_follower_gone(ELSEWHERE, leading.membership.live[ELSEWHERE])
+    leading.changes.look_at(partition)
     leading.loop.turn()
     leading.answer(ChangeResult.APPLIED, 5)
-    # The change comes back with the tree's view, and with it the brokers that are registered.
-    partition.on_state(replicated(HERE, 1, 5, (HERE, ALL[2]), ALL), leading.membership, leading.loop.monotonic_ms())
     leading.fetch(partition, ELSEWHERE)
     assert leading.members == [(HERE, ALL[2]), ALL]

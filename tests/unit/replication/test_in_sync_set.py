@@ -200,3 +200,22 @@ def test_outcome_of_an_earlier_epochs_change_says_nothing() -> None:
     resolve(partition, change, ChangeOutcome.STALE)
     assert partition.replica.leader == 2
     assert partition.replica.propose(0) is None
+
+
+def test_follower_whose_process_has_ended_leaves_at_once() -> None:
+    partition = leader_of(1, 2, 3)
+    assert partition.replica.on_gone(NodeId(3), member(3).broker_epoch)
+    assert propose(partition).state == state_of(1, 5, (1, 2))
+
+
+def test_follower_that_fetches_again_before_it_was_left_out_stays() -> None:
+    partition = leader_of(1, 2, 3)
+    partition.replica.on_gone(NodeId(3), member(3).broker_epoch)
+    partition.fetched_by(3, 2)
+    assert partition.replica.propose(0) is None
+
+
+def test_end_of_another_life_of_a_follower_changes_nothing() -> None:
+    partition = leader_of(1, 2, 3)
+    assert not partition.replica.on_gone(NodeId(3), member(3).broker_epoch - 1)
+    assert partition.replica.propose(0) is None

@@ -28,6 +28,8 @@ replica is always -1).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from ottla.broker.connection import Connection
@@ -73,12 +75,17 @@ class FetchHandler:
         clock: Clock,
         leader_hints: LeaderHints | None = None,
         membership: Membership | None = None,
+        on_replica_closed: Callable[[NodeId, int], None] | None = None,
     ) -> None:
-        """`membership`: the brokers that may fetch as replicas; nobody may without it."""
+        """`membership`: the brokers that may fetch as replicas; nobody may without it.
+
+        `on_replica_closed` is called with node id and broker epoch when a replica's connection has closed.
+        """
         self._service = FetchService(table, size_bytes_max, sessions, clock, leader_hints)
         self._sessions = sessions
         self._clock = clock
         self._membership = membership
+        self._on_replica_closed = on_replica_closed
         self.parked = ParkedFetches(ready, deadlines)
 
     @property
@@ -106,6 +113,10 @@ class FetchHandler:
                 connection.answer_pieces(fetch_response(request, version, correlation_id, _refusal(request, error)))
                 return
             replica = self._replica_reader(request)
+            if connection.on_closed_peer is None and self._on_replica_closed is not None:
+                connection.on_closed_peer = partial(
+                    self._on_replica_closed, NodeId(request.replica_id), request.replica_epoch
+                )
         plan = FullFetch(self._service, request, version, correlation_id, connection.local_address, replica)
         self._serve(connection, plan, request.max_wait_ms)
 
