@@ -119,6 +119,10 @@ def test_rule_of_dead_modules_finds_one() -> None:
 # Where tests sleep, and why that is no hope for a state.
 SLEEPS: Final = {
     "tests/cluster/chaos_run.py": "pauses between faults",
+    "tests/cluster/disk_faults.py": "how long a disk is full or broken is the fault",
+    "tests/cluster/fencing.py": "how long a leader may still try to acknowledge after it was replaced",
+    "tests/cluster/network_faults.py": "how long a network is partitioned is the fault",
+    "tests/cluster/target.py": "how long a process is down is the fault",
     "tests/cluster/faults.py": "how long a process is down or paused is the fault",
     "tests/contract/tree_homes.py": "a poll with a deadline",
     "tests/eventually.py": "the poll with a deadline that tests use",

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,12 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.cluster import RunningCluster
-from tests.cluster.faults import FAULTS, SESSION_TIMEOUT_MS, Fault, FaultWithoutEffect, Target
+from tests.cluster.fault_table import ALL_FAULTS
+from tests.cluster.fault_without_effect import FaultWithoutEffect
+from tests.cluster.faults import SESSION_TIMEOUT_MS
+from tests.cluster.network import Network
+from tests.cluster.site import CLIENTS, ZOOKEEPER, ZOOKEEPER_PORT, Site, broker_name
+from tests.cluster.target import Fault, Target
 from tests.history.checker import check
 from tests.history.clients import (
     LIBRDKAFKA,
@@ -85,44 +91,79 @@ def run_cluster(
     pause_s: tuple[float, float] = PAUSE_S,
     producers: Sequence[ProducerKind] = (LIBRDKAFKA, LIBRDKAFKA),
     command: Sequence[str] = (sys.executable, "-m", "ottla"),
+    settings: Mapping[str, str] = CLUSTER_SETTINGS,
+    network: Network | None = None,
 ) -> ClusterResult:
-    """A fresh cluster, clients, the faults of `plan` (names of `FAULTS`) with pauses between them, and the verdict."""
+    """A fresh cluster, clients, the faults of `plan` (names of `ALL_FAULTS`) with pauses between them, and the verdict.
+
+    With a `network` each process has its namespace there, and each broker its own disk.
+    """
     directory = Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
-    cluster = RunningCluster(BROKERS_COUNT, directory / "cluster", settings=CLUSTER_SETTINGS, command=command)
-    try:
-        with cluster:
-            clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, producers)
-            result = _run(cluster, clients, plan, random.Random(seed), pause_s)
-    except BaseException as error:
-        error.add_note("\n".join([*cluster.last_lines(LINES_SHOWN), f"all files of this run are kept in {directory}"]))
-        raise
-    result.problems += differences([cluster.data_dir / f"broker-{node_id}" for node_id in range(1, BROKERS_COUNT + 1)])
+    cluster_directory = directory / "cluster"
+    node_ids = range(1, BROKERS_COUNT + 1)
+    with ExitStack() as stack:
+        site, cluster = None, None
+        if network is not None:
+            site = stack.enter_context(Site(network, directory / "disks", cluster_directory, node_ids))
+        try:
+            cluster = _cluster(cluster_directory, network, command, settings)
+            with cluster:
+                enter = () if network is None else network.place(CLIENTS).enter
+                clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, producers, enter)
+                result = _run(Target(cluster, clients, random.Random(seed), site), plan, pause_s)
+        except BaseException as error:
+            lines = [] if cluster is None else cluster.last_lines(LINES_SHOWN)
+            error.add_note("\n".join([*lines, f"all files of this run are kept in {directory}"]))
+            if site is not None:
+                site.keep(directory)
+            raise
+        result.problems += differences([cluster_directory / broker_name(node_id) for node_id in node_ids])
+        if not result.is_clean:
+            result.kept_directory, result.last_lines = directory, cluster.last_lines(LINES_SHOWN)
+            if site is not None:
+                site.keep(directory)
     if result.is_clean:
         shutil.rmtree(directory)
-    else:
-        result.kept_directory, result.last_lines = directory, cluster.last_lines(LINES_SHOWN)
     return result
 
 
-def _run(
-    cluster: RunningCluster,
-    clients: HistoryClients,
-    plan: Sequence[str],
-    rng: random.Random,
-    pause_s: tuple[float, float],
-) -> ClusterResult:
+def _cluster(
+    directory: Path, network: Network | None, command: Sequence[str], settings: Mapping[str, str]
+) -> RunningCluster:
+    if network is None:
+        return RunningCluster(BROKERS_COUNT, directory, settings=settings, command=command)
+    return RunningCluster(
+        BROKERS_COUNT,
+        directory,
+        settings=settings,
+        command=command,
+        zookeeper_port=ZOOKEEPER_PORT,
+        places=[network.place(broker_name(node_id)) for node_id in range(1, BROKERS_COUNT + 1)],
+        zookeeper_place=network.place(ZOOKEEPER),
+    )
+
+
+def new_network(directory: Path) -> Network:
+    """With a place for each process of a cluster, and one for all its clients."""
+    network = Network(directory)
+    for name in (*(broker_name(node_id) for node_id in range(1, BROKERS_COUNT + 1)), ZOOKEEPER, CLIENTS):
+        network.add(name)
+    return network
+
+
+def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> ClusterResult:
+    cluster, clients = target.cluster, target.clients
     settings = {"segment.bytes": "65536", "min.insync.replicas": str(REPLICAS_COUNT - 1)}
     with Cluster(cluster.bootstrap) as client:
         Admin(client).create_topic(TOPIC, PARTITIONS_COUNT, REPLICAS_COUNT, settings)
     cluster.wait_until_replicated()
-    target = Target(cluster, clients, rng)
     strikes: Counter[str] = Counter()
     evidence: list[str] = []
     try:
         clients.start()
         for name in plan:
-            _strike(name, FAULTS[name], target, strikes, evidence, clients.problems)
-            time.sleep(rng.uniform(*pause_s))
+            _strike(name, ALL_FAULTS[name], target, strikes, evidence, clients.problems)
+            time.sleep(target.random.uniform(*pause_s))
         # The quiet phase: everything must converge.
         cluster.wait_until_replicated()
         clients.finish()

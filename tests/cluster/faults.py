@@ -8,56 +8,19 @@ leader that changed, a server that does not answer.
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
-from ottla.broker.groups.offsets_topic import partition_of
-from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.testing.broker import RunningBroker
-from ottla.testing.cluster import RunningCluster
-from tests.history.clients import GROUP, PARTITIONS_COUNT, TOPIC, HistoryClients
+from tests.cluster.fault_without_effect import FaultWithoutEffect
+from tests.cluster.target import Fault, Target
+from tests.history.clients import PARTITIONS_COUNT, TOPIC
 
 # Of a broker with ZooKeeper, as the runs set it.
 SESSION_TIMEOUT_MS: Final = 2_000
 # Longer than a session: what was paused is taken for dead, and must notice that itself when it wakes up.
 PAUSED_S: Final = 2 * SESSION_TIMEOUT_MS / 1000
-# Shorter than a session, and long enough for its partitions to be led by others.
-DOWN_S: Final = (0.1, 6.0)
-
-
-class FaultWithoutEffect(Exception):
-    """The fault did not do what it says."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """What faults act on."""
-
-    cluster: RunningCluster
-    clients: HistoryClients
-    random: random.Random
-
-    def leader(self) -> RunningBroker:
-        """Of a partition of the topic, by chance."""
-        return self.cluster.broker(self.cluster.leader_of(TOPIC, self.random.randrange(PARTITIONS_COUNT)))
-
-    def coordinator(self) -> RunningBroker:
-        """Of the group."""
-        count = next(len(topic.partitions) for topic in self.cluster.topics() if topic.name == OFFSETS_TOPIC)
-        return self.cluster.broker(self.cluster.leader_of(OFFSETS_TOPIC, partition_of(GROUP, count)))
-
-    def any_broker(self) -> RunningBroker:
-        return self.random.choice(list(self.cluster.brokers.values()))
-
-    def wait_a_while(self) -> None:
-        time.sleep(self.random.uniform(*DOWN_S))
-
-
-# Returns what shows that it was done.  Raises `FaultWithoutEffect`.
-Fault = Callable[[Target], str]
 
 
 def _killed(target: Target, broker: RunningBroker, what: str) -> str:

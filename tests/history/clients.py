@@ -86,7 +86,7 @@ class ClientProcess:
 
 
 class HistoryClients:
-    """`kinds` of members come in turn.  Their files are in `directory`."""
+    """`kinds` of members come in turn.  Their files are in `directory`.  `enter`: the words before each command."""
 
     def __init__(
         self,
@@ -95,8 +95,10 @@ class HistoryClients:
         seed: int,
         directory: Path,
         producers: Sequence[ProducerKind] = (LIBRDKAFKA, LIBRDKAFKA),
+        enter: Sequence[str] = (),
     ) -> None:
         self._bootstrap = bootstrap
+        self._enter = tuple(enter)
         self._producer_kinds = producers
         self._kinds = kinds
         self._random = random.Random(seed)
@@ -170,7 +172,9 @@ class HistoryClients:
     def _start(self, command: Sequence[str], name: str, arguments: Sequence[str]) -> ClientProcess:
         history, output = self._directory / f"{name}.history", self._directory / f"{name}.output"
         with output.open("wb") as opened:
-            process = subprocess.Popen([*command, *arguments, str(history)], stdout=opened, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                [*self._enter, *command, *arguments, str(history)], stdout=opened, stderr=subprocess.STDOUT
+            )
         return ClientProcess(name, process, history, output)
 
     def _stop(self, clients: Sequence[ClientProcess]) -> None:

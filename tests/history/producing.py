@@ -57,6 +57,7 @@ def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str
                     sends.failed(value)
                 else:
                     sends.unknown(value)
+                    sys.stderr.write(f"{value}: error {error}, offset {offset}\n")
 
             producer.produce(topic, value=value, partition=partition, on_delivery=settled)
 

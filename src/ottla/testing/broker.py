@@ -43,6 +43,7 @@ class RunningBroker:
     `command` precedes `serve`: tests of the tests use it to start a broker with a planted fault.  With `own_group` a
     terminal's Ctrl-C does not reach it, so its caller can stop the clients first.  With `serves_metrics` it has an
     `admin_url`.  `zookeeper` is the connect string of its cluster.  Its log is appended to `log_path`, too.
+    `insecure_listen`: `listen` is not loopback, as in a network namespace.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class RunningBroker:
         node_id: int | None = None,
         rack: str | None = None,
         log_path: Path | None = None,
+        insecure_listen: bool = False,
     ) -> None:
         self._command = tuple(command)
+        self._insecure_listen = insecure_listen
         self._process_group = 0 if own_group else None
         self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-")
         self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
@@ -154,6 +157,8 @@ class RunningBroker:
             command += ["--zookeeper", self._zookeeper]
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
+        if self._insecure_listen:
+            command += ["--insecure-listen"]
         if self._serves_metrics:
             command += ["--admin-listen", "127.0.0.1:0"]
         return command

@@ -29,6 +29,7 @@ from ottla.client.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from ottla.client.options import ClientOptions
 from ottla.model.errors import OttlaError
 from ottla.testing.broker import RunningBroker
+from ottla.testing.place import LOOPBACK, Place
 from ottla.testing.zookeeper import RunningZooKeeper
 
 Seen = TypeVar("Seen")
@@ -50,7 +51,8 @@ class RunningCluster:
 
     `settings` are for all brokers.  `racks` gives each broker's, in the order of their ids.  `ports` and
     `zookeeper_port` are fixed ports, 0 for a free one; what they were stays the same over restarts.  `command` and
-    `own_group` as for `RunningBroker`.
+    `own_group` as for `RunningBroker`.  `places`: where each broker runs, and `zookeeper_place` ZooKeeper, which then
+    needs a port.
     """
 
     def __init__(
@@ -65,20 +67,26 @@ class RunningCluster:
         command: Sequence[str] = (sys.executable, "-m", "ottla"),
         own_group: bool = False,
         serves_metrics: bool = False,
+        places: Sequence[Place] = (),
+        zookeeper_place: Place = LOOPBACK,
     ) -> None:
         assert brokers_count >= 1
         assert not racks or len(racks) == brokers_count, "a rack for each broker, or none"
+        assert not places or len(places) == brokers_count, "a place for each broker, or none"
         assert not ports or len(ports) == brokers_count, "a port for each broker, or none"
         self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-cluster-")
         self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
         try:
-            self.zookeeper = RunningZooKeeper(self.data_dir / "zookeeper", port=zookeeper_port, own_group=own_group)
+            self.zookeeper = RunningZooKeeper(
+                self.data_dir / "zookeeper", port=zookeeper_port, own_group=own_group, place=zookeeper_place
+            )
         except BaseException:
             self._remove_temporary()
             raise
         self._settings = dict(settings or {})
         self._racks = tuple(racks)
         self._ports = tuple(ports) or (0,) * brokers_count
+        self._places = tuple(places) or (LOOPBACK,) * brokers_count
         self._command = tuple(command)
         self._own_group = own_group
         self._serves_metrics = serves_metrics
@@ -255,17 +263,19 @@ class RunningCluster:
         return _ask(running[-1] if running else self.bootstrap, ask)
 
     def _new_broker(self, node_id: int) -> RunningBroker:
+        place = self._places[node_id - 1]
         return RunningBroker(
             self.data_dir / f"broker-{node_id}",
-            listen=f"127.0.0.1:{self._ports[node_id - 1]}",
+            listen=f"{place.host}:{self._ports[node_id - 1]}",
             settings=self._settings,
-            command=self._command,
+            command=(*place.enter, *self._command),
             own_group=self._own_group,
             serves_metrics=self._serves_metrics,
             zookeeper=self.zookeeper.connect,
             node_id=node_id,
             rack=self._racks[node_id - 1] if self._racks else None,
             log_path=self.data_dir / f"broker-{node_id}.log",
+            insecure_listen=place is not LOOPBACK,
         )
 
     def _remove_temporary(self) -> None:

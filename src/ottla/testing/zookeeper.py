@@ -24,6 +24,7 @@ from typing import Final
 
 from ottla.model.errors import OttlaError
 from ottla.testing.four_letter_words import ANSWER_WITHIN_S, ask_zookeeper
+from ottla.testing.place import LOOPBACK, Place
 from ottla.testing.zookeeper_jars import ZooKeeperUnavailable, find_zookeeper_jars, find_zookeeper_java
 
 __all__ = ["RunningEnsemble", "RunningZooKeeper", "ZooKeeperDidNotStart", "ZooKeeperUnavailable"]
@@ -62,8 +63,9 @@ class ZooKeeperDidNotStart(OttlaError):
 class RunningZooKeeper:
     """A ZooKeeper server.  Without `data_dir` it gets a temporary directory, which is removed with it.
 
-    With `own_group` a terminal's Ctrl-C does not reach it.  `server_id`, `ports` and `peers` are for a member of an
-    ensemble: its number, its own ports and the ensemble's `server.N` lines.  Raises `ZooKeeperUnavailable`.
+    With `own_group` a terminal's Ctrl-C does not reach it; at another `place` it needs a fixed port.  `server_id`,
+    `ports` and `peers` are for a member of an ensemble: its number, its own ports and the ensemble's `server.N` lines.
+    Raises `ZooKeeperUnavailable`.
     """
 
     def __init__(
@@ -76,7 +78,10 @@ class RunningZooKeeper:
         jvm_options: Sequence[str] = (),
         server_id: int = 0,
         peers: Sequence[str] = (),
+        place: Place = LOOPBACK,
     ) -> None:
+        assert place is LOOPBACK or port, "a free port is looked for on loopback"
+        self._place = place
         self._java = find_zookeeper_java()
         self._jars = find_zookeeper_jars()
         self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-zookeeper-")
@@ -92,7 +97,7 @@ class RunningZooKeeper:
     @property
     def connect(self) -> str:
         """`host:port`, for `zookeeper.connect`."""
-        return f"{HOST}:{self.port}"
+        return f"{self._place.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -135,6 +140,7 @@ class RunningZooKeeper:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [
+                    *self._place.enter,
                     self._java,
                     *_JVM_OPTIONS,
                     *self._jvm_options,
@@ -166,7 +172,7 @@ class RunningZooKeeper:
 
     def ask(self, word: str, *, timeout_s: float = ANSWER_WITHIN_S) -> str:
         """The answer to a four-letter word (`conf`, `cons`, `mntr`, `ruok`, `srvr`), empty when there is none."""
-        return ask_zookeeper(HOST, self.port, word, timeout_s=timeout_s)
+        return ask_zookeeper(self._place.host, self.port, word, timeout_s=timeout_s)
 
     def stop(self) -> None:
         """Stop it as an operator would (SIGTERM)."""
@@ -237,7 +243,7 @@ class RunningZooKeeper:
             f"maxSessionTimeout={SESSION_TIMEOUT_MS_MAX}",
             f"dataDir={self._data}",
             f"clientPort={self.port}",
-            f"clientPortAddress={HOST}",
+            f"clientPortAddress={self._place.host}",
             "maxClientCnxns=0",
             "admin.enableServer=false",
             "4lw.commands.whitelist=conf,cons,mntr,ruok,srvr",

@@ -1,0 +1,212 @@
+"""Power cuts, full and broken disks, damaged and lost ones: each broker has a file system of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from ottla.client.metadata import TopicInfo
+from ottla.storage.log_files import LOG_SUFFIX
+from ottla.testing.broker import RunningBroker
+from tests.cluster.fault_without_effect import FaultWithoutEffect
+from tests.cluster.target import Fault, Target
+from tests.eventually import eventually
+from tests.history.clients import PARTITIONS_COUNT, TOPIC
+
+# How long a disk is full or broken.
+ILL_S: Final = (1.0, 5.0)
+# A batch's own head; a flip there is found when the batch is, as everywhere in it.
+_FLIPPED_BYTES: Final = 8
+_STRUCK_WITHIN_S: Final = 30.0
+_INJECTED: Final = "(INJECTED)"
+
+
+# --- power cuts ---------------------------------------------------------------------------------------------------
+
+
+def power_cut_leader(target: Target) -> str:
+    return _power_cut(target, [target.leader()])
+
+
+def power_cut_two(target: Target) -> str:
+    """As many as may acknowledge a record."""
+    return _power_cut(target, target.random.sample(list(target.cluster.brokers.values()), 2))
+
+
+def power_cut_all(target: Target) -> str:
+    """The power of the building."""
+    return _power_cut(target, list(target.cluster.brokers.values()))
+
+
+def _power_cut(target: Target, brokers: Sequence[RunningBroker]) -> str:
+    """At one moment: none of them sees that another one is gone."""
+    disks = [target.site.disks[broker.node_id or 0] for broker in brokers]
+    for broker in brokers:
+        broker.pause()
+    for disk in disks:
+        disk.cut()
+    for broker in brokers:
+        broker.kill()
+    target.wait_a_while()
+    gone = [disk.restart() for disk in disks]
+    _start(brokers)
+    names = ", ".join(str(broker.node_id) for broker in brokers)
+    return f"power cut of {names}: unflushed file gone from {sum(gone)} of {len(gone)} disks"
+
+
+# --- disks that fail ----------------------------------------------------------------------------------------------
+
+
+def disk_dies(target: Target) -> str:
+    """Every read and write fails from one moment on, and the broker goes on for a while; then the machine restarts."""
+    broker = target.leader()
+    disk = target.site.disks[broker.node_id or 0]
+    disk.cut()
+    time.sleep(target.random.uniform(*ILL_S))
+    broker.kill()
+    disk.restart()
+    broker.start()
+    return f"the disk of broker {broker.node_id} answered EIO, and came back without what was not flushed"
+
+
+def disk_full(target: Target) -> str:
+    """No room for a while; the broker must go on by itself when there is some."""
+    broker = target.leader()
+    disk = target.site.disks[broker.node_id or 0]
+    disk.fill()
+    try:
+        time.sleep(target.random.uniform(*ILL_S))
+    finally:
+        disk.empty()
+    if not broker.is_running:
+        raise FaultWithoutEffect(f"broker {broker.node_id} ended when its disk was full: {broker.log_lines[-3:]}")
+    return f"the disk of broker {broker.node_id} answered ENOSPC"
+
+
+def sync_fails(target: Target) -> str:
+    """EIO of a sync of a leader: what it has not flushed may be gone, whatever a later sync says."""
+    return _with_failing_calls(target, target.leader(), "fdatasync,syncfs", "when=1+")
+
+
+def write_fails(target: Target) -> str:
+    """EIO of one write of a leader."""
+    return _with_failing_calls(target, target.leader(), "pwrite64,pwritev", "when=1")
+
+
+def _with_failing_calls(target: Target, broker: RunningBroker, calls: str, when: str) -> str:
+    """The operator restarts the broker afterwards."""
+    with tempfile.NamedTemporaryFile("r") as trace:
+        command = ["strace", "-f", "-qq", "-p", str(broker.pid), "-o", trace.name]
+        command += ["-e", f"trace={calls}", "-e", f"inject={calls}:error=EIO:{when}"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as strace:
+            try:
+                eventually(lambda: _INJECTED in Path(trace.name).read_text(), within_s=_STRUCK_WITHIN_S)
+            except AssertionError:
+                raise FaultWithoutEffect(f"none of {calls} of broker {broker.node_id} failed") from None
+            finally:
+                strace.send_signal(signal.SIGINT)
+                strace.wait()
+        injected = Path(trace.name).read_text().count(_INJECTED)
+    time.sleep(target.random.uniform(*ILL_S))
+    broker.kill()
+    broker.start()
+    return f"{injected} of {calls} of broker {broker.node_id} answered EIO"
+
+
+# --- data that is damaged or gone ---------------------------------------------------------------------------------
+
+
+def corrupt_replica(target: Target) -> str:
+    """Some bytes of one replica are others when its broker starts."""
+    broker = target.any_broker()
+    with _down_while_others_lead(target, broker):
+        path = _some_segment(target, broker)
+        position = target.random.randrange(max(1, path.stat().st_size - _FLIPPED_BYTES))
+        with path.open("r+b") as segment:
+            segment.seek(position)
+            before = segment.read(_FLIPPED_BYTES)
+            segment.seek(position)
+            segment.write(bytes(each ^ 0xFF for each in before))
+    return f"{len(before)} bytes of {_named(path)} at {position} flipped on broker {broker.node_id}"
+
+
+def truncate_replica(target: Target) -> str:
+    """The end of a segment of one replica is missing when its broker starts."""
+    broker = target.any_broker()
+    with _down_while_others_lead(target, broker):
+        path = _some_segment(target, broker)
+        before_bytes = path.stat().st_size
+        left_bytes = target.random.randrange(before_bytes)
+        with path.open("r+b") as segment:
+            segment.truncate(left_bytes)
+    return f"{_named(path)} of broker {broker.node_id} cut from {before_bytes} to {left_bytes} bytes"
+
+
+def lose_disk(target: Target) -> str:
+    """A broker comes back with another, empty disk, as after the replacement of a machine."""
+    broker = target.any_broker()
+    with _down_while_others_lead(target, broker):
+        target.site.disks[broker.node_id or 0].replace()
+    return f"the disk of broker {broker.node_id} was replaced by an empty one"
+
+
+@contextmanager
+def _down_while_others_lead(target: Target, broker: RunningBroker) -> Iterator[None]:
+    """Kill it when all others have all, and wait until they lead: what happens now happens to a minority."""
+    target.cluster.wait_until_replicated()
+    broker.kill()
+
+    def still_led() -> list[str]:
+        return [
+            f"{topic.name}-{each.partition}"
+            for topic in target.cluster.topics()
+            for each in topic.partitions.values()
+            if _leads_or_is_alone(topic, each.partition, broker.node_id or 0)
+        ]
+
+    target.cluster.wait_for(f"leaders other than {broker.node_id}", still_led, lambda led: not led)
+    yield
+    broker.start()
+
+
+def _leads_or_is_alone(topic: TopicInfo, partition: int, node_id: int) -> bool:
+    each = topic.partitions[partition]
+    return each.leader_id in (-1, node_id) or not set(each.in_sync_replicas) - {node_id}
+
+
+def _some_segment(target: Target, broker: RunningBroker) -> Path:
+    """One that holds something, of a partition by chance."""
+    index = target.random.randrange(PARTITIONS_COUNT)
+    paths = sorted((broker.data_dir / f"{TOPIC}-{index}").glob(f"*{LOG_SUFFIX}"))
+    return target.random.choice([path for path in paths if path.stat().st_size])
+
+
+def _named(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def _start(brokers: Sequence[RunningBroker]) -> None:
+    for broker in brokers:
+        broker.launch()
+    for broker in brokers:
+        broker.wait_until_ready()
+
+
+DISK_FAULTS: Final[Mapping[str, Fault]] = {
+    "power-cut-leader": power_cut_leader,
+    "power-cut-two": power_cut_two,
+    "power-cut-all": power_cut_all,
+    "disk-dies": disk_dies,
+    "disk-full": disk_full,
+    "sync-fails": sync_fails,
+    "write-fails": write_fails,
+    "corrupt-replica": corrupt_replica,
+    "truncate-replica": truncate_replica,
+    "lose-disk": lose_disk,
+}

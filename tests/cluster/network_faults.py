@@ -1,0 +1,93 @@
+"""Partitions of the network: a leader, or any broker, is cut off from some, while others reach it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from ottla.testing.broker import RunningBroker
+from tests.cluster.fault_without_effect import FaultWithoutEffect
+from tests.cluster.faults import SESSION_TIMEOUT_MS
+from tests.cluster.fencing import watch_the_fence
+from tests.cluster.network import Direction
+from tests.cluster.site import CLIENTS, ZOOKEEPER, broker_name
+from tests.cluster.target import Fault, Target
+
+# Also for less than a session, and long enough for a session to end and an election to follow.
+CUT_S: Final = (0.5, 3.5 * SESSION_TIMEOUT_MS / 1000)
+
+
+def leader_from_followers(target: Target) -> str:
+    """Nobody follows it any more, and it still may change the state: nothing below `min.insync.replicas` is
+    acknowledged."""
+    broker = target.leader()
+    return _cut(target, broker_name(broker.node_id or 0), _others(target, broker))
+
+
+def leader_from_zookeeper(target: Target) -> str:
+    """It is replaced and does not hear of it, while clients and followers reach it: its lease must end before."""
+    return watch_the_fence(target, [ZOOKEEPER])
+
+
+def leader_alone(target: Target) -> str:
+    """From everybody."""
+    broker = target.leader()
+    return _cut(target, broker_name(broker.node_id or 0), [*_others(target, broker), ZOOKEEPER, CLIENTS])
+
+
+def leader_from_clients(target: Target) -> str:
+    return _cut(target, broker_name(target.leader().node_id or 0), [CLIENTS])
+
+
+def brokers_in_a_ring(target: Target) -> str:
+    """Two of them do not see each other; both see the third, ZooKeeper and the clients."""
+    first, second = target.random.sample(sorted(target.cluster.brokers), 2)
+    return _cut(target, broker_name(first), [broker_name(second)])
+
+
+def zookeeper_alone(target: Target) -> str:
+    """From all brokers: no session lives on, and nobody can change anything."""
+    return _cut(target, ZOOKEEPER, [broker_name(node_id) for node_id in target.cluster.brokers])
+
+
+def one_way(target: Target) -> str:
+    """What a leader sends arrives and what it is sent does not, or the other way round."""
+    broker = target.leader()
+    others = target.random.choice([[ZOOKEEPER], _others(target, broker), [CLIENTS]])
+    direction = target.random.choice([Direction.IN, Direction.OUT])
+    return _cut(target, broker_name(broker.node_id or 0), others, direction)
+
+
+def _cut(target: Target, name: str, others: Iterable[str], direction: Direction = Direction.BOTH) -> str:
+    cut = sorted(others)
+    network = target.site.network
+    duration_s = target.random.uniform(*CUT_S)
+    network.wall(name, cut, direction)
+    try:
+        if network.reaches(cut[0], name):
+            raise FaultWithoutEffect(f"{cut[0]} reaches {name} through a wall")
+        time.sleep(duration_s)
+    finally:
+        stopped_count = network.open(name)
+    if stopped_count == 0:
+        raise FaultWithoutEffect(f"the wall of {name} stopped nothing")
+    if not network.reaches(cut[0], name):
+        raise FaultWithoutEffect(f"{cut[0]} does not reach {name} without a wall")
+    way = "" if direction is Direction.BOTH else f" (one way: {direction.name})"
+    return f"{name} cut off from {', '.join(cut)}{way} for {duration_s:.1f} s: {stopped_count} packets stopped"
+
+
+def _others(target: Target, broker: RunningBroker) -> Sequence[str]:
+    return [broker_name(node_id) for node_id in target.cluster.brokers if node_id != broker.node_id]
+
+
+NETWORK_FAULTS: Final[Mapping[str, Fault]] = {
+    "leader-from-followers": leader_from_followers,
+    "leader-from-zookeeper": leader_from_zookeeper,
+    "leader-from-clients": leader_from_clients,
+    "leader-alone": leader_alone,
+    "brokers-in-a-ring": brokers_in_a_ring,
+    "zookeeper-alone": zookeeper_alone,
+    "one-way": one_way,
+}

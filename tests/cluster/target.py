@@ -1,0 +1,53 @@
+"""What faults act on, and what a fault is."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.broker.groups.offsets_topic import partition_of
+from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.testing.broker import RunningBroker
+from ottla.testing.cluster import RunningCluster
+from tests.cluster.site import Site
+from tests.history.clients import GROUP, PARTITIONS_COUNT, TOPIC, HistoryClients
+
+# Shorter than a session, and long enough for its partitions to be led by others.
+DOWN_S: Final = (0.1, 6.0)
+
+
+@dataclass(frozen=True)
+class Target:
+    """`private`: the disks and the network of a run that has namespaces of its own."""
+
+    cluster: RunningCluster
+    clients: HistoryClients
+    random: random.Random
+    private: Site | None = None
+
+    @property
+    def site(self) -> Site:
+        assert self.private is not None, "this fault needs namespaces"
+        return self.private
+
+    def leader(self) -> RunningBroker:
+        """Of a partition of the topic, by chance."""
+        return self.cluster.broker(self.cluster.leader_of(TOPIC, self.random.randrange(PARTITIONS_COUNT)))
+
+    def coordinator(self) -> RunningBroker:
+        """Of the group."""
+        count = next(len(topic.partitions) for topic in self.cluster.topics() if topic.name == OFFSETS_TOPIC)
+        return self.cluster.broker(self.cluster.leader_of(OFFSETS_TOPIC, partition_of(GROUP, count)))
+
+    def any_broker(self) -> RunningBroker:
+        return self.random.choice(list(self.cluster.brokers.values()))
+
+    def wait_a_while(self) -> None:
+        time.sleep(self.random.uniform(*DOWN_S))
+
+
+# Returns what shows that it was done.  Raises `FaultWithoutEffect`.
+Fault = Callable[[Target], str]
