@@ -47,6 +47,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_members.py": "cluster",
     "tests/cluster/test_rolling_restart.py": "cluster",
     "tests/cluster/test_kills.py": "cluster",
+    "tests/cluster/test_replication.py": "cluster",
     # Spark sessions.
     "tests/integration/spark": "spark",
     "tests/integration/test_demo.py": "spark",
