@@ -43,8 +43,10 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/test_running_zookeeper.py": "zookeeper",
     # Clusters: three brokers and a ZooKeeper each.
     "tests/cluster/test_adopt.py": "cluster",
+    "tests/cluster/test_cluster_figures.py": "cluster",
     "tests/cluster/test_cluster_up.py": "cluster",
     "tests/cluster/test_members.py": "cluster",
+    "tests/cluster/test_replication.py": "cluster",
     "tests/cluster/test_rolling_restart.py": "cluster",
     "tests/cluster/test_kills.py": "cluster",
     "tests/cluster/test_replication.py": "cluster",

@@ -268,6 +268,7 @@ class Broker:
         self, admin: AdminServer, router: Router, meter: RequestMeter, fetch: FetchHandler, flusher: Flusher
     ) -> None:
         from ottla.broker.figures.groups import group_figures
+        from ottla.broker.figures.membership import membership_figures
         from ottla.broker.figures.partitions import partition_figures
         from ottla.broker.figures.process import process_families
         from ottla.broker.figures.requests import request_figures
@@ -278,6 +279,11 @@ class Broker:
         registry.add(lambda: request_figures(router, meter, fetch, self.partitions, self._listeners, flusher))
         registry.add(lambda: partition_figures(self.partitions, self._directory, self.clock.monotonic_ms()))
         registry.add(lambda: group_figures(self.groups, self.partitions))
+        registry.add(
+            lambda: membership_figures(
+                self._membership, self._elector, self._in_sync_changes, self.clock.monotonic_ms()
+            )
+        )
         offline = "the log directory takes no more writes: look at the disk, then start again"
         admin.health.add_life_check(lambda: offline if self._directory.offline is not None else None)
         admin.health.add_service_check(self._session_problem)

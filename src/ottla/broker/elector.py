@@ -93,6 +93,8 @@ class Elector:
         self._timer: asyncio.TimerHandle | None = None
         self._balance_timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
+        # Those that this broker has written, for metrics.
+        self.elections_count = 0
 
     def start(self) -> None:
         """Look at the preferred leaders from time to time from now on."""
@@ -257,6 +259,8 @@ class Elector:
         self._proposed[topic_partition] = version
 
         def on_outcome(outcome: ChangeOutcome) -> None:
+            if outcome.result is ChangeResult.APPLIED:
+                self.elections_count += change.state.leader_epoch > change.partition.state.leader_epoch
             if outcome.result is ChangeResult.UNKNOWN and self._proposed.get(topic_partition) == version:
                 del self._proposed[topic_partition]  # the next view decides
 

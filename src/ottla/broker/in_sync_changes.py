@@ -57,6 +57,9 @@ class InSyncChanges:
         self._turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looked_ms = 0
+        # Changes that this broker has written, for metrics.
+        self.shrinks_count = 0
+        self.expansions_count = 0
 
     def start(self) -> None:
         """Look at all partitions periodically from now on."""
@@ -95,6 +98,8 @@ class InSyncChanges:
         over = node._replace(state_version=change.expected_version)
 
         def on_outcome(outcome: ChangeOutcome) -> None:
+            if outcome.result is ChangeResult.APPLIED:
+                self._count(len(node.state.in_sync), len(change.state.in_sync))
             if partition.is_served:
                 now_ms = self._clock.monotonic_ms()
                 partition.on_outcome(change, _OUTCOMES[outcome.result], outcome.version, now_ms)
@@ -102,6 +107,10 @@ class InSyncChanges:
                 self.look_at(partition)
 
         self._propose(StateChange(topic, over, change.state), on_outcome)
+
+    def _count(self, count_before: int, count_after: int) -> None:
+        self.shrinks_count += count_after < count_before
+        self.expansions_count += count_after > count_before
 
     def _arm(self) -> None:
         self._timer = self._loop.call_later(self._period_ms / 1000, self._on_timer)
