@@ -122,6 +122,8 @@ def pause_zookeeper(target: Target) -> str:
     zookeeper = target.cluster.zookeeper
     zookeeper.pause()
     try:
+        # Its threads stop one after the other: the first question may still be answered.
+        zookeeper.ask("ruok", timeout_s=0.1)
         if zookeeper.ask("ruok", timeout_s=PAUSED_S):
             raise FaultWithoutEffect("ZooKeeper paused: it answers")
     finally:
