@@ -49,7 +49,6 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_replication.py": "cluster",
     "tests/cluster/test_rolling_restart.py": "cluster",
     "tests/cluster/test_kills.py": "cluster",
-    "tests/cluster/test_replication.py": "cluster",
     # Spark sessions.
     "tests/integration/spark": "spark",
     "tests/integration/test_demo.py": "spark",

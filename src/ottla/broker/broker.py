@@ -110,6 +110,7 @@ class Broker:
         self._listeners: list[Listener] = []
         self._in_sync_changes: InSyncChanges | None = None
         self._elector: Elector | None = None
+        self._fetchers: ReplicaFetchers | None = None
         self._gone_followers: GoneFollowers | None = None
 
     @classmethod
@@ -233,6 +234,7 @@ class Broker:
             fetchers.on_leader_refused = self._on_broker_gone
             fetchers.on_logs_failed = self._elector.on_logs_failed
         fetchers.follow(self.partitions)
+        self._fetchers = fetchers
         return fetchers
 
     def _on_broker_gone(self, node_id: NodeId) -> None:
@@ -545,6 +547,8 @@ class Broker:
         for partition in self.partitions:
             partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
         self.groups.on_directory_offline()
+        if self._fetchers is not None:
+            self._fetchers.follow(self.partitions)
         if self._elector is not None:
             self._elector.on_logs_failed()
 

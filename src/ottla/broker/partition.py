@@ -305,6 +305,11 @@ class Partition:
         return self._log.log_end_offset
 
     @property
+    def takes_records(self) -> bool:
+        """Whether the log takes appends; after a failure of its disk it does not before the broker's next start."""
+        return self._log.failure is None
+
+    @property
     def stable_end(self) -> int:
         """Exclusive end of what this replica will not lose (docs/invariants.md, 6)."""
         return self._log.stable_end

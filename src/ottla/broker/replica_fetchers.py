@@ -96,12 +96,16 @@ class ReplicaFetchers:
         )
 
     def follow(self, partitions: Iterable[Partition]) -> None:
-        """Fetch each from its present leader; no more those that are led here, by nobody, or not served any more."""
+        """Fetch each from its present leader; no more those that are led here, by nobody, or not served any more.
+
+        Nor those whose log has failed: a leader that still got their fetches would take them for in sync.
+        """
         if self._is_stopped:
             return
         for partition in partitions:
             key = (partition.topic_id_bytes, partition.index)
-            self._failed.discard(key)
+            if partition.takes_records:
+                self._failed.discard(key)
             leader_id = self._leader_to_follow(partition)
             former_id = self._leader_of.get(key)
             if former_id is not None and former_id != leader_id:
@@ -134,7 +138,12 @@ class ReplicaFetchers:
 
     def _leader_to_follow(self, partition: Partition) -> NodeId | None:
         leader_id = partition.leader_id
-        if not partition.is_served or partition.role is not Role.FOLLOWER or leader_id in (NO_LEADER, self._node_id):
+        if (
+            not partition.is_served
+            or not partition.takes_records
+            or partition.role is not Role.FOLLOWER
+            or leader_id in (NO_LEADER, self._node_id)
+        ):
             return None
         return leader_id
 

@@ -15,6 +15,7 @@ from ottla.model.partition_state import NO_LEADER
 from ottla.model.settings import BrokerSettings
 from ottla.observe.metrics import Registry
 from ottla.runtime.clock import SystemClock
+from ottla.storage.errors import LogOffline
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
 from tests.unit.broker.served_log import ServedLog
 
@@ -152,3 +153,17 @@ async def test_log_that_takes_nothing_any_more_is_reported_until_it_is_followed_
         assert "kafka_server_fetcherstats_requests_total 0" in shown
         found.follow([a.partition])
         assert found.failed_count == 0
+
+
+async def test_partition_whose_log_failed_is_not_fetched_in_a_new_epoch_either() -> None:
+    async with fetchers() as found:
+        a, b = Follower("a"), Follower("b")
+        found.follow([a.partition, b.partition])
+        a.log.take_offline(LogOffline("no disk"))
+        found.follow([a.partition])
+        assert found.leaders == {ELSEWHERE: 1}
+        found._on_partition_failed(a.partition)
+        a.be(THIRD)
+        found.follow([a.partition])
+        assert found.leaders == {ELSEWHERE: 1}
+        assert found.failed_count == 1
