@@ -15,6 +15,7 @@ from typing import Final
 from ottla.testing.broker import RunningBroker
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.target import Fault, Target
+from tests.eventually import eventually
 from tests.history.clients import PARTITIONS_COUNT, TOPIC
 
 # Of a broker with ZooKeeper, as the runs set it.
@@ -122,8 +123,8 @@ def pause_zookeeper(target: Target) -> str:
     zookeeper = target.cluster.zookeeper
     zookeeper.pause()
     try:
-        # Its threads stop one after the other: the first question may still be answered.
-        zookeeper.ask("ruok", timeout_s=0.1)
+        # Its threads stop one after the other, and on a busy machine that takes a while.
+        eventually(lambda: zookeeper.ask("ruok", timeout_s=0.1), lambda answer: not answer)
         if zookeeper.ask("ruok", timeout_s=PAUSED_S):
             raise FaultWithoutEffect("ZooKeeper paused: it answers")
     finally:
