@@ -27,6 +27,7 @@ from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
 from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
+from ottla.storage.errors import OutOfOrderSequence
 from ottla.storage.log.log import Appended, Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
@@ -35,6 +36,9 @@ _log = logging.getLogger(__name__)
 
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
+# How long a gap in a producer's sequences is taken for a pipeline that is sent again, and when a later one is another.
+GAP_PATIENCE_MS: Final = 10_000
+GAP_FORGOTTEN_MS: Final = 60_000
 # The required end of a batch that its producer need not wait for.
 NO_WAIT: Final = 0
 _LOG_APPEND_TIME: Final = "LogAppendTime"
@@ -87,6 +91,7 @@ class Partition:
     __slots__ = (
         "_append_waiters",
         "_appended_before_role",
+        "_gap_since_ms",
         "_has_min_in_sync",
         "_in_sync_observer",
         "_log",
@@ -138,6 +143,8 @@ class Partition:
         self.leader_epoch = self._replica.leader_epoch
         self.high_watermark = self._replica.high_watermark
         self._has_min_in_sync = False
+        # When a batch was refused first because it does not follow its producer's last one, by the wall clock.
+        self._gap_since_ms = -GAP_FORGOTTEN_MS
         # Both are made when the first produce waits: a thousand idle partitions hold no queue.
         self._parked_for_leader: ParkedProduces | None = None
         self._parked_for_all: ParkedProduces | None = None
@@ -364,13 +371,32 @@ class Partition:
                 f"{self.in_sync_count} replica(s) of {self.topic_partition} are in sync, "
                 f"{log.config.min_insync_replicas} are required (min.insync.replicas)"
             )
-        base_offset = log.append(batch, header, now_ms)
+        try:
+            base_offset = log.append(batch, header, now_ms)
+        except OutOfOrderSequence as error:
+            raise self._gap_error(error, now_ms) from error
         if self._append_waiters:
             _wake(self._append_waiters)
         required_end: int = base_offset + header[6] + 1
         if required_end <= (self.high_watermark if acks == ACKS_ALL else log.stable_end) or not acks:
             required_end = NO_WAIT
         return base_offset, required_end, log.log_start_offset
+
+    def _gap_error(self, gap: OutOfOrderSequence, now_ms: int) -> OttlaError:
+        """What a producer is told whose batch does not follow its last one.
+
+        With several replicas it is most often the rest of a pipeline of which an earlier batch was refused, for want of
+        a leader, of replicas or of a lease.  The producer sends all of them again, in order, so for a while it is told
+        only to do that.  librdkafka answers OUT_OF_ORDER_SEQUENCE_NUMBER with another producer epoch for all its
+        partitions, and then stores twice what it has in flight to others (its issue 4953).
+        """
+        if self.node is None or len(self.node.replicas) == 1:
+            return gap
+        if not 0 <= now_ms - self._gap_since_ms < GAP_FORGOTTEN_MS:
+            self._gap_since_ms = now_ms
+        if now_ms - self._gap_since_ms >= GAP_PATIENCE_MS:
+            return gap
+        return NotLeader(f"{gap}; what precedes it may be on its way to {self.topic_partition}")
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log to end at `offset`, or below it where that lies inside a batch; leaders never do.

@@ -6,13 +6,16 @@ import pytest
 
 from ottla.broker.applied_fetch import AppliedFetch
 from ottla.broker.membership import Membership
-from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, Partition, WakeOn
-from ottla.broker.partition_errors import NotEnoughReplicas
+from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, GAP_FORGOTTEN_MS, GAP_PATIENCE_MS, Partition, WakeOn
+from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader
 from ottla.broker.partition_read import PartitionRead, ReplicaReader
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
 from ottla.replication.in_sync_change import ChangeOutcome
 from ottla.replication.replica import Role
+from ottla.storage.errors import OutOfOrderSequence
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
 from tests.unit.broker.served_log import MANY_BYTES, ServedLog, one_record
@@ -286,6 +289,30 @@ def test_lag_is_known_in_records_and_bytes() -> None:
     lags = {lag.node_id: (lag.lag_records, here.partition.lag_bytes(lag)) for lag in here.partition.lags(0)}
     assert lags == {ELSEWHERE: (2, 2 * size_bytes), THIRD: (0, 0)}
     assert here.served.log.size_bytes_from(0) == 3 * size_bytes
+
+
+def test_gap_in_a_producers_sequences_is_first_taken_for_a_pipeline_that_is_sent_again() -> None:
+    here = leader()
+    clock = here.served.clock
+
+    def send(sequence: int) -> None:
+        record = Record(0, 1, None, b"v")
+        here.served.append(build_batch([record], producer_id=5, producer_epoch=0, base_sequence=sequence))
+
+    send(0)
+    with pytest.raises(NotLeader):
+        send(2)
+    send(1)
+    send(2)
+    clock.advance(GAP_PATIENCE_MS - 1)
+    with pytest.raises(NotLeader):
+        send(4)
+    clock.advance(1)
+    with pytest.raises(OutOfOrderSequence):
+        send(4)
+    clock.advance(GAP_FORGOTTEN_MS)
+    with pytest.raises(NotLeader):
+        send(4)
 
 
 # --- the follower -----------------------------------------------------------------------------------------------------
