@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from bench.cluster import study as cluster
 from bench.groups import load_study as groups_load
 from bench.groups import study as rebalance
 from bench.growth import study as growth
@@ -20,8 +21,11 @@ from bench.study import Observed, Study, StudyOptions, say, write
 ROOT: Final = Path(__file__).parents[1]
 RESULTS_DIR: Final = Path(__file__).with_name("results")
 
+# The names of Ottla's forms begin with it.
+OTTLA: Final = "ottla"
+
 STUDIES: Final[Mapping[str, Study]] = {
-    each.name: each for each in (paper.STUDY, rebalance.STUDY, growth.STUDY, groups_load.STUDY)
+    each.name: each for each in (paper.STUDY, rebalance.STUDY, growth.STUDY, groups_load.STUDY, cluster.STUDY)
 }
 
 
@@ -32,9 +36,13 @@ def parse(study: Study, arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--peer", action="append", choices=study.peers, default=[], help="only these; repeatable")
     if study.parts:
         parser.add_argument("--part", action="append", choices=study.parts, default=[], help="only these; repeatable")
+    parser.add_argument("--only-ottla", action="store_true", help="without the others: no ratios, no Java of theirs")
     parser.add_argument("--work-dir", type=Path, default=BUILD_DIR, help="where data goes, on the disk to be measured")
     parser.add_argument("--results-dir", type=Path, default=RESULTS_DIR)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.only_ottla:
+        options.peer = [name for name in options.peer or study.peers if name.startswith(OTTLA)]
+    return options
 
 
 def run_study(study: Study, arguments: list[str]) -> int:

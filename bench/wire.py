@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -18,8 +18,11 @@ SERVED_TIMEOUT_S: Final = 240
 METADATA: Final = (3, 4)
 LIST_OFFSETS: Final = (2, 2)
 API_VERSIONS: Final = (18, 0)
+FIND_COORDINATOR: Final = (10, 0)
 CREATE_TOPICS: Final = (19, 4)
 DELETE_TOPICS: Final = (20, 1)
+ELECT_LEADERS: Final = (43, 1)
+DESCRIBE_QUORUM: Final = (55, 0)
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 LATEST_TIMESTAMP: Final = -1
@@ -43,6 +46,10 @@ class Reader:
         (value,) = layout.unpack_from(self._answer, self._position)
         self._position += layout.size
         return int(value)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._answer)
 
     def text(self) -> str | None:
         length = self.integer("h")
@@ -71,6 +78,8 @@ class PartitionState:
     index: int
     error_code: int
     leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
 
 
 class Wire:
@@ -110,14 +119,18 @@ class Wire:
 
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str] = NO_SETTINGS) -> None:
         """Create it with one replica and wait until every partition answers."""
-        body = struct.pack(">i", 1) + text_field(topic) + struct.pack(">ihii", partitions, 1, 0, len(settings))
+        self.ask_for_topic(topic, partitions, 1, settings)
+        self.wait_until_served(topic, partitions)
+
+    def ask_for_topic(self, topic: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
+        """Create it without waiting for its leaders."""
+        body = struct.pack(">i", 1) + text_field(topic) + struct.pack(">ihii", partitions, replicas, 0, len(settings))
         body += b"".join(text_field(name) + text_field(value) for name, value in settings.items())
         answer = self.ask(CREATE_TOPICS, body + struct.pack(">ib", TIMEOUT_S * 1000, 0))
         answer.integer("i")  # throttle time
         for _ in range(answer.integer("i")):
             name, error_code, message = answer.text(), answer.integer("h"), answer.text()
             _check(error_code, f"CreateTopics {name}: {message}")
-        self.wait_until_served(topic, partitions)
 
     def wait_until_served(self, topic: str, partitions: int) -> None:
         """Until every partition answers: after the topic was made, or the broker has started again."""
@@ -147,16 +160,19 @@ class Wire:
         states = []
         for _ in range(answer.integer("i")):
             partition_error, index, leader = answer.integer("h"), answer.integer("i"), answer.integer("i")
-            answer.integers("i"), answer.integers("i")  # replicas, in-sync replicas
-            states.append(PartitionState(index, partition_error, leader))
+            replicas, in_sync = tuple(answer.integers("i")), tuple(answer.integers("i"))
+            states.append(PartitionState(index, partition_error, leader, replicas, in_sync))
         if error_code not in (0, UNKNOWN_TOPIC_OR_PARTITION):
             _check(error_code, f"Metadata {topic}")
         return states
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int | None]:
         """Partition -> log end offset, None where the partition answers with an error code."""
-        asked = b"".join(struct.pack(">iq", index, LATEST_TIMESTAMP) for index in range(partitions))
-        head = struct.pack(">ibi", -1, 0, 1) + text_field(topic) + struct.pack(">i", partitions)
+        return self.end_offsets_of(topic, range(partitions))
+
+    def end_offsets_of(self, topic: str, indexes: Sequence[int]) -> dict[int, int | None]:
+        asked = b"".join(struct.pack(">iq", index, LATEST_TIMESTAMP) for index in indexes)
+        head = struct.pack(">ibi", -1, 0, 1) + text_field(topic) + struct.pack(">i", len(indexes))
         answer = self.ask(LIST_OFFSETS, head + asked)
         answer.integer("i")
         assert answer.integer("i") == 1, "one topic was asked for"
@@ -167,6 +183,42 @@ class Wire:
             _, offset = answer.integer("q"), answer.integer("q")
             ends[index] = offset if error_code == 0 else None
         return ends
+
+    def coordinator(self, group: str) -> int:
+        """The node id of the group's coordinator, -1 while there is none."""
+        answer = self.ask(FIND_COORDINATOR, text_field(group))
+        error_code, node_id = answer.integer("h"), answer.integer("i")
+        return node_id if error_code == 0 else -1
+
+    def elect_preferred(self, topic: str, partitions: int) -> None:
+        """Let the replicas that are assigned first lead; those that do already are no error."""
+        indexes = struct.pack(f">i{partitions}i", partitions, *range(partitions))
+        body = struct.pack(">bi", 0, 1) + text_field(topic) + indexes + struct.pack(">i", TIMEOUT_S * 1000)
+        answer = self.ask(ELECT_LEADERS, body)
+        answer.integer("i")
+        _check(answer.integer("h"), "ElectLeaders")
+
+    def brokers_count(self) -> int:
+        """How many brokers this one knows to be alive."""
+        answer = self.ask(METADATA, struct.pack(">ib", 0, 0))
+        answer.integer("i")
+        return answer.integer("i")
+
+    def metadata_bytes(self) -> int:
+        """The size of the answer that names every topic of the cluster."""
+        return self.ask(METADATA, struct.pack(">ib", -1, 0)).size_bytes
+
+    def quorum_leader(self) -> int:
+        """The active controller of an Apache Kafka (KRaft)."""
+        # Flexible: lengths are written plus one, an empty section of tags ends the header and each structure.
+        one, name, no_tags = b"\x02", b"\x13__cluster_metadata", b"\x00"
+        partition = one + struct.pack(">i", 0)
+        answer = self.ask(DESCRIBE_QUORUM, no_tags + one + name + partition + 3 * no_tags)
+        answer.take(len(no_tags))
+        _check(answer.integer("h"), "DescribeQuorum")
+        answer.take(len(one + name + partition))
+        _check(answer.integer("h"), "DescribeQuorum of its partition")
+        return answer.integer("i")
 
     def _is_served(self, topic: str, partitions: int) -> bool:
         """Metadata may name a leader before that broker leads, so the leader itself is asked too."""
