@@ -15,7 +15,7 @@ from ottla.client.producer import RawProducer
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
-from ottla.protocol.schemas import alter_configs, elect_leaders
+from ottla.protocol.schemas import alter_configs, alter_partition_reassignments, elect_leaders
 from ottla.protocol.schemas.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -239,7 +239,43 @@ def test_election_of_an_unknown_type_is_refused(
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_no_reassignment_is_ever_under_way(ask: Ask[ListPartitionReassignmentsResponse]) -> None:
+@pytest.mark.parametrize("version", [0, 1])
+def test_only_broker_keeps_its_replicas(
+    ask: Ask[alter_partition_reassignments.AlterPartitionReassignmentsResponse],
+    bootstrap: str,
+    new_topic: NewTopicName,
+    version: int,
+) -> None:
+    topic = new_topic(2)
+    with Cluster(bootstrap) as cluster:
+        (here,) = Admin(cluster).describe_cluster().brokers
+    wanted = [(0, [here]), (1, [here, here + 1]), (2, [here])]
+    partitions = [alter_partition_reassignments.ReassignablePartition(*each) for each in wanted]
+    partitions.append(alter_partition_reassignments.ReassignablePartition(3, None))
+    topics = [
+        alter_partition_reassignments.ReassignableTopic(topic, partitions),
+        alter_partition_reassignments.ReassignableTopic("no-such-topic", partitions[:1]),
+        alter_partition_reassignments.ReassignableTopic(
+            topic, [alter_partition_reassignments.ReassignablePartition(0, None)]
+        ),
+    ]
+    request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(1_000, topics=topics)
+    response = ask(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        version,
+        request,
+        alter_partition_reassignments.AlterPartitionReassignmentsResponse,
+    )
+    codes = [[each.error_code for each in found.partitions] for found in response.responses]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [
+        [ErrorCode.NONE, ErrorCode.INVALID_REPLICA_ASSIGNMENT, unknown, unknown],
+        [unknown],
+        [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS],
+    ]
+
+
+def test_no_reassignment_is_under_way_at_a_single_broker(ask: Ask[ListPartitionReassignmentsResponse]) -> None:
     request = ListPartitionReassignmentsRequest(1_000, None)
     response = ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, request, ListPartitionReassignmentsResponse)
     assert (response.error_code, response.topics) == (0, [])

@@ -40,6 +40,7 @@ from ottla.broker.membership import NOT_REGISTERED
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
+from ottla.broker.reassigner import Reassigner
 from ottla.broker.request_meter import RequestMeter
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
@@ -55,7 +56,7 @@ from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model import broker_settings as setting
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError
+from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import INTERNAL_TOPICS, OFFSETS_TOPIC, NodeId, ProducerId, TopicPartition
 from ottla.model.limits import INT32_MAX
 from ottla.model.listener import Listener as Address
@@ -112,6 +113,7 @@ class Broker:
         self._elector: Elector | None = None
         self._fetchers: ReplicaFetchers | None = None
         self._gone_followers: GoneFollowers | None = None
+        self._reassigner: Reassigner | None = None
 
     @classmethod
     async def start(
@@ -390,7 +392,9 @@ class Broker:
         """The least number of in-sync replicas with which records of the partition are acknowledged."""
         if topic.name in INTERNAL_TOPICS:
             return 1
-        return min(self._log_configs.of(self.configs.topic(topic.name)).min_insync_replicas, len(partition.replicas))
+        return min(
+            self._log_configs.of(self.configs.topic(topic.name)).min_insync_replicas, partition.replicas_count_min
+        )
 
     def _new_partition(self, opened: Log) -> Partition:
         return Partition(
@@ -421,6 +425,8 @@ class Broker:
         rules = ElectionRules(self._min_in_sync, self._allows_unclean_election)
         self._elector = Elector(self._membership, self._directory, writer.propose, rules, balance, self.clock, loop)
         self._closing.callback(self._elector.stop)
+        self._reassigner = Reassigner(self._membership, self._coordination.topics, self._min_in_sync, loop)
+        self._closing.push_async_callback(self._reassigner.stop)
         self._elector.start()
 
     def _allows_unclean_election(self, topic: Topic) -> bool:
@@ -455,8 +461,9 @@ class Broker:
 
     def _elect(self) -> None:
         """The logs of the view are made, as far as they can be."""
-        if self._elector is not None:
+        if self._elector is not None and self._reassigner is not None:
             self._elector.on_view(self._served_topics.view)
+            self._reassigner.on_view(self._served_topics.view)
 
     def _open_groups(self, loop: asyncio.AbstractEventLoop, flusher: Flusher) -> GroupCoordinator:
         """The contents of `__consumer_offsets` are loaded while requests are served."""
@@ -594,6 +601,11 @@ class Broker:
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> None:
         await self._topics.add_partitions(name, count, assignment, validate_only=validate_only)
+
+    async def reassign(
+        self, name: str, targets: Mapping[int, Sequence[int] | None], *, may_change_count: bool
+    ) -> Mapping[int, RequestError | None]:
+        return await self._topics.reassign(name, targets, self._min_in_sync, may_change_count=may_change_count)
 
     async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
         await self._topics.delete(name, topic_id)

@@ -13,6 +13,7 @@ from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.replies import ListReply
 from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId, ProducerId, TopicPartition
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
@@ -155,6 +156,15 @@ class BrokerContext(Protocol):
 
         `assignment`: the replicas of each added one.  Raises `RequestError` with the code that CreatePartitions
         answers, or `NotServed` when their logs cannot be created now.
+        """
+        ...
+
+    async def reassign(
+        self, name: str, targets: Mapping[int, Sequence[int] | None], *, may_change_count: bool
+    ) -> Mapping[int, RequestError | None]:
+        """Begin to move partitions to these replicas, or with None end a move; returns what was refused, by index.
+
+        The moves go on after this returns.  Raises `RequestError` with the code of the whole topic, or `OttlaError`.
         """
         ...
 

@@ -192,7 +192,7 @@ class Partition:
                 node.replicas,
                 node.state,
                 node.state_version,
-                self._min_in_sync_count,
+                self._min_in_sync_setting(node),
                 membership.live,
                 membership.own_epoch(node.state),
                 now_ms,
@@ -228,7 +228,8 @@ class Partition:
         """Apply new settings; they are in force for the next request."""
         self._log.update_config(config)
         self._apply_config(config)
-        self._replica.on_min_in_sync(self._min_in_sync_count, now_ms)
+        if self.node is not None:
+            self._replica.on_min_in_sync(self._min_in_sync_setting(self.node), now_ms)
         self._follow_replica()
         if self._in_sync_observer is not None and self._replica.in_sync_count > 1:
             self._in_sync_observer.look_at(self)
@@ -252,6 +253,10 @@ class Partition:
             # The setting is meant for users' topics: groups continue with the replicas that their log has, as in Kafka.
             return 1
         return self._log.config.min_insync_replicas
+
+    def _min_in_sync_setting(self, node: PartitionNode) -> int:
+        """While replicas move there are more of them, but no more need to be in sync than before or after."""
+        return min(self._min_in_sync_count, node.replicas_count_min)
 
     def _follow_replica(self) -> None:
         """The replica was told something: take over what it decided."""

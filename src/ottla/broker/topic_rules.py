@@ -58,12 +58,12 @@ def added_assignment(
             problem = f"{count - present} partition(s) are added, and {len(given)} are assigned"
             raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         added = [_checked_replicas(index, replicas, live) for index, replicas in enumerate(given, present)]
-        factor = len(topic.partitions[0].replicas)
+        factor = len(topic.partitions[0].target)
         if any(len(replicas) != factor for replicas in added):
             problem = f"the partitions of topic {topic.name!r} have {factor} replica(s) each"
             raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         return added
-    replicas_of_present = [partition.replicas for partition in topic.partitions]
+    replicas_of_present = [partition.target for partition in topic.partitions]
     _require_brokers(len(replicas_of_present[0]), live)
     return placed_further(replicas_of_present, count - present, _racks(live))
 

@@ -15,6 +15,7 @@ from ottla.broker.partition_table import PartitionTable
 from ottla.broker.served_topics import ServedTopics
 from ottla.broker.topic_rules import added_assignment, checked_config, new_assignment
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
+from ottla.coordination.reassignment import Reassigned, requested
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.topic_nodes import first_state
 from ottla.coordination.topics import TopicRegistry
@@ -89,6 +90,36 @@ class Topics:
             await self._served.follow()
         log.info("topic.grown", extra=fields(topic=name, partitions_count=count, added_count=len(added)))
         self._served.require_served(name)
+
+    async def reassign(
+        self,
+        name: str,
+        targets: Mapping[int, Sequence[int] | None],
+        min_in_sync: Callable[[Topic, PartitionNode], int],
+        *,
+        may_change_count: bool,
+    ) -> Mapping[int, RequestError | None]:
+        """See `BrokerContext.reassign`."""
+        topic = self._registry.view.by_name.get(name)
+        if topic is None:
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+
+        def decide(partition: PartitionNode) -> Reassigned | None:
+            target = targets[partition.partition_index]
+            return requested(
+                partition,
+                None if target is None else [NodeId(node_id) for node_id in target],
+                self._live().epochs(),
+                lambda moved: min_in_sync(topic, moved),
+                may_change_count=may_change_count,
+            )
+
+        async with self._changing:
+            results = await self._registry.change_assignments(name, topic.topic_id, list(targets), decide)
+            await self._served.follow()
+        begun_count = sum(refusal is None for refusal in results.values())
+        log.info("topic.reassigned", extra=fields(topic=name, partitions_count=begun_count))
+        return results
 
     async def delete(self, name: str, topic_id: UUID | None) -> None:
         """See `BrokerContext.delete_topic`."""

@@ -41,6 +41,7 @@ PARTITIONS_MAX: Final = 1_000_000  # of one topic: a damaged node must not make 
 
 _FORMAT: Final = 2
 _STATES: Final = "states/"
+_ASSIGNMENTS: Final = "assignments/"
 
 Subjects = tuple[str, ...]
 
@@ -196,6 +197,11 @@ class ChangeFollower:
             found.update(dict.fromkeys(subjects))
         return tuple(found)
 
+    async def has_moved(self, mark: Mark) -> bool:
+        """Whether there are changes after this mark."""
+        stat = await self._tree.exists(CHANGES)
+        return stat is None or stat.version != mark.version
+
     def settle(self, mark: Mark) -> None:
         """Everything up to this mark has been read; without this call `missed` reports it again."""
         self._seen_version = mark.version
@@ -208,6 +214,25 @@ class ChangeFollower:
 
 def states_subject(topic: str, indexes: Iterable[int]) -> str:
     """The states of some partitions of a topic, like `states/orders:0-4,7`."""
+    return _partitions_subject(_STATES, topic, indexes)
+
+
+def assignments_subject(topic: str, indexes: Iterable[int]) -> str:
+    """The replicas of some partitions of a topic, and their states."""
+    return _partitions_subject(_ASSIGNMENTS, topic, indexes)
+
+
+def changed_states(subject: str) -> tuple[str, set[int]] | None:
+    """The topic and the partition indexes of a `states_subject`, None for another subject."""
+    return _changed_partitions(_STATES, subject)
+
+
+def changed_assignments(subject: str) -> tuple[str, set[int]] | None:
+    """The topic and the partition indexes of an `assignments_subject`, None for another subject."""
+    return _changed_partitions(_ASSIGNMENTS, subject)
+
+
+def _partitions_subject(kind: str, topic: str, indexes: Iterable[int]) -> str:
     ranges: list[list[int]] = []
     for index in sorted(set(indexes)):
         if ranges and index == ranges[-1][1] + 1:
@@ -215,14 +240,13 @@ def states_subject(topic: str, indexes: Iterable[int]) -> str:
         else:
             ranges.append([index, index])
     told = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-    return f"{_STATES}{topic}:{told}"
+    return f"{kind}{topic}:{told}"
 
 
-def changed_states(subject: str) -> tuple[str, set[int]] | None:
-    """The topic and the partition indexes of a `states_subject`, None for another subject."""
-    if not subject.startswith(_STATES):
+def _changed_partitions(kind: str, subject: str) -> tuple[str, set[int]] | None:
+    if not subject.startswith(kind):
         return None
-    topic, _, told = subject.removeprefix(_STATES).partition(":")
+    topic, _, told = subject.removeprefix(kind).partition(":")
     indexes: set[int] = set()
     for part in told.split(","):
         first, dash, last = part.partition("-")

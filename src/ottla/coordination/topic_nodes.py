@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.coordination import layout
 from ottla.coordination.node_json import Fields, NodeDamaged, encode
+from ottla.coordination.topics_view import Move
 from ottla.coordination.tree import CheckNode, CreateNode, DeleteNode, Operation, SetNode
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
@@ -17,16 +19,27 @@ Assignment = Sequence[Sequence[NodeId]]
 """For each partition its replicas, the preferred leader first."""
 
 
+Moves = Mapping[int, Move]
+"""By index, the partitions whose replicas are being moved."""
+
+_NO_MOVES: Final[Moves] = MappingProxyType({})
+
+
 class TopicPointer(NamedTuple):
     """The target of a topic's name."""
 
     topic_id: UUID
     assignment: tuple[tuple[NodeId, ...], ...]
+    moves: Moves = _NO_MOVES
 
 
 def encode_pointer(pointer: TopicPointer) -> bytes:
     partitions = {str(index): list(replicas) for index, replicas in enumerate(pointer.assignment)}
-    return encode({"version": 1, "topic_id": uuid_to_text(pointer.topic_id), "partitions": partitions})
+    content: dict[str, object] = {"version": 1, "topic_id": uuid_to_text(pointer.topic_id), "partitions": partitions}
+    if pointer.moves:
+        content["adding"] = {str(index): list(move.adding) for index, move in pointer.moves.items()}
+        content["removing"] = {str(index): list(move.removing) for index, move in pointer.moves.items()}
+    return encode(content)
 
 
 def decode_pointer(path: str, data: bytes) -> TopicPointer:
@@ -36,7 +49,7 @@ def decode_pointer(path: str, data: bytes) -> TopicPointer:
     assignment = tuple(
         tuple(NodeId(node) for node in partitions.integers(str(index))) for index in range(len(partitions.content))
     )
-    return TopicPointer(topic_id, assignment)
+    return TopicPointer(topic_id, assignment, _moves(fields, assignment) if "adding" in fields.content else _NO_MOVES)
 
 
 def encode_state(state: PartitionState) -> bytes:
@@ -169,6 +182,21 @@ def _note_creation(deletion: TopicDeletion) -> Operation:
 
 def _flat(groups: Sequence[Sequence[Operation]]) -> list[Operation]:
     return [operation for group in groups for operation in group]
+
+
+def _moves(fields: Fields, assignment: Assignment) -> Moves:
+    adding, removing = fields.nested("adding"), fields.nested("removing")
+    moves: dict[int, Move] = {}
+    for name in adding.content:
+        if not (name.isascii() and name.isdigit() and int(name) < len(assignment)):
+            raise NodeDamaged(fields.path, f"moves the partition {name!r}, which it does not have")
+        joining = tuple(NodeId(node) for node in adding.integers(name))
+        leaving = tuple(NodeId(node) for node in removing.integers(name))
+        replicas = assignment[int(name)]
+        if {*joining, *leaving}.difference(replicas) or set(joining) & set(leaving) or set(leaving) >= set(replicas):
+            raise NodeDamaged(fields.path, f"adds {joining} and removes {leaving} of the replicas {replicas}")
+        moves[int(name)] = Move(joining, leaving)
+    return MappingProxyType(moves)
 
 
 def _members(fields: Fields, name: str) -> tuple[ReplicaIncarnation, ...]:

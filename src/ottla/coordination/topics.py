@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID, uuid4
 
 from ottla.coordination import layout, topic_nodes
-from ottla.coordination.changes import ChangeFollower, Changes, Subjects, changed_states
+from ottla.coordination.assignment_changes import AssignmentChanges, Decide, Results
+from ottla.coordination.changes import ChangeFollower, Changes, Mark, Subjects, changed_assignments, changed_states
 from ottla.coordination.configs import encode_config
 from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.requests import batches
 from ottla.coordination.state_changes import StateChange, StateChanges
 from ottla.coordination.topic_nodes import Assignment, TopicDeletion, TopicPointer
 from ottla.coordination.topic_writes import DELETED_SUBJECT, TopicWrites, has_leftovers, topic_subject
-from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.topics_view import NO_MOVE, NO_TOPICS, Partition, Topic, TopicsView
 from ottla.coordination.tree import (
     BadVersion,
     ConnectionLoss,
@@ -52,12 +53,15 @@ class TopicRegistry:
         self, tree: Tree, *, on_stale: Callable[[], None] | None = None, new_id: Callable[[], UUID] = uuid4
     ) -> None:
         self.view: TopicsView = NO_TOPICS
+        # Becomes the view when every state in it is of the replicas in it.
+        self._latest: TopicsView = NO_TOPICS
         # Changes whenever there may be new deletion notes, also of topics that came and went between two views.
         self.deletions_version = 0
         self._tree = tree
         self._changes = Changes(tree)
         self._writes = TopicWrites(tree, self._changes)
         self._state_changes = StateChanges(tree, self._changes)
+        self._assignment_changes = AssignmentChanges(tree, self._changes)
         self._follower = ChangeFollower(tree, on_stale)
         self._new_id = new_id
         self._refreshing = Mutex()
@@ -66,13 +70,15 @@ class TopicRegistry:
         """Read the changes since the last call; returns the same view when there are none."""
         async with self._refreshing:
             mark = await self._follower.look()
-            missed = self._follower.missed(mark)
-            if missed is None:
-                self.deletions_version += 1
-                await self._read(await self._tree.children(layout.TOPICS), {}, keep_others=False)
-            else:
-                await self._read_subjects(missed)
-            self._follower.settle(mark)
+            await self._read_missed(mark)
+            # A state that was written after its replicas were read may follow from others: read those before it shows.
+            while self._latest is not self.view and await self._follower.has_moved(mark):
+                mark = await self._follower.look()
+                missed = self._follower.missed(mark)
+                if missed is not None and not any(map(_has_replicas, missed)):
+                    break
+                await self._read_missed(mark)
+            self.view = self._latest
             return self.view
 
     async def create(
@@ -125,7 +131,7 @@ class TopicRegistry:
         if pointer.topic_id != topic.topic_id or len(pointer.assignment) != first_index:
             raise _topic_moved_on(topic)
         all_replicas = (*pointer.assignment, *(tuple(replicas) for replicas in added))
-        grown = TopicPointer(topic.topic_id, all_replicas)
+        grown = pointer._replace(assignment=all_replicas)
         states = _first_states(grown, broker_epochs, first_index)
         try:
             await self._writes.grow(topic.name, grown, version, states)
@@ -223,6 +229,12 @@ class TopicRegistry:
         """
         return await self._state_changes.write(changes)
 
+    async def change_assignments(
+        self, name: str, topic_id: UUID | None, indexes: Collection[int], decide: Decide
+    ) -> Results:  # fmt: skip
+        """Write other replicas of a topic's partitions: see `AssignmentChanges.change`."""
+        return await self._assignment_changes.change(name, topic_id, indexes, decide)
+
     async def resolve_states(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]:
         """What became of changes of unknown outcome; those that are still unknown may be written again as they are."""
         return await self._state_changes.resolve(changes)
@@ -289,9 +301,19 @@ class TopicRegistry:
             if node is not None
         ]
 
+    async def _read_missed(self, mark: Mark) -> None:
+        missed = self._follower.missed(mark)
+        if missed is None:
+            self.deletions_version += 1
+            await self._read(await self._tree.children(layout.TOPICS), {}, {}, keep_others=False)
+        else:
+            await self._read_subjects(missed)
+        self._follower.settle(mark)
+
     async def _read_subjects(self, subjects: Subjects) -> None:
         names: dict[str, None] = {}
         states: dict[str, set[int]] = {}
+        assignments: dict[str, set[int]] = {}
         for subject in subjects:
             if subject.startswith(_SUBJECT):
                 names[subject.removeprefix(_SUBJECT)] = None
@@ -300,33 +322,50 @@ class TopicRegistry:
             elif (changed := changed_states(subject)) is not None:
                 topic, indexes = changed
                 states.setdefault(topic, set()).update(indexes)
+            elif (changed := changed_assignments(subject)) is not None:
+                topic, indexes = changed
+                states.setdefault(topic, set()).update(indexes)
+                assignments.setdefault(topic, set()).update(indexes)
         for name, indexes in list(states.items()):
-            known = self.view.by_name.get(name)
+            known = self._latest.by_name.get(name)
             if name in names:
                 del states[name]
             elif known is None or max(indexes) >= len(known.partitions):
                 del states[name]
                 names[name] = None
         if names or states:
-            await self._read(list(names), states, keep_others=True)
+            await self._read(list(names), states, assignments, keep_others=True)
 
-    async def _read(self, names: Sequence[str], states: Mapping[str, set[int]], *, keep_others: bool) -> None:
+    async def _read(
+        self,
+        names: Sequence[str],
+        states: Mapping[str, set[int]],
+        assignments: Mapping[str, set[int]],
+        *,
+        keep_others: bool,
+    ) -> None:
         """Read the named topics again, and only some states of others; what remains is unchanged, or dropped.
 
-        `states` has partition indexes of topics in the view.
+        `states` has partition indexes of topics in the view, `assignments` those of them whose replicas changed too.
         """
-        topics = dict(self.view.by_name) if keep_others else {}
+        topics = dict(self._latest.by_name) if keep_others else {}
         if states:
-            names = [*names, *await self._read_states(states, topics)]
+            moved = {name: indexes for name, indexes in assignments.items() if name in states}
+            names = [*names, *await self._read_states(states, moved, topics)]
         read = await self._read_topics(names)
         for name in names:
             topics.pop(name, None)
         topics |= read
-        if topics != self.view.by_name:
-            self.view = TopicsView.of(self.view.version + 1, topics)
+        if topics != self._latest.by_name:
+            self._latest = TopicsView.of(self._latest.version + 1, topics)
 
-    async def _read_states(self, states: Mapping[str, set[int]], topics: dict[str, Topic]) -> list[str]:
-        """Put changed states into `topics`; returns the topics that no longer have them."""
+    async def _read_states(
+        self, states: Mapping[str, set[int]], moved: Mapping[str, set[int]], topics: dict[str, Topic]
+    ) -> list[str]:
+        """Put changed states, and the replicas of those in `moved`, into `topics`; returns the topics that no longer
+        have them.
+        """
+        pointers = await self._read_pointers(list(moved)) if moved else {}
         wanted = [(topics[name], sorted(indexes)) for name, indexes in states.items()]
         paths: list[str] = []
         for topic, indexes in wanted:
@@ -335,8 +374,15 @@ class TopicRegistry:
         gone: list[str] = []
         for topic, indexes in wanted:
             partitions = list(topic.partitions)
+            pointer = pointers.get(topic.name)
+            if topic.name in moved and not _is_of(pointer, topic):
+                gone.append(topic.name)
+                pointer = None
             for index in indexes:
                 node = next(nodes)
+                if pointer is not None and index in moved[topic.name]:
+                    replicas, move = pointer.assignment[index], pointer.moves.get(index, NO_MOVE)
+                    partitions[index] = partitions[index]._replace(replicas=replicas, move=move)
                 if node is None:
                     gone.append(topic.name)
                 elif node.stat.version != partitions[index].state_version:
@@ -355,7 +401,7 @@ class TopicRegistry:
         states = iter(await self._tree.get_many(paths))
         read: dict[str, Topic] = {}
         for name, pointer in pointers.items():
-            known = self.view.by_name.get(name)
+            known = self._latest.by_name.get(name)
             nodes = [next(states) for _ in pointer.assignment]
             topic = _topic(name, pointer, nodes, known)
             if topic is not None:
@@ -384,14 +430,20 @@ def _topic(name: str, pointer: TopicPointer, states: Sequence[Node | None], know
     for index, (replicas, node) in enumerate(zip(pointer.assignment, states, strict=True)):
         if node is None:
             return None
-        if index < len(same) and same[index].state_version == node.stat.version and same[index].replicas == replicas:
+        move = pointer.moves.get(index, NO_MOVE)
+        if (
+            index < len(same)
+            and same[index].state_version == node.stat.version
+            and same[index].replicas == replicas
+            and same[index].move == move
+        ):
             partitions.append(same[index])
         else:
             state = decoded.get(node.data)
             if state is None:
                 path = layout.state_path(name, pointer.topic_id, index)
                 state = decoded[node.data] = topic_nodes.decode_state(path, node.data)
-            partitions.append(Partition(index, replicas, state, node.stat.version))
+            partitions.append(Partition(index, replicas, state, node.stat.version, move))
     return Topic(name, pointer.topic_id, tuple(partitions))
 
 
@@ -406,6 +458,19 @@ def _first_states(
             raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         states.append(state)
     return states
+
+
+def _has_replicas(subject: str) -> bool:
+    """Whether a change of this subject may be one of partitions' replicas."""
+    return subject.startswith(_SUBJECT) or changed_assignments(subject) is not None
+
+
+def _is_of(pointer: TopicPointer | None, topic: Topic) -> bool:
+    return (
+        pointer is not None
+        and pointer.topic_id == topic.topic_id
+        and len(pointer.assignment) == len(topic.partitions)
+    )  # fmt: skip
 
 
 def _topic_exists(name: str) -> RequestError:

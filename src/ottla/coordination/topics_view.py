@@ -5,20 +5,58 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import PartitionState
 
 
+class Move(NamedTuple):
+    """A change of a partition's replicas that is under way (KIP-455).
+
+    `adding` have yet to come in sync.  When all replicas but `removing` are, those are no replicas any more.
+    """
+
+    adding: tuple[NodeId, ...] = ()
+    removing: tuple[NodeId, ...] = ()
+
+
+NO_MOVE: Final = Move()
+
+
 class Partition(NamedTuple):
-    """A partition of a topic: its assigned replicas, and its state with the version that a change must expect."""
+    """A partition of a topic: its assigned replicas, and its state with the version that a change must expect.
+
+    While they move, `replicas` are those of before and after: first the later ones, as they were asked for.
+    """
 
     partition_index: int
     replicas: tuple[NodeId, ...]
     state: PartitionState
     state_version: int
+    move: Move = NO_MOVE
+
+    @property
+    def is_moving(self) -> bool:
+        return self.move != NO_MOVE
+
+    @property
+    def target(self) -> tuple[NodeId, ...]:
+        """The replicas after the move that is under way; the present ones when there is none."""
+        removing = self.move.removing
+        return tuple(node for node in self.replicas if node not in removing) if removing else self.replicas
+
+    @property
+    def origin(self) -> tuple[NodeId, ...]:
+        """The replicas before the move that is under way; the present ones when there is none."""
+        adding = self.move.adding
+        return tuple(node for node in self.replicas if node not in adding) if adding else self.replicas
+
+    @property
+    def replicas_count_min(self) -> int:
+        """The number of replicas before or after a move, whichever is less: more need not be in sync meanwhile."""
+        return min(len(self.target), len(self.origin))
 
 
 class Topic(NamedTuple):

@@ -37,6 +37,7 @@ class ApiKey(IntEnum):
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
@@ -85,6 +86,7 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.ELECT_LEADERS: VersionRange(0, 2),
         ApiKey.DELETE_GROUPS: VersionRange(0, 2),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 1),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
         ApiKey.OFFSET_DELETE: VersionRange(0, 0),
         ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 1),
@@ -131,6 +133,7 @@ FLEXIBLE_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
         ApiKey.ELECT_LEADERS: 2,
         ApiKey.DELETE_GROUPS: 2,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
         ApiKey.OFFSET_DELETE: 1,
         ApiKey.DESCRIBE_CLUSTER: 0,

@@ -49,6 +49,7 @@ _SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
         ApiKey.ELECT_LEADERS: ("elect_leaders", "ElectLeaders"),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: ("incremental_alter_configs", "IncrementalAlterConfigs"),
         ApiKey.OFFSET_DELETE: ("offset_delete", "OffsetDelete"),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("alter_partition_reassignments", "AlterPartitionReassignments"),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: ("list_partition_reassignments", "ListPartitionReassignments"),
         ApiKey.DESCRIBE_CLUSTER: ("describe_cluster", "DescribeCluster"),
         ApiKey.LIST_CONFIG_RESOURCES: ("list_config_resources", "ListConfigResources"),

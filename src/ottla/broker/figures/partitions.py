@@ -72,7 +72,7 @@ def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_m
 
 def _replication_figures(led: Sequence[Partition], now_ms: int) -> Iterator[Family]:
     """Of the partitions that this broker leads: their sum over all brokers is the cluster's."""
-    replicated = [(each, len(each.node.replicas)) for each in led if each.node is not None]
+    replicated = [(each, len(each.node.origin)) for each in led if each.node is not None]
     yield gauge(
         "kafka_server_replicamanager_underreplicatedpartitions",
         "Partitions led here that lack a replica in sync.",

@@ -66,6 +66,7 @@ HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
         ApiKey.CREATE_PARTITIONS: _lazy("create_partitions"),
         ApiKey.ELECT_LEADERS: _lazy("elect_leaders"),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _lazy("incremental_alter_configs"),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _lazy("alter_partition_reassignments"),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _lazy("list_partition_reassignments"),
         ApiKey.DESCRIBE_CLUSTER: _lazy("describe_cluster"),
         ApiKey.LIST_CONFIG_RESOURCES: _lazy("list_config_resources"),

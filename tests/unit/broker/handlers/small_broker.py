@@ -59,6 +59,7 @@ class SmallBroker:
         self.refusal: RequestError | None = None
         self.created: list[tuple[NewTopic, bool]] = []
         self.grown: list[tuple[str, int, Sequence[Sequence[int]] | None, bool]] = []
+        self.reassigned: list[tuple[str, Mapping[int, Sequence[int] | None], bool]] = []
         self.replaced: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
         self.is_online = True
         self.deleted: list[tuple[str, UUID | None]] = []
@@ -110,6 +111,14 @@ class SmallBroker:
     ) -> None:
         self._refuse()
         self.grown.append((name, count, assignment, validate_only))
+
+    async def reassign(
+        self, name: str, targets: Mapping[int, Sequence[int] | None], *, may_change_count: bool
+    ) -> Mapping[int, RequestError | None]:
+        self._refuse()
+        self.reassigned.append((name, dict(targets), may_change_count))
+        missing = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is none")
+        return {index: None if index == 0 else missing for index in targets}
 
     async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
         self._refuse()

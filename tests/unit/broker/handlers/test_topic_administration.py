@@ -1,18 +1,27 @@
-"""CreatePartitions, AlterConfigs, DescribeLogDirs and ElectLeaders: what they ask of the broker, and its refusals."""
+"""CreatePartitions, AlterConfigs, DescribeLogDirs, ElectLeaders, reassignments: what they ask of the broker, and its
+refusals."""
 
 from __future__ import annotations
 
 import pytest
 
 from ottla.coordination.configs import ConfigEntity
+from ottla.coordination.topics_view import Move, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
+from ottla.model.identifiers import NodeId
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResponse,
+)
+from ottla.protocol.schemas.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from ottla.protocol.schemas.create_partitions import (
     CreatePartitionsAssignment,
@@ -26,6 +35,11 @@ from ottla.protocol.schemas.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from ottla.protocol.schemas.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from ottla.protocol.schemas.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
 from ottla.storage.errors import DirectoryOffline
 from tests.unit.broker.handlers.small_broker import NODE_ID, SmallBroker, codes
 
@@ -137,3 +151,49 @@ async def test_election_for_a_log_that_could_not_be_opened_finds_no_leader() -> 
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+async def test_each_partition_is_reassigned_by_itself_as_asked_for() -> None:
+    broker = SmallBroker()
+    wanted = ReassignableTopic("a", [ReassignablePartition(0, [1, 2]), ReassignablePartition(9, None)])
+    request = AlterPartitionReassignmentsRequest(1_000, allow_replication_factor_change=False, topics=[wanted])
+    response = await broker.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, request, AlterPartitionReassignmentsResponse)
+    (topic,) = response.responses
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [
+        (0, ErrorCode.NONE),
+        (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert broker.reassigned == [("a", {0: [1, 2], 9: None}, False)]
+
+
+async def test_topic_that_cannot_be_reassigned_says_so_for_each_partition() -> None:
+    broker = SmallBroker()
+    broker.refusal = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no")
+    wanted = ReassignableTopic("a", [ReassignablePartition(0, [1]), ReassignablePartition(1, [1])])
+    request = AlterPartitionReassignmentsRequest(1_000, topics=[wanted])
+    response = await broker.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request, AlterPartitionReassignmentsResponse)
+    found = [each.error_code for each in response.responses[0].partitions]
+    assert found == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+
+
+async def test_only_moves_under_way_are_listed() -> None:
+    broker = SmallBroker()
+    topic = broker.add_topic("a", 3)
+    moving = topic.partitions[1]._replace(
+        replicas=(NodeId(7), NODE_ID), move=Move(adding=(NodeId(7),), removing=(NODE_ID,))
+    )
+    partitions = (topic.partitions[0], moving, topic.partitions[2])
+    broker.topics = TopicsView.of(9, {**broker.topics.by_name, "a": topic._replace(partitions=partitions)})
+    for topics in (
+        None,
+        [ListPartitionReassignmentsTopics("a", [0, 1, 9]), ListPartitionReassignmentsTopics("b", [0])],
+    ):
+        request = ListPartitionReassignmentsRequest(1_000, topics)
+        response = await broker.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, request, ListPartitionReassignmentsResponse)
+        (found,) = response.topics
+        (row,) = found.partitions
+        assert (found.name, row.partition_index) == ("a", 1)
+        assert (row.replicas, row.adding_replicas, row.removing_replicas) == ([7, NODE_ID], [7], [NODE_ID])
+    request = ListPartitionReassignmentsRequest(1_000, [ListPartitionReassignmentsTopics("a", [0])])
+    response = await broker.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, request, ListPartitionReassignmentsResponse)
+    assert response.topics == []

@@ -1,0 +1,127 @@
+"""Writes other replicas of partitions, each together with the state that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.coordination import layout, topic_nodes
+from ottla.coordination.changes import Changes, assignments_subject
+from ottla.coordination.reassignment import Reassigned
+from ottla.coordination.topic_nodes import TopicPointer
+from ottla.coordination.topics_view import NO_MOVE, Partition
+from ottla.coordination.tree import BadVersion, ConnectionLoss, NoNode, Operation, SetNode, Tree
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import RequestError
+
+ATTEMPTS_MAX: Final = 50  # each but the last lost a race to another writer of the same topic
+# In one request, besides the pointer, which has the replicas of all of the topic's partitions.
+BATCH_PARTITIONS_MAX: Final = 400
+
+Decide = Callable[[Partition], Reassigned | None]
+"""The replicas and state to write, None for no change.  May be called again for a newer state; may raise
+`RequestError`."""
+
+Results = dict[int, RequestError | None]
+
+
+class _Topic(NamedTuple):
+    pointer: TopicPointer
+    version: int
+
+
+class AssignmentChanges:
+    """The writer of partitions' replicas after their creation."""
+
+    def __init__(self, tree: Tree, changes: Changes) -> None:
+        self._tree = tree
+        self._changes = changes
+
+    async def change(self, name: str, topic_id: UUID | None, indexes: Collection[int], decide: Decide) -> Results:
+        """Change these partitions, some or all of them; returns what was refused, None where all is as decided.
+
+        `topic_id`: None for whichever topic has the name now.  Raises `RequestError` when there is no such topic.
+        """
+        results: Results = {}
+        remaining = list(indexes)
+        # Of unknown outcome: what is not to be changed (any more) may have been changed by the attempt.
+        is_unsure = False
+        for _ in range(ATTEMPTS_MAX):
+            if not remaining:
+                return results
+            topic = await self._topic(name)
+            if topic is None or topic_id not in (None, topic.pointer.topic_id):
+                raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            batch = remaining[:BATCH_PARTITIONS_MAX]
+            decided: list[tuple[Partition, Reassigned]] = []
+            for partition in await self._partitions(name, topic.pointer, batch, results):
+                try:
+                    after = decide(partition)
+                except RequestError as refusal:
+                    is_ours = is_unsure and refusal.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+                    results[partition.partition_index] = None if is_ours else refusal
+                    continue
+                results[partition.partition_index] = None
+                if after is not None:
+                    decided.append((partition, after))
+            try:
+                await self._write(name, topic, decided)
+            except (BadVersion, NoNode):
+                await self._tree.sync()
+                continue
+            except ConnectionLoss:
+                is_unsure = True
+                await self._tree.sync()
+                continue
+            del remaining[: len(batch)]
+        raise RequestError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name!r} is being changed by many writers at once")
+
+    async def _topic(self, name: str) -> _Topic | None:
+        path = layout.topic_path(name)
+        try:
+            node = await self._tree.get(path)
+        except NoNode:
+            return None
+        return _Topic(topic_nodes.decode_pointer(path, node.data), node.stat.version) if node.data else None
+
+    async def _partitions(
+        self, name: str, pointer: TopicPointer, indexes: Sequence[int], results: Results
+    ) -> list[Partition]:  # fmt: skip
+        """These partitions as they are in the tree; those that the topic does not have are refused."""
+        known = [index for index in indexes if 0 <= index < len(pointer.assignment)]
+        for index in indexes:
+            if not 0 <= index < len(pointer.assignment):
+                problem = f"topic {name!r} has no partition {index}"
+                results[index] = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
+        paths = layout.state_paths(name, pointer.topic_id, known)
+        partitions: list[Partition] = []
+        for index, path, node in zip(known, paths, await self._tree.get_many(paths), strict=True):
+            if node is None:  # the topic was deleted since its pointer was read
+                problem = f"topic {name!r} is being deleted"
+                results[index] = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
+                continue
+            state = topic_nodes.decode_state(path, node.data)
+            move = pointer.moves.get(index, NO_MOVE)
+            partitions.append(Partition(index, pointer.assignment[index], state, node.stat.version, move))
+        return partitions
+
+    async def _write(self, name: str, topic: _Topic, decided: Sequence[tuple[Partition, Reassigned]]) -> None:
+        if not decided:
+            return
+        assignment, moves = list(topic.pointer.assignment), dict(topic.pointer.moves)
+        operations: list[Operation] = []
+        for partition, after in decided:
+            index = partition.partition_index
+            assignment[index] = after.replicas
+            moves[index] = after.move
+            path = layout.state_path(name, topic.pointer.topic_id, index)
+            operations.append(SetNode(path, topic_nodes.encode_state(after.state), partition.state_version))
+        pointer = TopicPointer(
+            topic.pointer.topic_id,
+            tuple(assignment),
+            {index: move for index, move in sorted(moves.items()) if move != NO_MOVE},
+        )
+        pointed = SetNode(layout.topic_path(name), topic_nodes.encode_pointer(pointer), topic.version)
+        indexes = [partition.partition_index for partition, _ in decided]
+        await self._changes.commit([pointed, *operations], [assignments_subject(name, indexes)])
