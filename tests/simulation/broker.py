@@ -367,10 +367,13 @@ class SimulatedBroker:
         members = [member for member in (*node.state.in_sync, *node.state.eligible) if member.node_id == self.node_id]
         holds = self.simulation.kinds.holds
         is_kept = all(member == own or holds(self.disk, member) for member in members)
-        is_last = len({member.node_id for member in (*node.state.in_sync, *node.state.eligible)}) == 1
+        is_last = not any(
+            member.node_id != self.node_id and member.is_current(self._live)
+            for member in (*node.state.in_sync, *node.state.eligible)
+        )
         if is_kept and not partition.is_usable:
             if is_last:
-                # Its records are still there, and nowhere else: the next process will continue with them.
+                # Its records are still there, and no other life is known to have them: its next one will continue.
                 return False
             is_kept = False
         after = self.simulation.kinds.reaffirmed(node.state, own, is_kept=is_kept)
@@ -471,6 +474,17 @@ class SimulatedBroker:
                 after = self.simulation.kinds.preferred(node.replicas, node.state, self._live, self._min_in_sync)
                 if after is not None:
                     self._write_state(partition, node, after)
+
+    def shrink(self, node_id: NodeId) -> None:
+        """Take a replica out of the in-sync sets, as the leader of each partition would."""
+        for partition in self.partitions:
+            node = partition.node
+            if node is None or not self.is_registered() or node.state.leader == node_id:
+                continue
+            members = tuple(member for member in node.state.in_sync if member.node_id != node_id)
+            if members and members != node.state.in_sync:
+                min_in_sync = min(self._min_in_sync, len(node.replicas))
+                self._write_state(partition, node, node.state.with_in_sync(members, node.replicas, min_in_sync))
 
     # --- an ordered stop --------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ class Faults:
             "prefer": self._prefer,
             "min_in_sync": self._change_min_in_sync,
             "retention": self._delete_records,
+            "shrink": self._shrink,
         }
         self._kinds = [kinds[kind] for kind in simulation.plan.fault_kinds]
         self._is_over = False
@@ -83,11 +84,18 @@ class Faults:
         return self._chance.choice(self._simulation.brokers)
 
     def _down(self, broker: SimulatedBroker, *, is_power_cut: bool, longest_ms: float) -> None:
+        if is_power_cut and self._simulation.plan.is_os_policy and not self._may_lose():
+            return
         if broker.is_up:
             broker.crash(is_power_cut=is_power_cut)
             self._after(self._chance.random() * longest_ms, self._start, broker, broker.life)
         elif is_power_cut:
             broker.disk.cut_power(self._chance)
+
+    def _may_lose(self) -> bool:
+        """Whether a replica may lose its records now: with bounded losses, when all the others have them."""
+        simulation = self._simulation
+        return not simulation.plan.bounds_losses or simulation.is_replicated()
 
     def _start(self, broker: SimulatedBroker, life: int) -> None:
         if broker.life != life:
@@ -178,6 +186,8 @@ class Faults:
 
     def _replace_disk(self) -> None:
         broker = self._any()
+        if not self._may_lose():
+            return
         if broker.is_up:
             broker.crash(is_power_cut=True)
             self._after(self._chance.random() * 1500, self._start, broker, broker.life)
@@ -198,6 +208,12 @@ class Faults:
         broker = self._any()
         if broker.is_up and not broker.is_paused:
             broker.prefer()
+
+    def _shrink(self) -> None:
+        """A broker writes what it knows before the leader does: that another's process is gone, or is about to stop."""
+        broker = self._any()
+        if broker.is_up and not broker.is_paused:
+            broker.shrink(self._any().node_id)
 
     def _change_min_in_sync(self) -> None:
         min_in_sync = self._chance.choice((1, 2, 2, 3))

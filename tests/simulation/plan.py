@@ -33,6 +33,7 @@ FAULT_KINDS: Final = (
     "prefer",
     "min_in_sync",
     "retention",
+    "shrink",
 )
 
 
@@ -46,6 +47,8 @@ class Plan:
     min_in_sync: int
     is_os_policy: bool
     allows_unclean: bool
+    # Whether at most one replica loses its records at a time: then no partition may be given up.
+    bounds_losses: bool
     closes_former_session: bool
     fault_kinds: tuple[str, ...]
     fault_interval_ms: float
@@ -71,6 +74,7 @@ class Plan:
             min_in_sync=min(replicas_count, chance.choice((1, 2, 2, 2, 3))),
             is_os_policy=draw() < 0.25,
             allows_unclean=draw() < 0.1,
+            bounds_losses=draw() < 0.6,
             closes_former_session=draw() < 0.5,
             fault_kinds=tuple(kind for kind in FAULT_KINDS if draw() < 0.4),
             fault_interval_ms=chance.choice((80, 150, 300, 600)),

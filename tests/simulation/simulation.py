@@ -166,9 +166,18 @@ class Simulation:
             return "a request is not answered"
         return ""
 
+    def is_replicated(self) -> bool:
+        """Whether every replica of every partition is in sync in its present life."""
+        now = self.tree.now
+        return all(
+            len(node.state.current_in_sync(now.live)) == len(node.replicas)
+            and all(self.broker(member.node_id).disk.holds(member.broker_epoch) for member in node.state.in_sync)
+            for node in now.partitions
+        )
+
     def _is_given_up(self, node: Partition) -> bool:
         """No replica is known to hold every committed record: only an operator may choose one."""
-        may_lose = self.plan.is_os_policy or "disk_replaced" in self.plan.fault_kinds
+        may_lose = not self.plan.bounds_losses and (self.plan.is_os_policy or "disk_replaced" in self.plan.fault_kinds)
         return may_lose and not node.state.in_sync and not node.state.eligible and not self.plan.allows_unclean
 
     def _digest(self) -> str:

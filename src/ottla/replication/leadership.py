@@ -20,6 +20,7 @@ class Leadership:
     """What a leader knows in its epoch.  `end_of_in_sync` is what the high watermark follows."""
 
     __slots__ = (
+        "_began_ms",
         "_change_id",
         "_counted",
         "_followers",
@@ -65,6 +66,7 @@ class Leadership:
         self._min_in_sync = min(min_in_sync, len(replicas))
         self._live = live
         self._lag_time_max_ms = lag_time_max_ms
+        self._began_ms = now_ms
         self._followers: dict[NodeId, FollowerProgress] = {}
         self._change_id = 0
         self._is_outcome_open = False
@@ -185,7 +187,7 @@ class Leadership:
                 continue
             if progress is None or progress.end_offset < 0:
                 lag_records = log_end_offset
-                lag_ms = 0 if progress is None else now_ms - progress.caught_up_ms
+                lag_ms = now_ms - (self._began_ms if progress is None else progress.caught_up_ms)
             else:
                 lag_records = max(0, log_end_offset - progress.end_offset)
                 lag_ms = progress.lag_ms(log_end_offset, now_ms)

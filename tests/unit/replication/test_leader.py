@@ -247,7 +247,7 @@ def test_lag_of_each_follower_is_known() -> None:
     lags = partition.replica.lags(2_000)
     assert [(lag.node_id, lag.is_in_sync, lag.lag_records, lag.lag_ms) for lag in lags] == [
         (2, True, 1, 2_000),
-        (3, False, 5, 0),
+        (3, False, 5, 2_000),
     ]
     partition.fetched_by(2, 5)
     assert partition.replica.lags(2_000)[0][2:] == (0, 0)
