@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 from uuid import UUID
 
-from ottla.broker.membership import Membership
+from ottla.broker.membership import NOT_REGISTERED, Membership
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable, Refusal
 from ottla.broker.reconciliation import (
@@ -297,7 +297,9 @@ class ServedTopics:
                 self._directory.delete(*changes.drop)
             for topic_partition in changes.set_aside:
                 assert topic is not None
-                self._directory.set_aside(topic_partition, topic.topic_id)
+                epoch = self._membership.broker_epoch
+                registered = None if epoch == NOT_REGISTERED else epoch
+                self._directory.set_aside(topic_partition, topic.topic_id, registered)
             self._report_kept(changes.keep)
             for topic_partition, refusal in changes.refuse:
                 self._refuse(topic_partition, refusal)

@@ -4,7 +4,8 @@ of its registration in the tree).
 A replica is in sync under the epoch of one registration.  After a restart it may confirm that entry only if its log
 still has what it reported then.  It has not when the directory is new, when flush policy `os` met an unclean stop and
 the machine restarted, or when the log was set aside and made anew.  Such a state is recorded, durably, before anything
-is forgotten that tells it, and ends with the next registration: `keep_from`.
+is forgotten that tells it.  It ends with the next registration (`keep_from`), or with the present one where the log
+reported nothing under it yet: as long as it lasted a restart would give up what the log has fetched anew.
 
 `ottla.kept.from` in meta.properties is for all logs of the directory; `kept-from` has the logs that lost something
 later, in the format of Kafka's checkpoints.
@@ -47,9 +48,12 @@ class KeptLogs:
             return False
         return broker_epoch >= max(self.kept_from, self._lost_until.get(topic_partition, 0))
 
-    def lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """These logs may lack what was reported before."""
-        found = dict.fromkeys(partitions, _NEVER)
+    def lost(self, partitions: Iterable[TopicPartition], broker_epoch: int | None = None) -> None:
+        """These logs may lack what was reported before: under earlier epochs than `broker_epoch`, the present
+        registration's, if nothing was reported of them under this one yet, else up to the next one.
+        """
+        until = _NEVER if broker_epoch is None else broker_epoch
+        found = {name: max(until, self._lost_until.get(name, 0)) for name in partitions}
         if found:
             self._write({**self._lost_until, **found})
 

@@ -467,17 +467,21 @@ class LogDirectory:
         """This broker was registered: call it before anything is fetched or led under this epoch.  Raises `OSError`."""
         self._kept.keep_from(broker_epoch)
 
-    def set_aside(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+    def set_aside(
+        self, topic_partition: TopicPartition, topic_id: UUID, broker_epoch: int | None = None
+    ) -> None:  # fmt: skip
         """Take a damaged or lost log out of service, durably, and keep its files under another name.
 
         For a partition with other replicas in sync: `create` then makes an empty log, which fetches all from its
-        leader.  `topic_id` is the tree's, since the log's own may be unreadable.  Raises `OSError`: call it again.
+        leader.  `topic_id` is the tree's, since the log's own may be unreadable.  `broker_epoch`: of the present
+        registration, None when there is none.  Raises `OSError`: call it again.
         """
         self.finish_swap()
         now_ms = self._clock.now_ms()
         log = self.logs.get(topic_partition)
         path = f"{self.path}/{topic_partition}"
-        self._kept.lost([topic_partition])
+        # One that was open may have reported something under this registration.
+        self._kept.lost([topic_partition], broker_epoch if log is None else None)
         if self._disk.exists(path):
             unique = f"{topic_id.hex}.{now_ms:x}"
             target = f"{self.path}/{deleted_directory_name(topic_partition, unique, DAMAGED_DIRECTORY_SUFFIX)}"

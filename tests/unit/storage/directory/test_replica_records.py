@@ -308,6 +308,28 @@ def test_log_that_was_made_anew_is_kept_from_the_next_registration_on(place: Pla
     assert directory.is_kept(CLICKS, 10), "another topic's log"
 
 
+def test_log_that_was_made_anew_before_it_reported_anything_is_kept_from_this_registration_on(place: Place) -> None:
+    directory = _damaged(place)
+    directory.keep_from(20)
+    directory.set_aside(CLICKS, topic_id(0), 20)
+    run_inline(directory.create([(CLICKS, topic_id(0))]))
+    assert not directory.is_kept(CLICKS, 19)
+    assert directory.is_kept(CLICKS, 20)
+    place.crash()
+    directory = place.open()
+    assert not directory.is_kept(CLICKS, 19)
+    assert directory.is_kept(CLICKS, 20), "it holds all that it fetched in its place"
+
+
+def test_log_that_is_set_aside_while_it_is_in_use_is_kept_from_the_next_registration_on(place: Place) -> None:
+    append_many(place.log(), 3)
+    place.open_directory.keep_from(20)
+    for _ in range(2):
+        place.open_directory.set_aside(CLICKS, topic_id(0), 20)
+    run_inline(place.open_directory.create([(CLICKS, topic_id(0))]))
+    assert not place.open_directory.is_kept(CLICKS, 20)
+
+
 # --- damage ---------------------------------------------------------------------------------------------------
 
 
