@@ -282,6 +282,12 @@ class Elector:
         now_ms = self._clock.monotonic_ms()
         due = [each for each, postponed in self._postponed.items() if postponed.due_ms <= now_ms]
         self._look_at(list(dict.fromkeys(topic_partition.topic for topic_partition in due)))
+        for topic_partition in due:
+            # Not written after all, since nobody can be elected now, for example: there is no more to wait for.
+            postponed = self._postponed.get(topic_partition)
+            if postponed is not None and postponed.due_ms <= now_ms:
+                del self._postponed[topic_partition]
+        self._arm()
 
     def _on_balance_timer(self) -> None:
         assert self._balance is not None

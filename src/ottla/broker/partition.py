@@ -206,6 +206,8 @@ class Partition:
             if after != before:
                 if replica.role is not _LEADER:
                     self._fail_produces(_NOT_LEADER)
+                    # What it appended as leader may wait for a long `flush.ms`; a follower fetches from a stable end.
+                    self._log.flush_soon()
                 self.wake_fetches()
             self._follow_replica()
         if replica.role is _LEADER and len(node.replicas) > 1 and self._in_sync_observer is not None:
@@ -231,7 +233,8 @@ class Partition:
         if self.node is not None:
             self._replica.on_min_in_sync(self._min_in_sync_setting(self.node), now_ms)
         self._follow_replica()
-        if self._in_sync_observer is not None and self._replica.in_sync_count > 1:
+        # Also when only the leader is in sync: a lower minimum has to end the others' eligibility first.
+        if self._in_sync_observer is not None and self.role is _LEADER and self.node and len(self.node.replicas) > 1:
             self._in_sync_observer.look_at(self)
 
     def retire(self, error_code: int) -> None:

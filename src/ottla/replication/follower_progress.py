@@ -61,6 +61,13 @@ class FollowerProgress:
         self._fetched_at_ms = now_ms
         self._leader_end_at_fetch = leader_end
 
+    def on_look(self, leader_end: int, now_ms: int) -> None:
+        """The leader looks at it.  While nothing is appended its fetches do not name the partition any more: it is
+        caught up all the time, and has its whole time again from the next record on.
+        """
+        if self.end_offset == leader_end and not self.is_gone:
+            self.caught_up_ms = now_ms
+
     def is_caught_up(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
         """Whether it is in sync by time.  A follower that has everything stays so while nothing is appended."""
         if self.is_gone:

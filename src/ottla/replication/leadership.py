@@ -97,6 +97,8 @@ class Leadership:
         if replicas != self.replicas or min_in_sync != self._min_in_sync:
             self.replicas = replicas
             self._min_in_sync = min_in_sync
+            # One that is assigned again has another log: what the former one held says nothing of it.
+            self._followers = {node: progress for node, progress in self._followers.items() if node in replicas}
             self._count_members(now_ms)
 
     def on_live(self, live: Mapping[NodeId, int]) -> None:
@@ -202,6 +204,8 @@ class Leadership:
         Its new members count for the high watermark from now on, and those that it removes until it is known to be
         applied: `end_of_in_sync` never needs the outcome.
         """
+        for follower in self._followers.values():
+            follower.on_look(log_end_offset, now_ms)
         if self._is_outcome_open or self._stale_version == self.version:
             return None
         members = tuple(

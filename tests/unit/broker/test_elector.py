@@ -149,6 +149,22 @@ def test_election_that_was_written_meanwhile_is_forgotten() -> None:
     assert node.taken() == []
 
 
+def test_election_that_nobody_can_win_any_more_is_not_asked_for_again_and_again() -> None:
+    node = Node("B9 C1")
+    node.see(state_of("A", 5, "A1 C1"))
+    node.alive("B9")
+    node.look()
+    node.loop.advance(ELECTION_PATIENCE_MS / 1000)
+    assert node.taken() == []
+    for _ in range(3):
+        node.loop.advance(0.0)
+    assert node.loop.timers_count == 0
+    node.alive("B9 C1")
+    node.look()
+    node.loop.advance(ELECTION_PATIENCE_MS / 1000)
+    assert node.taken() == [(0, state_of("C", 6, "C1"), 4)]
+
+
 def test_topic_that_was_deleted_meanwhile_is_forgotten() -> None:
     node = Node("B9 C1")
     node.see(state_of("A", 5, "A1 C1"))

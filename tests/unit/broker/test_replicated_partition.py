@@ -253,6 +253,31 @@ def test_state_that_is_older_than_this_brokers_own_change_is_not_taken_back() ->
     assert here.partition.role is Role.FOLLOWER, "also while the view is behind"
 
 
+def test_lower_minimum_is_looked_at_also_where_only_the_leader_is_in_sync() -> None:
+    here = Replicated(LogConfig(min_insync_replicas=2))
+    here.be(HERE, 1, HERE)
+    count = here.looks.count
+    here.partition.update_config(LogConfig(min_insync_replicas=1), 0)
+    assert here.looks.count == count + 1
+    here.be(ELSEWHERE, 2, ELSEWHERE)
+    count = here.looks.count
+    here.partition.update_config(LogConfig(min_insync_replicas=2), 0)
+    assert here.looks.count == count, "its leader's business"
+
+
+def test_former_leader_flushes_at_once_what_its_policy_would_let_wait() -> None:
+    here = Replicated(LogConfig(flush_policy="interval", flush_ms=3_600_000))
+    here.be(HERE, 1)
+    here.served.append(acks=ACKS_LEADER)
+    assert here.served.directory.scheduler.plan(0) is None
+    here.be(ELSEWHERE, 2)
+    assert here.partition.next_fetch() is None
+    here.served.end_flush(here.served.begin_flush())
+    fetch = here.partition.next_fetch()
+    assert fetch is not None
+    assert fetch.fetch_offset == 1
+
+
 def test_replica_that_lags_is_proposed_to_leave() -> None:
     here = leader()
     for node_id in (ELSEWHERE, THIRD):

@@ -59,6 +59,11 @@ class TurnedLoop:
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> Handle:
         return self.call_at(self.now_s + delay_s, callback, *args)
 
+    @property
+    def timers_count(self) -> int:
+        """Timers that are set."""
+        return sum(not timer.is_cancelled for timer in self._timers)
+
     def advance(self, seconds: float) -> None:
         """Let time pass and run what is due."""
         self.now_s += seconds

@@ -48,6 +48,28 @@ def test_follower_that_has_everything_stays_while_nothing_is_appended() -> None:
     assert partition.replica.propose(10 * LAG_TIME_MAX_MS) is None
 
 
+def test_follower_that_had_everything_has_its_whole_time_from_the_next_record_on() -> None:
+    partition = leader_of(1, 2, 3)
+    partition.now_ms = 10 * LAG_TIME_MAX_MS
+    assert partition.replica.propose(partition.now_ms) is None
+    partition.append("a")
+    assert partition.replica.propose(partition.now_ms + LAG_TIME_MAX_MS) is None
+    assert partition.replica.propose(partition.now_ms + LAG_TIME_MAX_MS + 1) is not None
+
+
+def test_replica_that_is_assigned_again_joins_by_what_it_fetches_then() -> None:
+    partition = leader_of(1, 2, 3)
+    partition.replicas = (NodeId(1), NodeId(2))
+    partition.see(state_of(1, 5, (1, 2)), 8)
+    partition.replicas = (NodeId(1), NodeId(2), NodeId(3))
+    partition.see(state_of(1, 5, (1, 2)), 9)
+    assert partition.replica.propose(partition.now_ms) is None
+    partition.fetched_by(3, 0)
+    assert partition.replica.propose(partition.now_ms) is None
+    partition.fetched_by(3, 2)
+    assert propose(partition).state == state_of(1, 5, (1, 2, 3))
+
+
 def test_follower_that_is_always_a_little_behind_stays() -> None:
     partition = leader_of(1, 2)
     for turn in range(1, 9):

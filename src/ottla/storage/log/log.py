@@ -593,6 +593,11 @@ class Log:
             self.truncations_count,
         )
 
+    def flush_soon(self) -> None:
+        """What is not stable waits for no age or count any more; the flusher is to be poked."""
+        if self.stable_end < self.log_end_offset and self.failure is None:
+            self._scheduler.mark_due(self)
+
     def end_flush(self, flush: LogFlush) -> None:
         """Everything in `flush` was synced: move the flushed end, and unless the policy is `os` the stable end.
 
