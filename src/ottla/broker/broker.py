@@ -57,7 +57,7 @@ from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model import broker_settings as setting
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
-from ottla.model.identifiers import INTERNAL_TOPICS, OFFSETS_TOPIC, NodeId, ProducerId, TopicPartition
+from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, ProducerId, TopicPartition
 from ottla.model.limits import INT32_MAX
 from ottla.model.listener import Listener as Address
 from ottla.model.serve_options import ServeOptions
@@ -390,8 +390,6 @@ class Broker:
 
     def _min_in_sync(self, topic: Topic, partition: PartitionNode) -> int:
         """The least number of in-sync replicas with which records of the partition are acknowledged."""
-        if topic.name in INTERNAL_TOPICS:
-            return 1
         return min(
             self._log_configs.of(self.configs.topic(topic.name)).min_insync_replicas, partition.replicas_count_min
         )
@@ -573,6 +571,10 @@ class Broker:
     @property
     def live(self) -> BrokersView:
         return self._coordination.registrar.view
+
+    @property
+    def may_lead(self) -> bool:
+        return not self._membership.is_uncertain(self.clock.monotonic_ms())
 
     @property
     def topics(self) -> TopicsView:

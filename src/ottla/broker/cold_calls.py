@@ -41,7 +41,7 @@ class ColdCalls:
 
     async def _metadata(self, call: Call, body: bytes) -> bytes:
         """The body of the answer, which for many partitions is cached until the topics change."""
-        asked = (self._broker.live.version, call.api_version, call.local_address, body)
+        asked = (self._broker.live.version, self._broker.may_lead, call.api_version, call.local_address, body)
         view = self._broker.topics
         kept = self._metadata_answers.find(view, asked)
         if kept is not None:

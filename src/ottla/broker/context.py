@@ -116,6 +116,11 @@ class BrokerContext(Protocol):
         ...
 
     @property
+    def may_lead(self) -> bool:
+        """Whether this broker's session is certain; otherwise others may lead by now what it led."""
+        ...
+
+    @property
     def settings(self) -> BrokerSettings:
         """The broker's static settings."""
         ...

@@ -253,8 +253,9 @@ class Partition:
     @property
     def _min_in_sync_count(self) -> int:
         if self.topic_partition.topic in INTERNAL_TOPICS:
-            # The setting is meant for users' topics: groups continue with the replicas that their log has, as in Kafka.
-            return 1
+            # The setting is meant for users' topics: groups continue with as many replicas as their log has.
+            replicas_count = 1 if self.node is None else self.node.replicas_count_min
+            return min(self._log.config.min_insync_replicas, replicas_count)
         return self._log.config.min_insync_replicas
 
     def _min_in_sync_setting(self, node: PartitionNode) -> int:

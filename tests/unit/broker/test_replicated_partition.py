@@ -10,7 +10,7 @@ from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, GAP_FORGOTTEN_MS, GAP_
 from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader
 from ottla.broker.partition_read import PartitionRead, ReplicaReader
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import NodeId
+from ottla.model.identifiers import OFFSETS_TOPIC, NodeId
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.replication.in_sync_change import ChangeOutcome
@@ -41,8 +41,8 @@ class Looks:
 class Replicated:
     """One replica of a partition of three brokers, on this one."""
 
-    def __init__(self, config: LogConfig | None = None) -> None:
-        self.served = ServedLog("t", leader_epoch=None, config=config)
+    def __init__(self, config: LogConfig | None = None, topic: str = "t") -> None:
+        self.served = ServedLog(topic, leader_epoch=None, config=config)
         self.looks = Looks()
         self.partition = Partition(self.served.log, HERE, lag_time_max_ms=LAG_MS, in_sync_observer=self.looks)
         self.served.partition = self.partition
@@ -474,3 +474,18 @@ def test_former_leader_keeps_the_high_watermark_and_a_new_one_starts_from_it() -
     here.be(ELSEWHERE, 4)
     here.be(HERE, 5)
     assert not here.partition.has_reached_epoch_start
+
+
+def test_groups_offsets_are_on_as_many_replicas_as_the_setting_asks_for() -> None:
+    here = Replicated(LogConfig(min_insync_replicas=2), OFFSETS_TOPIC)
+    here.be(HERE, 1, HERE)
+    with pytest.raises(NotEnoughReplicas):
+        here.served.append(acks=ACKS_ALL)
+    here.be(HERE, 1, HERE, ELSEWHERE)
+    here.served.append(acks=ACKS_ALL)
+
+
+def test_groups_go_on_where_their_offsets_have_fewer_replicas_than_the_setting_asks_for() -> None:
+    here = Replicated(LogConfig(min_insync_replicas=4), OFFSETS_TOPIC)
+    here.be(HERE, 1)
+    here.served.append(acks=ACKS_ALL)

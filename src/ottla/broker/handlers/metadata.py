@@ -137,7 +137,8 @@ def partition_entry(
     offline: list[int] = [replica for replica in partition.replicas if replica not in live]
     if leader == broker.node_id and broker.partitions.find(topic_name, index) is None:
         leader, offline = NO_LEADER, [*offline, broker.node_id]
-    elif leader not in live:
+    elif leader not in live or (leader == broker.node_id and not broker.may_lead):
+        # A client that was sent back here would stay with a broker that is cut off from the others.
         leader = NO_LEADER
     if leader == NO_LEADER:
         code = ErrorCode.LEADER_NOT_AVAILABLE

@@ -55,6 +55,7 @@ class SmallBroker:
         self.topics = TopicsView.of(0, {})
         self.is_sole = True
         self.live = live(NODE_ID)
+        self.may_lead = True
         self.overrides: dict[ConfigEntity, Mapping[str, str]] = {}
         self.refusal: RequestError | None = None
         self.created: list[tuple[NewTopic, bool]] = []

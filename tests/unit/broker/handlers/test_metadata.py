@@ -162,6 +162,19 @@ async def test_leader_that_is_not_live_is_not_told() -> None:
     assert partition == MetadataResponsePartition(ErrorCode.LEADER_NOT_AVAILABLE, 0, -1, 4, [6, 7], [6], [6])
 
 
+async def test_broker_that_may_have_been_replaced_does_not_name_itself_the_leader() -> None:
+    broker = SmallBroker()
+    broker.add_topic("orders", leader_epoch=4)
+    broker.place("orders", replicas=(NODE_ID, 7), leader=NODE_ID, in_sync=(NODE_ID, 7))
+    broker.live = live(NODE_ID, 7)
+    assert (await ask(broker, 12, named("orders"))).topics[0].partitions[0].leader_id == NODE_ID
+    broker.may_lead = False
+    answer = await ask(broker, 12, named("orders"))
+    (partition,) = answer.topics[0].partitions
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert {each.node_id for each in answer.brokers} == {NODE_ID, 7}, "it still answers, and names the others"
+
+
 async def test_leader_elsewhere_is_told_with_its_address() -> None:
     broker = SmallBroker()
     broker.add_topic("orders")
