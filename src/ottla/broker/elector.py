@@ -117,11 +117,21 @@ class Elector:
         else:
             changed = [name for name, topic in view.by_name.items() if before.by_name.get(name) is not topic]
             names = list(dict.fromkeys([*changed, *self._unled]))
-        self._look_at(names)
         if before is not view:
-            for kept in (self._proposed, self._postponed):
-                for topic_partition in [each for each in kept if view.partition(each) is None]:
-                    del kept[topic_partition]
+            self._forget_deleted(before)
+        self._look_at(names)
+
+    def _forget_deleted(self, before: TopicsView) -> None:
+        """What was decided over states that are gone.  Those of a topic that was created anew begin with version 0."""
+        view = self._view
+        anew = {
+            name
+            for name, topic in view.by_name.items()
+            if (former := before.by_name.get(name)) is not None and former.topic_id != topic.topic_id
+        }
+        for kept in (self._proposed, self._postponed):
+            for each in [each for each in kept if each.topic in anew or view.partition(each) is None]:
+                del kept[each]
 
     def on_logs_failed(self) -> None:
         """Logs of this broker became unusable: it leaves the sets in which others remain."""

@@ -175,6 +175,18 @@ def test_topic_that_was_deleted_meanwhile_is_forgotten() -> None:
     assert node.taken() == []
 
 
+def test_topic_that_was_created_anew_between_two_views_has_its_own_elections() -> None:
+    node = Node("B9 C1")
+    node.see(state_of("A", 5, "A1 B9"), version=7)
+    node.see(state_of("A", 5, "A1 C1"), version=7, topic="others")
+    assert len(node.taken()) == 1
+    created = Partition(0, ALL, state_of("A", 0, "A1 B9"), 0)
+    node.topics["orders"] = Topic("orders", UUID(int=2**101), (created,))
+    node.version += 1
+    node.look()
+    assert node.taken() == [(0, state_of("B", 1, "B9"), 0)]
+
+
 def test_burst_of_elections_is_proposed_in_one_pass() -> None:
     node = Node("B9 C1")
     node.see(*[state_of("A", 5, "A1 B9 C1")] * 2_000)
