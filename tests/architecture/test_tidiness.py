@@ -122,6 +122,7 @@ SLEEPS: Final = {
     "tests/cluster/disk_faults.py": "how long a disk is full or broken is the fault",
     "tests/cluster/fencing.py": "how long a leader may still try to acknowledge after it was replaced",
     "tests/cluster/network_faults.py": "how long a network is partitioned is the fault",
+    "tests/cluster/scripted_orders.py": "how long a replica may be elected that must not be, and the moment of a kill",
     "tests/cluster/target.py": "how long a process is down is the fault",
     "tests/cluster/faults.py": "how long a process is down or paused is the fault",
     "tests/contract/tree_homes.py": "a poll with a deadline",

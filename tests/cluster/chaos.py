@@ -11,19 +11,26 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
+import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from ottla.model.errors import OttlaError
 from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.cluster import isolation
-from tests.cluster.chaos_run import new_network, run_cluster
-from tests.cluster.fault_table import ALL_FAULTS, PRIVATE_FAULTS
+from tests.cluster.chaos_run import CLUSTER_SETTINGS, DIFFERS, new_network, run_cluster
+from tests.cluster.fault_table import ALL_FAULTS
+from tests.cluster.faults import FAULTS
+from tests.cluster.mutated_broker import MUTATIONS
 from tests.cluster.network import Network
 from tests.history.chaos import PROTOCOLS
+from tests.history.clients import RANGE
 
 # With fewer, most pairs of kinds would never meet in a round.
 KINDS_MIN: Final = 3
@@ -45,21 +52,45 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first round; the next ones count up")
     parser.add_argument("--protocol", choices=sorted(PROTOCOLS), default="range", help="the group's (default range)")
     parser.add_argument("--only", choices=sorted(ALL_FAULTS), action="append", help="only this fault (repeatable)")
+    parser.add_argument(
+        "--control", choices=sorted(MUTATIONS), help="with this fault planted in the brokers: must lose"
+    )
     parser.add_argument("--evidence", action="store_true", help="print what each fault was seen to do")
     parser.add_argument("--plain", action="store_true", help="no namespaces: only what needs no privilege")
     chosen = parser.parse_args()
-    names, network = _possible(chosen.only or sorted(ALL_FAULTS), is_plain=chosen.plain)
+    wanted = chosen.only or sorted(ALL_FAULTS)
+    if chosen.control is not None:
+        wanted = sorted(set(MUTATIONS[chosen.control].plan))
+    names, network = _possible(wanted, is_plain=chosen.plain)
     if not names:
         return 1
-    failed = 0
-    totals: Counter[str] = Counter()
-    for seed in range(chosen.seed, chosen.seed + chosen.rounds):
-        plan = mixed(names, chosen.faults, seed)
+    with ExitStack() as stack:
+        if network is not None:
+            stack.callback(network.close)
+        seeds = range(chosen.seed, chosen.seed + chosen.rounds)
         try:
-            result = run_cluster(PROTOCOLS[chosen.protocol], plan, seed=seed, network=network)
+            if chosen.control is not None:
+                return _control(chosen.control, seeds, network)
+            return _rounds(chosen, names, seeds, network)
         except ZooKeeperUnavailable as reason:
             print(f"nothing can be run: {reason}; {reason.hint}")
             return 1
+
+
+def _rounds(chosen: argparse.Namespace, names: Sequence[str], seeds: Iterable[int], network: Network | None) -> int:
+    failed = 0
+    totals: Counter[str] = Counter()
+    for seed in seeds:
+        plan = mixed(names, chosen.faults, seed)
+        try:
+            result = run_cluster(PROTOCOLS[chosen.protocol], plan, seed=seed, network=network)
+        except ZooKeeperUnavailable:
+            raise
+        except (OttlaError, AssertionError) as error:
+            # A state that did not come, or a process that did not start: its message says what was seen.
+            failed += 1
+            print(f"seed={seed} FAILED {' '.join(plan)}", *traceback.format_exception(error), sep="\n", flush=True)
+            continue
         failed += not result.is_clean
         totals += result.strikes
         totals["acknowledged"] += result.report.figures["sends_ok"]
@@ -71,16 +102,39 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def _control(name: str, seeds: Iterable[int], network: Network | None) -> int:
+    """Rounds with a planted fault until one of them shows it."""
+    planted = MUTATIONS[name]
+    command = (sys.executable, "-m", "tests.cluster.mutated_broker", name)
+    for seed in seeds:
+        result = run_cluster(
+            RANGE,
+            planted.plan,
+            seed=seed,
+            command=command,
+            settings={**CLUSTER_SETTINGS, **planted.settings},
+            network=network,
+        )
+        noticed = result.report.found & planted.expected or any(DIFFERS in problem for problem in result.problems)
+        print(f"control={name} seed={seed} {'noticed' if noticed else 'NOT NOTICED'} {result}", flush=True)
+        if result.kept_directory is not None:
+            shutil.rmtree(result.kept_directory)
+        if noticed:
+            return 0
+    print(f"{name} was not noticed")
+    return 1
+
+
 def _possible(names: Sequence[str], *, is_plain: bool) -> tuple[list[str], Network | None]:
     """Those of the faults that this process can do, and the network for them; it may become another process before."""
     if not is_plain and not isolation.is_isolated():
         reason = isolation.missing()
         if reason is None:
             isolation.enter([sys.executable, "-m", "tests.cluster.chaos", *sys.argv[1:]])
-        print(f"skipped: {reason}; so not done: {' '.join(sorted(PRIVATE_FAULTS.keys() & set(names)))}", flush=True)
+        print(f"skipped: {reason}; so not done: {' '.join(sorted(set(names) - FAULTS.keys()))}", flush=True)
     if not isolation.is_isolated():
-        return [name for name in names if name not in PRIVATE_FAULTS], None
-    return list(names), new_network(Path(tempfile.mkdtemp(prefix="ottla-chaos-network-")) / "namespaces")
+        return [name for name in names if name in FAULTS], None
+    return list(names), new_network(Path(tempfile.mkdtemp(prefix="ottla-network-")))
 
 
 if __name__ == "__main__":

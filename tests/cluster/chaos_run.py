@@ -22,7 +22,7 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.cluster import RunningCluster
-from tests.cluster.fault_table import ALL_FAULTS
+from tests.cluster.fault_table import ALL_FAULTS, CONTROL_FAULTS
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.faults import SESSION_TIMEOUT_MS
 from tests.cluster.network import Network
@@ -47,6 +47,7 @@ BROKERS_COUNT: Final = 3
 REPLICAS_COUNT: Final = 3
 PAUSE_S: Final = (0.2, 4.0)
 LINES_SHOWN: Final = 30
+DIFFERS: Final = "differs from"
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     **SETTINGS,
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
@@ -162,7 +163,7 @@ def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> C
     try:
         clients.start()
         for name in plan:
-            _strike(name, ALL_FAULTS[name], target, strikes, evidence, clients.problems)
+            _strike(name, {**ALL_FAULTS, **CONTROL_FAULTS}[name], target, strikes, evidence, clients.problems)
             time.sleep(target.random.uniform(*pause_s))
         # The quiet phase: everything must converge.
         cluster.wait_until_replicated()
@@ -214,7 +215,7 @@ def differences(broker_directories: Sequence[Path]) -> list[str]:
                 pairs = enumerate(zip(log, logs[0], strict=False))
                 at = next((position for position, (a, b) in pairs if a != b), min(len(log), len(logs[0])))
                 found.append(
-                    f"{TOPIC}-{index}: {directory.name} differs from {broker_directories[0].name} at byte {at} "
+                    f"{TOPIC}-{index}: {directory.name} {DIFFERS} {broker_directories[0].name} at byte {at} "
                     f"({len(log)} and {len(logs[0])} bytes)"
                 )
     return found

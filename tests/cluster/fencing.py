@@ -36,6 +36,7 @@ from ottla.runtime.clock import SystemClock
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.site import broker_name
 from tests.cluster.target import Target
+from tests.eventually import eventually
 
 # A topic of its own: nobody else may write to it, and the history's is written by those who write it down.
 FENCE_TOPIC: Final = "fence"
@@ -68,13 +69,13 @@ def watch_the_fence(target: Target, cut_off_from: Iterable[str]) -> str:
         try:
             if network.reaches(others[0], name):
                 raise FaultWithoutEffect(f"{others[0]} reaches {name} through a wall")
-            target.cluster.wait_for_leader(FENCE_TOPIC, index, other_than=leader_id)
+            # Not by metadata: the leader that is cut off goes on to name itself.
+            elected_ms = epochs.wait_for_next(after=before)
             time.sleep(_AFTERWARDS_S)
         finally:
             stopped_count = network.open(name)
-    elected_ms = epochs.began_ms(after=before)
-    if elected_ms is None or stopped_count == 0:
-        raise FaultWithoutEffect(f"{name} was cut off from {others} and nobody else was elected")
+    if stopped_count == 0:
+        raise FaultWithoutEffect(f"the wall of {name} stopped nothing")
     told = []
     for writer in (of_all, of_leader):
         late = [at_ms for at_ms in writer.acknowledged_ms if at_ms > elected_ms]
@@ -169,9 +170,10 @@ class _Epochs:
             raise FaultWithoutEffect("the state of the partition cannot be read")
         return max(self._began_ms)
 
-    def began_ms(self, *, after: int) -> float | None:
+    def wait_for_next(self, *, after: int) -> float:
         """When the first epoch after this one began."""
-        return min((at_ms for epoch, at_ms in self._began_ms.items() if epoch > after), default=None)
+        began = eventually(lambda: {epoch: at_ms for epoch, at_ms in list(self._began_ms.items()) if epoch > after})
+        return min(began.values())
 
     def __enter__(self) -> _Epochs:
         self._client.start()

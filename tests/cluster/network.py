@@ -6,6 +6,7 @@ The run itself is at the bridge and is never cut off, so that it can watch both 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -41,12 +42,11 @@ class Direction(Flag):
 
 
 class Network:
-    """Made in the namespace of the run: `isolation.enter` first."""
+    """Made in the namespace of the run: `isolation.enter` first.  `directory` is removed with it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._number_of: dict[str, int] = {}
-        directory.mkdir(parents=True)
         _run("ip", "link", "set", "dev", "lo", "up")
         _run("ip", "link", "add", "name", _BRIDGE, "type", "bridge")
         _run("ip", "address", "add", f"{_PREFIX}.{_WATCHER}/24", "dev", _BRIDGE)
@@ -95,6 +95,12 @@ class Network:
         """Every wall that is left."""
         for name in self._number_of:
             self._in(name, "nft", "flush", "ruleset")
+
+    def close(self) -> None:
+        """Only the files need it: the namespaces themselves end with the run's processes."""
+        for name in self._number_of:
+            _run("umount", self._namespace(name))
+        shutil.rmtree(self._directory)
 
     def reaches(self, name: str, other: str) -> bool:
         """Whether a packet gets from one to the other and its answer back."""

@@ -45,6 +45,10 @@ class Target:
     def any_broker(self) -> RunningBroker:
         return self.random.choice(list(self.cluster.brokers.values()))
 
+    def acknowledged_count(self) -> int:
+        """Records of all producers so far."""
+        return self.clients.acknowledged_count()
+
     def wait_a_while(self) -> None:
         time.sleep(self.random.uniform(*DOWN_S))
 

@@ -31,6 +31,8 @@ DRAIN_S: Final = 90.0
 CLIENT_LINES_SHOWN: Final = 25
 # Longer than a session's time-out and the rebalance behind it.
 PAUSED_S: Final = 4.0
+# In the line of a send that was acknowledged.
+_ACKNOWLEDGED: Final = b'"ok"'
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,10 @@ class HistoryClients:
 
     def history(self) -> list[Operation]:
         return list(read_lines(sorted(self._directory.glob("*.history"))))
+
+    def acknowledged_count(self) -> int:
+        """Records of all producers so far; it may be asked often, since it reads their files and decodes nothing."""
+        return sum(producer.history.read_bytes().count(_ACKNOWLEDGED) for producer in self._producers)
 
     def kill_member(self) -> None:
         member = self._members.pop(self._random.randrange(len(self._members)))
