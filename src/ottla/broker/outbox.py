@@ -13,6 +13,12 @@ from ottla.runtime.disk import FileRun
 
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
+# A run so short is copied into the bytes around it: one read and one send instead of two sends and a sendfile, which
+# cost 2.5 us more of processor time for any run up to here; from 32 KiB on sendfile is cheaper.
+_COPIED_RUN_BYTES: Final = 16 * 1024
+# The most that one answer's runs take as copies: a peer that does not receive shall not hold more memory.
+_COPIED_BYTES: Final = 64 * 1024
+
 Piece = bytes | bytearray | memoryview | FileRun
 
 
@@ -37,7 +43,7 @@ class Outbox:
         self._loop = loop
         self._on_progress = on_progress
         self._on_failed = on_failed
-        self._lines: list[bytes] = []
+        self._lines: list[bytes | bytearray] = []
         self._unsent: deque[Piece] = deque()
         self._is_writing = False
 
@@ -56,12 +62,20 @@ class Outbox:
 
     def add_pieces(self, pieces: Sequence[Piece]) -> None:
         """An answer in pieces, after everything that was added before."""
+        left_bytes = _COPIED_BYTES
         for piece in pieces:
-            if type(piece) is bytes and not self._unsent:
-                self._lines.append(piece)
-            else:
-                self._join_lines()
-                self._unsent.append(piece)
+            if not self._unsent:
+                if type(piece) is bytes or type(piece) is bytearray:
+                    self._lines.append(piece)
+                    continue
+                if isinstance(piece, FileRun) and piece.length_bytes <= min(_COPIED_RUN_BYTES, left_bytes):
+                    copy = _copied(piece)
+                    if copy is not None:
+                        left_bytes -= len(copy)
+                        self._lines.append(copy)
+                        continue
+            self._join_lines()
+            self._unsent.append(piece)
 
     def send(self) -> None:
         """Send as much as the socket accepts; the rest follows when it is writable."""
@@ -95,9 +109,10 @@ class Outbox:
         self._lines.clear()
 
     def _join_lines(self) -> None:
-        if self._lines:
-            self._unsent.append(b"".join(self._lines))
-            self._lines.clear()
+        lines = self._lines
+        if lines:
+            self._unsent.append(lines[0] if len(lines) == 1 else b"".join(lines))
+            lines.clear()
 
     def _send_unsent(self) -> None:
         unsent = self._unsent
@@ -145,3 +160,12 @@ class Outbox:
             self._loop.remove_writer(self._socket.fileno())
             self._is_writing = False
         self._on_progress()
+
+
+def _copied(run: FileRun) -> bytes | None:
+    """The run's bytes; None when they cannot be read, which sending them will report."""
+    try:
+        data = run.file.read_at(run.position, run.length_bytes)
+    except OSError:
+        return None
+    return data if len(data) == run.length_bytes else None
