@@ -44,11 +44,13 @@ HEAVY: Final[Mapping[str, str]] = {
     # Clusters: three brokers and a ZooKeeper each.
     "tests/cluster/test_adopt.py": "cluster",
     "tests/cluster/test_cluster_figures.py": "cluster",
+    "tests/cluster/test_apache_reassignment_tools.py": "jvm",
     "tests/cluster/test_cluster_up.py": "cluster",
     "tests/cluster/test_members.py": "cluster",
     "tests/cluster/test_replication.py": "cluster",
     "tests/cluster/test_rolling_restart.py": "cluster",
     "tests/cluster/test_kills.py": "cluster",
+    "tests/cluster/test_moves_under_load.py": "cluster",
     # Spark sessions.
     "tests/integration/spark": "spark",
     "tests/integration/test_demo.py": "spark",

@@ -17,8 +17,10 @@ CONSUMER_GROUPS_COMMAND: Final = "org.apache.kafka.tools.consumer.group.Consumer
 CONSUMER_PERFORMANCE: Final = "org.apache.kafka.tools.ConsumerPerformance"
 DUMP_LOG_SEGMENTS: Final = "kafka.tools.DumpLogSegments"
 GET_OFFSETS: Final = "org.apache.kafka.tools.GetOffsetShell"
+LEADER_ELECTION_COMMAND: Final = "org.apache.kafka.tools.LeaderElectionCommand"
 LOG_DIRS_COMMAND: Final = "org.apache.kafka.tools.LogDirsCommand"
 PRODUCER_PERFORMANCE: Final = "org.apache.kafka.tools.ProducerPerformance"
+REASSIGN_PARTITIONS_COMMAND: Final = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 STORAGE_TOOL: Final = "kafka.tools.StorageTool"
 TOPIC_COMMAND: Final = "org.apache.kafka.tools.TopicCommand"
 

@@ -114,6 +114,8 @@ class Broker:
         self._fetchers: ReplicaFetchers | None = None
         self._gone_followers: GoneFollowers | None = None
         self._reassigner: Reassigner | None = None
+        # The settings that the fetchers know.
+        self._throttled_by: ConfigsView | None = None
 
     @classmethod
     async def start(
@@ -462,6 +464,13 @@ class Broker:
         if self._elector is not None and self._reassigner is not None:
             self._elector.on_view(self._served_topics.view)
             self._reassigner.on_view(self._served_topics.view)
+        if self._fetchers is not None:
+            self._throttle(self._fetchers)
+
+    def _throttle(self, fetchers: ReplicaFetchers) -> None:
+        if self._throttled_by is not self.configs:
+            self._throttled_by = self.configs
+            fetchers.throttle.configure(self.configs, self.clock.monotonic_ms())
 
     def _open_groups(self, loop: asyncio.AbstractEventLoop, flusher: Flusher) -> GroupCoordinator:
         """The contents of `__consumer_offsets` are loaded while requests are served."""

@@ -166,6 +166,11 @@ class Partition:
         return self._replica.leader
 
     @property
+    def is_in_sync(self) -> bool:
+        """Whether the tree has this replica among those in sync."""
+        return self.node is not None and self._replica.node_id in self.node.state.in_sync_nodes()
+
+    @property
     def in_sync_count(self) -> int:
         """How many replicas are in sync, the leader included; 0 at a follower."""
         return self._replica.in_sync_count

@@ -17,6 +17,7 @@ from ottla.broker.applied_fetch import AppliedFetch
 from ottla.broker.flush_signal import FlushSignal
 from ottla.broker.peer_connection import PeerError, PeerRefused
 from ottla.broker.replica_fetch_session import NEW_SESSION_EPOCH, PartitionKey, ReplicaFetchSession
+from ottla.broker.replication_throttle import ReplicationThrottle
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import NodeId, TopicPartition
@@ -70,6 +71,9 @@ class FollowedPartition(Protocol):
 
     @property
     def index(self) -> int: ...
+
+    @property
+    def is_in_sync(self) -> bool: ...
 
     @property
     def log_start_offset(self) -> int: ...
@@ -138,6 +142,7 @@ class FetcherContext(NamedTuple):
     poke_flusher: Callable[[], None]
     clock: Clock
     limits: FetcherLimits
+    throttle: ReplicationThrottle
     chance: Random
     totals: FetcherTotals
     # Nobody listens where the leader did: its process is gone, before its registration is.
@@ -220,6 +225,17 @@ class ReplicaFetcher:
                 self._unstable[key] = None
             # Else it follows another leader, or nobody: it will be removed, or added again.
             return
+        size_bytes_max = self._context.limits.partition_max_bytes
+        throttle = self._context.throttle
+        if throttle.is_on and throttle.holds(partition.topic_partition) and not partition.is_in_sync:
+            now_ms = self._context.clock.monotonic_ms()
+            delay_ms = throttle.delay_ms(now_ms)
+            if delay_ms:
+                self._session.forget(key)
+                self._request_ids.pop(key, None)
+                self._paused[key] = now_ms + delay_ms
+                return
+            size_bytes_max = throttle.fetch_bytes_max(size_bytes_max)
         if self._request_ids.get(key) != fetch.request_id:
             self._request_ids[key] = fetch.request_id
             self._superseded.add(key)
@@ -231,7 +247,7 @@ class ReplicaFetcher:
                 fetch.fetch_offset,
                 fetch.last_fetched_epoch,
                 partition.log_start_offset,
-                self._context.limits.partition_max_bytes,
+                size_bytes_max,
             ),
         )
 
@@ -383,6 +399,9 @@ class ReplicaFetcher:
     def _apply_one(
         self, key: PartitionKey, partition: FollowedPartition, request_id: int, part: FetchedPartition, now_ms: int
     ) -> None:
+        throttle = self._context.throttle
+        if throttle.is_on and throttle.holds(partition.topic_partition) and not partition.is_in_sync:
+            throttle.take(len(part.records))
         try:
             applied = partition.apply_fetched(
                 request_id,

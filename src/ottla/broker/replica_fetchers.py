@@ -21,6 +21,7 @@ from ottla.broker.replica_fetcher import (
     FollowedPartition,
     ReplicaFetcher,
 )
+from ottla.broker.replication_throttle import ReplicationThrottle
 from ottla.model import broker_settings as setting
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import NO_LEADER
@@ -72,6 +73,7 @@ class ReplicaFetchers:
         self._is_stopped = False
         self._failed: set[PartitionKey] = set()
         self.totals = FetcherTotals()
+        self.throttle = ReplicationThrottle(membership.node_id)
         self.on_leader_refused: Callable[[NodeId], None] = lambda _leader: None
         self.on_logs_failed: Callable[[], None] = lambda: None
         self._context = FetcherContext(
@@ -89,6 +91,7 @@ class ReplicaFetchers:
                 settings[setting.REPLICA_FETCH_BACKOFF_MS],
                 self._socket_timeout_ms,
             ),
+            self.throttle,
             Random(membership.node_id),
             self.totals,
             lambda leader_id: self.on_leader_refused(leader_id),

@@ -15,9 +15,11 @@ from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerRefused, error_code_of
 from ottla.client.leader_calls import call_leaders
 from ottla.client.metadata import ClusterInfo, TopicInfo
+from ottla.client.reassignments import OngoingMove, Targets, alter_request, list_request, ongoing_moves, refusals
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from ottla.protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -38,6 +40,7 @@ from ottla.protocol.schemas.delete_records import (
     DeleteRecordsTopic,
 )
 from ottla.protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from ottla.protocol.schemas.list_partition_reassignments import ListPartitionReassignmentsResponse
 
 T = TypeVar("T")
 
@@ -141,6 +144,28 @@ class Admin:
             for row in response.responses
             if row.name is not None
         }
+
+    def alter_reassignments(
+        self, targets: Targets, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, BrokerRefused | None]:
+        """Begin to move partitions to other brokers, or end moves (KIP-455); None is success.  Moves go on after this
+        returns.
+        """
+        wait_ms = self._cluster.options.request_timeout_ms if timeout_ms is None else timeout_ms
+        request = alter_request(targets, wait_ms)
+        api, answer = ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsResponse
+        response = self._ask_controller(api, lambda _: request, answer, timeout_ms)
+        self._cluster.forget({each.topic for each in targets})
+        return refusals(response)
+
+    def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OngoingMove]:
+        """The moves under way, of these partitions or of all."""
+        wait_ms = self._cluster.options.request_timeout_ms if timeout_ms is None else timeout_ms
+        request = list_request(partitions, wait_ms)
+        api, answer = ApiKey.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsResponse
+        return ongoing_moves(self._ask_controller(api, lambda _: request, answer, timeout_ms))
 
     def list_topics(self) -> list[TopicInfo]:
         """Every topic, by name, internal ones too."""

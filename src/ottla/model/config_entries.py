@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.model.broker_settings import BROKER_SETTINGS
+from ottla.model.dynamic_broker_settings import DYNAMIC_BROKER_SETTINGS, dynamic_broker_setting
 from ottla.model.group_settings import GROUP_SETTINGS, in_force
 from ottla.model.setting import AnySetting, SettingValue, Source, ValueType
 from ottla.model.settings import BrokerSettings, inherited, topic_setting
@@ -38,9 +39,21 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerSettings) -> list
     return [_topic_entry(TOPIC_SETTINGS[name], overrides, broker) for name in sorted(TOPIC_SETTINGS)]
 
 
-def describe_broker(broker: BrokerSettings) -> list[ConfigEntry]:
-    """All settings of the broker, by name.  They are read when it starts, so all are read-only."""
-    return [_broker_entry(BROKER_SETTINGS[name], broker) for name in sorted(BROKER_SETTINGS)]
+def describe_broker(
+    broker: BrokerSettings, own: Mapping[str, str] = {}, of_all: Mapping[str, str] = {}
+) -> list[ConfigEntry]:
+    """All settings of the broker, by name.  Those that are read when it starts are read-only.
+
+    `own` and `of_all`: those that were set while brokers run, for this one and for all.
+    """
+    entries = [_broker_entry(setting, broker) for setting in BROKER_SETTINGS.values()]
+    entries += [_dynamic_entry(setting, own, of_all) for setting in DYNAMIC_BROKER_SETTINGS.values()]
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def describe_every_broker(of_all: Mapping[str, str]) -> list[ConfigEntry]:
+    """What was set for all brokers while they run."""
+    return [_dynamic_entry(dynamic_broker_setting(name), {}, of_all) for name in sorted(of_all)]
 
 
 def describe_group(own: Mapping[str, str], broker: BrokerSettings) -> list[ConfigEntry]:
@@ -75,6 +88,17 @@ def _broker_entry(setting: AnySetting, broker: BrokerSettings) -> ConfigEntry:
     given = broker.given(setting)
     value, source = (setting.default, Source.DEFAULT) if given is None else (given.value, given.source)
     return _entry(setting, value, source, _broker_synonyms(setting, broker), is_read_only=True)
+
+
+def _dynamic_entry(setting: AnySetting, own: Mapping[str, str], of_all: Mapping[str, str]) -> ConfigEntry:
+    found = [
+        (setting.parse(values[setting.name]), source)
+        for values, source in ((own, Source.DYNAMIC_BROKER), (of_all, Source.DYNAMIC_DEFAULT_BROKER))
+        if setting.name in values
+    ]
+    found.append((setting.default, Source.DEFAULT))
+    synonyms = [ConfigSynonym(setting.name, setting.format(value), source) for value, source in found]
+    return _entry(setting, *found[0], synonyms, is_read_only=False)
 
 
 def _broker_synonyms(setting: AnySetting, broker: BrokerSettings) -> list[ConfigSynonym]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.model.broker_settings import BROKER_SETTING_GROUPS
+from ottla.model.dynamic_broker_settings import DYNAMIC_BROKER_SETTINGS
 from ottla.model.group_settings import BOUNDS, GROUP_SETTINGS
 from ottla.model.setting import AnySetting
 from ottla.model.topic_settings import SYNONYMS, TOPIC_SETTINGS
@@ -29,7 +30,7 @@ Settings have Kafka's names, types and defaults. A value is looked up in this or
 4. the default.
 
 A topic's own value (`ottla topic create --config segment.bytes=1048576`, or any Kafka tool) wins over the broker's.
-Broker settings are read at the start; topic settings may change at any time.
+Broker settings are read at the start, with few exceptions; topic settings may change at any time.
 
 An unknown name is reported with a warning and the nearest known name. A name that Apache Kafka knows and Ottla does
 not use is reported once and has no effect; `ssl.*`, `sasl.*`, `authorizer.*` and so on get a warning, because they
@@ -45,6 +46,11 @@ def page() -> str:
     for heading, settings in BROKER_SETTING_GROUPS.items():
         parts.append(f"### {heading}\n")
         parts.append(_table(_COLUMNS, map(_broker_row, settings)))
+    parts.append(
+        "### While brokers run\n\nSet for one broker or for all, by `kafka-configs`, `kafka-reassign-partitions "
+        "--throttle` or `ottla cluster rebalance --throttle`; kept in the tree, and never read from a file.\n"
+    )
+    parts.append(_table(_COLUMNS, map(_broker_row, DYNAMIC_BROKER_SETTINGS.values())))
     honoured = [setting for setting in TOPIC_SETTINGS.values() if setting.honoured]
     stored = [setting for setting in TOPIC_SETTINGS.values() if not setting.honoured]
     parts.append("## Topic settings\n")
@@ -76,7 +82,7 @@ def _broker_row(setting: AnySetting) -> list[str]:
 
 
 def _topic_row(setting: AnySetting) -> list[str]:
-    synonyms = ", ".join(f"`{synonym.setting.name}`" for synonym in SYNONYMS[setting.name])
+    synonyms = ", ".join(f"`{synonym.setting.name}`" for synonym in SYNONYMS.get(setting.name, ()))
     name, kind, default, accepted, about = _broker_row(setting)
     return [name, kind, default, accepted, synonyms, about]
 

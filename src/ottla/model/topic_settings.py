@@ -119,10 +119,15 @@ UNCLEAN_LEADER_ELECTION_ENABLE: Final = flag(
     False,
     "A replica that may lack acknowledged records may lead when none that has them all is live: they are lost then.",
 )
+FOLLOWER_THROTTLED_REPLICAS: Final = words(
+    "follower.replication.throttled.replicas",
+    (),
+    "Replicas (`PARTITION:BROKER`; `*` for all) that are fetched no faster than `follower.replication.throttled.rate` "
+    "of their broker while they are not in sync.",
+)
 
 _STORED: Final[tuple[AnySetting, ...]] = (
-    words("follower.replication.throttled.replicas", (), "For replication.", honoured=False),
-    words("leader.replication.throttled.replicas", (), "For replication.", honoured=False),
+    words("leader.replication.throttled.replicas", (), "Followers alone are throttled (KIP-73).", honoured=False),
     flag("preallocate", False, "Segments are not preallocated.", honoured=False),
     int64("local.retention.bytes", -2, "For tiered storage.", honoured=False, minimum=-2),
     int64("local.retention.ms", -2, "For tiered storage.", honoured=False, minimum=-2),
@@ -154,6 +159,7 @@ _HONOURED: Final[tuple[AnySetting, ...]] = (
     MESSAGE_TIMESTAMP_AFTER_MAX_MS,
     MIN_INSYNC_REPLICAS,
     UNCLEAN_LEADER_ELECTION_ENABLE,
+    FOLLOWER_THROTTLED_REPLICAS,
     COMPRESSION_TYPE,
     COMPRESSION_GZIP_LEVEL,
     COMPRESSION_LZ4_LEVEL,

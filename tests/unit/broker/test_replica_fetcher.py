@@ -13,6 +13,8 @@ from ottla.broker import replica_fetcher
 from ottla.broker.flush_signal import FlushSignal
 from ottla.broker.peer_connection import PeerLost, PeerRefused, PeerTimedOut
 from ottla.broker.replica_fetcher import FetcherContext, FetcherLimits, FetcherTotals, ReplicaFetcher
+from ottla.broker.replication_throttle import ReplicationThrottle
+from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.protocol.api import ApiKey
@@ -156,6 +158,7 @@ class Setup:
         self.failed: list[TopicPartition] = []
         self.broker_epoch = 10
         self.loop = loop
+        self.throttle = ReplicationThrottle(HERE)
         context = FetcherContext(
             HERE,
             lambda: self.broker_epoch,
@@ -164,6 +167,7 @@ class Setup:
             self._poke,
             clock or SystemClock(),
             LIMITS,
+            self.throttle,
             Random(1),
             self.totals,
             self.refused.append,
@@ -536,3 +540,52 @@ async def test_fetcher_without_partitions_waits() -> None:
         assert setup.leader.connections_count == 0
         t = setup.follower("t")
         assert (await setup.leader.asked()).offsets == {t.key: (EPOCH, 0)}
+
+
+async def test_throttled_partition_waits_for_its_rate_and_the_others_do_not() -> None:
+    clock = FakeClock()
+    async with fetching(clock=clock) as (setup, _):
+        setup.throttle.configure(
+            ConfigsView(
+                1,
+                {
+                    ConfigEntity.broker(HERE): {"follower.replication.throttled.rate": "1000"},
+                    ConfigEntity.topic("slow"): {"follower.replication.throttled.replicas": "*"},
+                },
+            ),
+            clock.monotonic_ms(),
+        )
+        slow, free = Follower("slow"), Follower("free")
+        slow.partition.on_state(replicated(ELSEWHERE, EPOCH, 9, in_sync=(ELSEWHERE,)), BOTH, 0)
+        for follower in (slow, free):
+            setup.followers.append(follower)
+            setup.fetcher.add(follower.partition)
+        asked = await setup.leader.asked()
+        sizes = {key: fetches[0][5] for key, fetches in asked.request.topics}
+        assert sizes == {slow.key: 1_000, free.key: 1 << 20}
+        asked.answer(Part(slow, batches(3)), Part(free, batches(1)))
+        asked = await setup.leader.asked()
+        assert asked.offsets == {free.key: (EPOCH, 1)}
+        assert asked.request.forgotten == [(slow.key, [0])]
+        clock.advance(1_000)
+        asked.answer(Part(free, batches(1, first=1)))
+        asked = await setup.leader.asked()
+        assert asked.offsets == {free.key: (EPOCH, 2), slow.key: (EPOCH, 3)}
+
+
+async def test_replica_that_is_in_sync_is_not_throttled() -> None:
+    async with fetching("t") as (setup, (t,)):
+        setup.throttle.configure(
+            ConfigsView(
+                1,
+                {
+                    ConfigEntity.broker(None): {"follower.replication.throttled.rate": "1"},
+                    ConfigEntity.topic("t"): {"follower.replication.throttled.replicas": "*"},
+                },
+            ),
+            0,
+        )
+        for number in range(3):
+            asked = await setup.leader.asked()
+            assert number == 0 or asked.offsets == {t.key: (EPOCH, number)}
+            asked.answer(Part(t, batches(1, first=number)))

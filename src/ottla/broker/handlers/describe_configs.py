@@ -1,9 +1,9 @@
 """DescribeConfigs (key 32), v1-v4.
 
 Topics (type 2): every topic setting with its value in force, its source (the topic's own, the broker's, the default)
-and, when asked for, its synonyms and documentation.  This broker (type 4, its node id): every broker setting, all
-read-only.  All brokers (type 4, empty name): no entries, since nothing can be set for all of them at run time.  Keys
-that are asked for and unknown are left out; an empty list of keys asks for all, as null does.
+and, when asked for, its synonyms and documentation.  This broker (type 4, its node id): every broker setting, those
+that are read at its start as read-only.  All brokers (type 4, empty name): what was set for all of them at run time.
+Keys that are asked for and unknown are left out; an empty list of keys asks for all, as null does.
 A group (type 32, there or not): the settings of consumer groups.  UNKNOWN_TOPIC_OR_PARTITION for an unknown topic,
 INVALID_TOPIC_EXCEPTION for an illegal name, INVALID_REQUEST for another broker's id, for a group without an id and for
 other types.
@@ -22,7 +22,13 @@ from ottla.broker.handlers.config_resources import (
 )
 from ottla.broker.handlers.error_text import error_text
 from ottla.coordination.configs import ConfigEntity
-from ottla.model.config_entries import ConfigEntry, describe_broker, describe_group, describe_topic
+from ottla.model.config_entries import (
+    ConfigEntry,
+    describe_broker,
+    describe_every_broker,
+    describe_group,
+    describe_topic,
+)
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.protocol.schemas.describe_configs import (
@@ -62,7 +68,10 @@ def _entries(resource: DescribeConfigsResource, broker: BrokerContext) -> list[C
         require_topic(broker, name)
         return describe_topic(broker.configs.topic(name), broker.settings)
     if resource.resource_type == ResourceType.BROKER:
-        return [] if is_every_broker(broker, name) else describe_broker(broker.settings)
+        of_all = broker.configs.of(ConfigEntity.broker(None))
+        if is_every_broker(broker, name):
+            return describe_every_broker(of_all)
+        return describe_broker(broker.settings, broker.configs.of(ConfigEntity.broker(broker.node_id)), of_all)
     if resource.resource_type == ResourceType.GROUP:
         require_group_name(name)
         return describe_group(broker.configs.of(ConfigEntity.group(name)), broker.settings)

@@ -4,8 +4,9 @@ Topics (type 2): set, delete, append to and subtract from a list; all changes of
 when the answer is sent.  A group (type 32, there or not): the same, within the broker's bounds. `validate_only` checks
 and changes nothing.  INVALID_CONFIG for an unknown setting, a bad value, or an append or subtract on a setting that is
 not a list; INVALID_REQUEST for a setting or a resource that occurs twice, a missing value, an unknown operation or
-type.  Deleting a setting that is not set succeeds, whatever its name. Not done: brokers (type 4): their settings are
-read at start, so any change is INVALID_REQUEST; loggers, client metrics (8, 16).
+type.  Deleting a setting that is not set succeeds, whatever its name.  A broker (type 4; all of them by an empty name):
+the few settings that change while it runs; its others are read at start, so a change of them is INVALID_REQUEST.
+Not done: loggers, client metrics (8, 16).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.config_resources import (
     ResourceType,
     alter_each,
+    is_every_broker,
     refuse_broker_changes,
     require_group_name,
     require_topic,
@@ -24,6 +26,7 @@ from ottla.broker.handlers.config_resources import (
 )
 from ottla.coordination.configs import ConfigEntity
 from ottla.model.config_changes import ConfigChange, ConfigOperation, changed_overrides
+from ottla.model.dynamic_broker_settings import DYNAMIC_BROKER_SETTINGS, dynamic_broker_setting
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.group_settings import check_group, group_setting
@@ -52,7 +55,9 @@ async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, valid
     name = resource.resource_name
     changes = _changes(resource.configs)
     if resource.resource_type == ResourceType.BROKER:
-        refuse_broker_changes(broker, name, [change.name for change in changes])
+        refuse_broker_changes(broker, name, [each.name for each in changes if each.name not in DYNAMIC_BROKER_SETTINGS])
+        node_id = None if is_every_broker(broker, name) else broker.node_id
+        await _alter_broker(ConfigEntity.broker(node_id), changes, broker, validate_only=validate_only)
         return
     if resource.resource_type == ResourceType.GROUP:
         require_group_name(name)
@@ -65,6 +70,15 @@ async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, valid
     after = changed_overrides(before, _effective(changes, before), broker.settings)
     if not validate_only:
         await broker.alter_config(ConfigEntity.topic(name), _changed(before, after))
+
+
+async def _alter_broker(
+    entity: ConfigEntity, changes: list[ConfigChange], broker: BrokerContext, *, validate_only: bool
+) -> None:
+    before = broker.configs.of(entity)
+    after = changed_overrides(before, _effective(changes, before), broker.settings, dynamic_broker_setting)
+    if not validate_only and after != before:
+        await broker.alter_config(entity, _changed(before, after))
 
 
 async def _alter_group(

@@ -7,7 +7,9 @@ import pytest
 from ottla.broker.handlers.error_text import ERROR_TEXT_LENGTH_MAX
 from ottla.coordination.configs import ConfigEntity
 from ottla.model.broker_settings import BROKER_SETTINGS
+from ottla.model.dynamic_broker_settings import DYNAMIC_BROKER_SETTINGS
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import NodeId
 from ottla.model.setting import Source, ValueType
 from ottla.model.topic_settings import TOPIC_SETTINGS
 from ottla.protocol.api import ApiKey
@@ -92,11 +94,11 @@ async def test_named_settings_are_described_with_synonyms_and_documentation(vers
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_all_settings_of_the_broker_are_described_read_only(version: int) -> None:
+async def test_all_settings_of_the_broker_are_described_and_those_of_its_start_read_only(version: int) -> None:
     result = await describe(with_topic(), version, BROKER, str(NODE_ID))
     by_name = {config.name: config for config in result.configs}
-    assert by_name.keys() == BROKER_SETTINGS.keys()
-    assert all(config.read_only for config in result.configs)
+    assert by_name.keys() == BROKER_SETTINGS.keys() | DYNAMIC_BROKER_SETTINGS.keys()
+    assert {name for name, config in by_name.items() if config.read_only} == BROKER_SETTINGS.keys()
     assert (by_name["log.retention.ms"].value, by_name["log.retention.ms"].config_source) == (
         "5000",
         Source.STATIC_BROKER,
@@ -245,3 +247,23 @@ async def test_resource_that_occurs_twice_is_refused() -> None:
         ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(twice), IncrementalAlterConfigsResponse
     )
     assert [result.error_code for result in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+@pytest.mark.parametrize(("name", "node_id"), [(str(NODE_ID), NODE_ID), ("", None)])
+async def test_few_settings_of_a_broker_are_changed_while_it_runs(name: str, node_id: NodeId | None) -> None:
+    broker = SmallBroker()
+    rate = "follower.replication.throttled.rate"
+    entity = ConfigEntity.broker(node_id)
+    result = await alter(broker, 1, AlterableConfig(rate, SET, "1000"), resource_type=BROKER, name=name)
+    assert result.error_code == ErrorCode.NONE
+    assert broker.altered == [(entity, {rate: "1000"})]
+    broker.overrides = {entity: {rate: "1000"}}
+    described = {config.name: config for config in (await describe(broker, 4, BROKER, name)).configs}
+    assert described[rate].value == "1000"
+    assert not described[rate].read_only
+    deleted = ("leader.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second", rate)
+    configs = [AlterableConfig(each, DELETE) for each in deleted]
+    assert (await alter(broker, 1, *configs, resource_type=BROKER, name=name)).error_code == ErrorCode.NONE
+    assert broker.altered[1:] == [(entity, {rate: None})]
+    refused = await alter(broker, 1, AlterableConfig(rate, SET, "-1"), resource_type=BROKER, name=name)
+    assert refused.error_code == ErrorCode.INVALID_CONFIG

@@ -1,0 +1,54 @@
+"""Settings of brokers that are set while they run, as Kafka's tools do for a reassignment (KIP-73).
+
+They are of one broker, or of all that have none of their own; never of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.model.errors import ConfigError
+from ottla.model.limits import INT64_MAX
+from ottla.model.nearest import nearest_name
+from ottla.model.setting import AnySetting
+from ottla.model.setting_kinds import int64
+
+FOLLOWER_THROTTLED_RATE: Final = int64(
+    "follower.replication.throttled.rate",
+    INT64_MAX,
+    "The bytes that a broker fetches in a second for its replicas in `follower.replication.throttled.replicas`, while "
+    "they are not in sync.",
+    minimum=0,
+)
+
+_STORED: Final[tuple[AnySetting, ...]] = (
+    int64(
+        "leader.replication.throttled.rate",
+        INT64_MAX,
+        "The rate of the followers alone is in force.",
+        minimum=0,
+        honoured=False,
+    ),
+    int64(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        INT64_MAX,
+        "A broker has one log directory.",
+        minimum=1,
+        honoured=False,
+    ),
+)
+
+DYNAMIC_BROKER_SETTINGS: Final[Mapping[str, AnySetting]] = {
+    setting.name: setting for setting in (FOLLOWER_THROTTLED_RATE, *_STORED)
+}
+
+
+def dynamic_broker_setting(name: str) -> AnySetting:
+    """Raises `ConfigError` for a name that is not one of these."""
+    setting = DYNAMIC_BROKER_SETTINGS.get(name)
+    if setting is None:
+        nearest = nearest_name(name, DYNAMIC_BROKER_SETTINGS)
+        hint = "docs/configuration.md lists them" if nearest is None else f"did you mean {nearest}?"
+        raise ConfigError(f"{name} is not a setting of a running broker", hint=hint)
+    return setting
