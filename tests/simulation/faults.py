@@ -196,6 +196,10 @@ class Faults:
 
     def _fail_log(self) -> None:
         broker = self._any()
+        loses = self._simulation.plan.is_os_policy or "disk_replaced" in self._simulation.plan.fault_kinds
+        if loses and not self._may_lose():
+            # It leaves the sets as one that lost its records does, for a member that may have lost them unnoticed.
+            return
         if broker.is_up and broker.partitions and not broker.is_paused:
             partition = self._chance.choice(broker.partitions)
             self._simulation.trace("broker %d: the log of partition %d fails", broker.node_id, partition.index)

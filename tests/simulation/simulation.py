@@ -167,9 +167,9 @@ class Simulation:
         return ""
 
     def is_replicated(self) -> bool:
-        """Whether every replica of every partition is in sync in its present life."""
+        """Whether every replica of every partition is in sync in its present life, and works."""
         now = self.tree.now
-        return all(
+        return all(partition.is_usable for broker in self.brokers for partition in broker.partitions) and all(
             len(node.state.current_in_sync(now.live)) == len(node.replicas)
             and all(self.broker(member.node_id).disk.holds(member.broker_epoch) for member in node.state.in_sync)
             for node in now.partitions
