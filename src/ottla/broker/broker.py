@@ -39,6 +39,7 @@ from ottla.broker.log_configs import LogConfigs
 from ottla.broker.membership import NOT_REGISTERED
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
+from ottla.broker.rack_aware_selector import RackAwareSelector
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.reassigner import Reassigner
 from ottla.broker.request_meter import RequestMeter
@@ -175,8 +176,13 @@ class Broker:
         leader_hints = LeaderHints(self.node_id, lambda: self.topics, self._brokers_at)
         produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke, leader_hints, lease)
         self._directory.on_log_start_moved = self._on_log_start_moved
+        selector = None
+        if self.settings[setting.REPLICA_SELECTOR_CLASS] == setting.RACK_AWARE_SELECTOR:
+            selector = RackAwareSelector(self.node_id, lambda: self.live, self._brokers_at)
         sessions = FetchSessionCache(
-            self.settings[setting.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], lambda: secrets.randbelow(INT32_MAX)
+            self.settings[setting.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
+            lambda: secrets.randbelow(INT32_MAX),
+            tells_watermarks=selector is not None,
         )
         size_bytes_max = self.settings[setting.FETCH_MAX_BYTES]
         gone = self._gone_followers
@@ -190,6 +196,7 @@ class Broker:
             leader_hints,
             self._membership,
             None if gone is None else gone.on_connection_closed,
+            selector,
         )
         self.groups = self._open_groups(loop, flusher)
         groups = GroupCalls(self, ready).handle
@@ -570,6 +577,8 @@ class Broker:
         partition = self.partitions.find(*moved.topic_partition)
         if partition is not None:
             partition.wake_fetches()
+            if self._fetchers is not None:
+                self._fetchers.on_log_start_moved(partition)
 
     # What handlers use (BrokerContext).
 

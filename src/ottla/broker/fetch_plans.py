@@ -13,7 +13,7 @@ from ottla.broker.fetch_session_read import SessionRead, fill_session, note_sent
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.outbox import Piece
 from ottla.broker.partition import Partition, WaitingFetch, WakeOn
-from ottla.broker.partition_read import ReplicaReader
+from ottla.broker.partition_read import LEADER_ONLY, ConsumerReader, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
@@ -85,6 +85,7 @@ class FullFetch:
     """A request that names all its partitions.  While it waits, each of them holds it."""
 
     __slots__ = (
+        "_consumer",
         "_correlation_id",
         "_held_by",
         "_local_address",
@@ -103,6 +104,7 @@ class FullFetch:
         correlation_id: int,
         local_address: tuple[str, int],
         replica: ReplicaReader | None = None,
+        consumer: ConsumerReader = LEADER_ONLY,
     ) -> None:
         table = service.table
         self._service = service
@@ -112,11 +114,12 @@ class FullFetch:
         self._correlation_id = correlation_id
         self._local_address = local_address
         self._replica = replica
+        self._consumer = consumer
         self._held_by: Sequence[Partition] = ()
 
     def read(self) -> FetchRead:
         replica = self._replica
-        read = read_partitions(self._partitions, self._request, self._service.size_bytes_max, replica)
+        read = read_partitions(self._partitions, self._request, self._service.size_bytes_max, replica, self._consumer)
         if replica is not None:
             replica.count()
         return read
@@ -165,6 +168,7 @@ class SessionFetch:
     """A request that continues a session.  While it waits, the session holds it, and is marked by its partitions."""
 
     __slots__ = (
+        "_consumer",
         "_correlation_id",
         "_local_address",
         "_partitions",
@@ -184,6 +188,7 @@ class SessionFetch:
         correlation_id: int,
         local_address: tuple[str, int],
         replica: ReplicaReader | None = None,
+        consumer: ConsumerReader = LEADER_ONLY,
     ) -> None:
         self._service = service
         self._partitions = service.table.by_id if session.uses_topic_ids else service.table.by_name
@@ -193,6 +198,7 @@ class SessionFetch:
         self._correlation_id = correlation_id
         self._local_address = local_address
         self._replica = replica
+        self._consumer = consumer
 
     def read(self) -> SessionRead:
         request, replica = self._request, self._replica
@@ -202,6 +208,7 @@ class SessionFetch:
             min(request.max_bytes, self._service.size_bytes_max),
             reads_committed=request.isolation_level == READ_COMMITTED,
             replica=replica,
+            consumer=self._consumer,
         )
         if replica is not None:
             replica.count()
@@ -213,6 +220,7 @@ class SessionFetch:
             or read.would_not_grow
             or read.readable_bytes >= self._service.enough_bytes(self._request)
             or self._session.is_closed
+            or (read.has_news and self._session.tells_watermarks)
         )
 
     def response(self, read: SessionRead) -> Sequence[Piece]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.broker.partition_read import PartitionRead, ReplicaReader
+from ottla.broker.partition_read import LEADER_ONLY, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex
 from ottla.protocol.fetch import FetchRequest
 
@@ -20,13 +20,18 @@ class FetchRead(NamedTuple):
 
 
 def read_partitions(
-    partitions: PartitionIndex, request: FetchRequest, size_bytes_max: int, replica: ReplicaReader | None = None
+    partitions: PartitionIndex,
+    request: FetchRequest,
+    size_bytes_max: int,
+    replica: ReplicaReader | None = None,
+    consumer: ConsumerReader = LEADER_ONLY,
 ) -> FetchRead:
     """Read the partitions in request order, at most the request's and `size_bytes_max` bytes.
 
     The first partition that has any records gives at least one whole batch, so a consumer always progresses (KIP-74).
-    `replica`: the follower whose request it is, None for a consumer's.
+    `replica`: the follower whose request it is, None for a consumer's, which `consumer` is for.
     """
+    may_follow, nearby = consumer
     left_bytes = min(request.max_bytes, size_bytes_max)
     readable_bytes = 0
     is_due = False
@@ -39,7 +44,7 @@ def read_partitions(
             if partition is None:
                 read = PartitionRead(fetch[0], partitions.absence_error(topic, fetch[0]))
             elif replica is not None:
-                _, epoch, offset, last_epoch, _, limit_bytes = fetch
+                _, epoch, offset, last_epoch, follower_log_start, limit_bytes = fetch
                 read = partition.read_as_replica(
                     replica,
                     epoch,
@@ -47,7 +52,11 @@ def read_partitions(
                     last_epoch,
                     min(limit_bytes, left_bytes),
                     whole_first_batch=readable_bytes == 0,
+                    follower_log_start=follower_log_start,
                 )
+            elif nearby and (elsewhere := partition.read_elsewhere(nearby, fetch[1], fetch[2])) is not None:
+                read = elsewhere
+                is_due = True
             else:
                 _, epoch, offset, last_epoch, _, limit_bytes = fetch
                 read = partition.read(
@@ -57,6 +66,7 @@ def read_partitions(
                     limit_bytes if limit_bytes < left_bytes else left_bytes,
                     whole_first_batch=readable_bytes == 0,
                     reads_committed=reads_committed,
+                    may_follow=may_follow,
                 )
             if read.run is not None:
                 readable_bytes += read.run.length_bytes

@@ -37,7 +37,7 @@ def fetch_response(
     reads_committed = request.isolation_level == READ_COMMITTED
     for topic, reads in topics:
         writer.topic(topic, len(reads))
-        for index, code, high_watermark, last_stable_offset, log_start_offset, diverging, aborted, run in reads:
+        for index, code, high_watermark, last_stable_offset, log_start_offset, diverging, aborted, run, near in reads:
             writer.partition(
                 index,
                 code,
@@ -47,6 +47,7 @@ def fetch_response(
                 aborted=aborted if reads_committed else None,
                 diverging=diverging,
                 leader=leaders.by_partition.get((topic, index)) if code and leaders is not None else None,
+                preferred_replica=near,
                 records=run,
                 records_length=0 if run is None else run.length_bytes,
             )

@@ -84,7 +84,10 @@ class SessionPartition:
 
     def on_watermark(self) -> None:
         """The high watermark moved, for a replica: the next response has it, whenever that comes."""
-        self.session.add_candidate(self)
+        if self.session.tells_watermarks:
+            self.on_readable()
+        else:
+            self.session.add_candidate(self)
 
     def watch(self) -> None:
         """Mark this candidate when the partition moves next."""
@@ -101,7 +104,8 @@ class FetchSession:
     """One reader's session.  `epoch` is what its next request must have.
 
     `uses_topic_ids`: its requests name topics by id; all of them or none (KIP-516).  `replica`: the follower, in one
-    life of its broker, whose session it is; None for a consumer.
+    life of its broker, whose session it is; None for a consumer.  `tells_watermarks`: a replica that waits is woken
+    when a high watermark moves, since consumers wait for it there.
     """
 
     __slots__ = (
@@ -117,6 +121,7 @@ class FetchSession:
         "last_used_ms",
         "partitions_count",
         "replica",
+        "tells_watermarks",
         "uses_topic_ids",
     )
 
@@ -128,10 +133,12 @@ class FetchSession:
         is_privileged: bool = False,
         uses_topic_ids: bool = False,
         replica: ReplicaIncarnation | None = None,
+        tells_watermarks: bool = False,
     ) -> None:
         self.id = session_id
         self.is_privileged = is_privileged
         self.replica = replica
+        self.tells_watermarks = tells_watermarks
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms

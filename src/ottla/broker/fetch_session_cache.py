@@ -22,9 +22,11 @@ class FetchSessionCache:
     (followers are) before one that is, the smaller before the larger, and never a more valuable one (KIP-227).
     """
 
-    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+    def __init__(self, slots: int, new_id: Callable[[], int], *, tells_watermarks: bool = False) -> None:
+        """`tells_watermarks`: to replicas that wait, as soon as they move."""
         self._slots = slots
         self._new_id = new_id
+        self._tells_watermarks = tells_watermarks
         # The one that was unused for longest comes first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         # Sessions that may be evicted for others of their kind: they were old already when they were used last.
@@ -55,7 +57,12 @@ class FetchSessionCache:
                 return None
             self.remove(loser.id)
         session = FetchSession(
-            self._free_id(), now_ms, is_privileged=is_privileged, uses_topic_ids=uses_topic_ids, replica=replica
+            self._free_id(),
+            now_ms,
+            is_privileged=is_privileged,
+            uses_topic_ids=uses_topic_ids,
+            replica=replica,
+            tells_watermarks=self._tells_watermarks and replica is not None,
         )
         self._sessions[session.id] = session
         return session

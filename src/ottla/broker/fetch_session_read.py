@@ -6,22 +6,24 @@ from typing import NamedTuple
 
 from ottla.broker.fetch_read import FetchRead
 from ottla.broker.fetch_session import FetchSession, SessionPartition
-from ottla.broker.partition_read import PartitionRead, ReplicaReader
+from ottla.broker.partition_read import LEADER_ONLY, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex
 from ottla.model.error_code import ErrorCode
-from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.fetch import NO_PREFERRED_REPLICA, FetchRequest
 
 
 class SessionRead(NamedTuple):
     """The partitions that must be in the response, in order of service; see `FetchRead` for the rest.
 
     `would_not_grow`: some run ends before its partition's readable end, in an older segment: waiting adds nothing.
+    `has_news`: some partition has no records for the reader, but ends that it was not sent yet.
     """
 
     reads: list[tuple[SessionPartition, PartitionRead]]
     readable_bytes: int
     is_due: bool
     would_not_grow: bool
+    has_news: bool = False
 
     def by_topic(self) -> list[tuple[bytes, list[PartitionRead]]]:
         """As a response lists them."""
@@ -38,6 +40,7 @@ def read_session(
     *,
     reads_committed: bool = False,
     replica: ReplicaReader | None = None,
+    consumer: ConsumerReader = LEADER_ONLY,
 ) -> SessionRead:
     """Read the candidates, at most `limit_bytes`; those whose part would be empty are settled.
 
@@ -46,7 +49,8 @@ def read_session(
     """
     left_bytes = limit_bytes
     readable_bytes = 0
-    is_due = would_not_grow = False
+    is_due = would_not_grow = has_news = False
+    may_follow, nearby = consumer
     reads: list[tuple[SessionPartition, PartitionRead]] = []
     for entry in list(session.candidates):
         partition = entry.find_partition(partitions)
@@ -54,7 +58,12 @@ def read_session(
             reads.append((entry, PartitionRead(entry.index, partition)))
             is_due = True
             continue
-        _, epoch, offset, last_epoch, _, partition_limit_bytes = entry.fetch
+        _, epoch, offset, last_epoch, follower_log_start, partition_limit_bytes = entry.fetch
+        elsewhere = partition.read_elsewhere(nearby, epoch, offset) if nearby else None
+        if elsewhere is not None:
+            reads.append((entry, elsewhere))
+            is_due = True
+            continue
         size_bytes_max = min(partition_limit_bytes, left_bytes)
         if replica is None:
             read = partition.read(
@@ -64,10 +73,17 @@ def read_session(
                 size_bytes_max,
                 whole_first_batch=readable_bytes == 0,
                 reads_committed=reads_committed,
+                may_follow=may_follow,
             )
         else:
             read = partition.read_as_replica(
-                replica, epoch, offset, last_epoch, size_bytes_max, whole_first_batch=readable_bytes == 0
+                replica,
+                epoch,
+                offset,
+                last_epoch,
+                size_bytes_max,
+                whole_first_batch=readable_bytes == 0,
+                follower_log_start=follower_log_start,
             )
         if read.run is not None:
             length_bytes = read.run.length_bytes
@@ -81,16 +97,18 @@ def read_session(
                 session.settle(entry)
             # Else it has records for which there was no room, or that are not committed: it stays a candidate.
             continue
+        else:
+            has_news = True
         reads.append((entry, read))
-    return SessionRead(reads, readable_bytes, is_due, would_not_grow)
+    return SessionRead(reads, readable_bytes, is_due, would_not_grow, has_news)
 
 
 def note_sent(session: FetchSession, read: SessionRead) -> None:
     """The response has been made: the next one leaves out what has not changed since."""
     for entry, part in read.reads:
         entry.note_sent(part)
-        if part.error_code:
-            # Errors are sent each time.
+        if part.error_code or part.preferred_replica != NO_PREFERRED_REPLICA:
+            # Sent each time.
             continue
         if part.run is not None:
             session.move_to_end(entry)

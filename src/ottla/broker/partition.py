@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from ottla.broker.applied_fetch import AppliedFetch, apply_fetched
@@ -21,6 +21,7 @@ from ottla.model.broker_settings import REPLICA_LAG_TIME_MAX_MS
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, NodeId, TopicPartition
+from ottla.model.partition_state import ReplicaIncarnation
 from ottla.observe.events import fields
 from ottla.replication.follower_fetch import FollowerFetch
 from ottla.replication.follower_progress import FollowerLag
@@ -94,6 +95,7 @@ class Partition:
         "_gap_since_ms",
         "_has_min_in_sync",
         "_in_sync_observer",
+        "_is_in_sync_follower",
         "_log",
         "_parked_for_all",
         "_parked_for_leader",
@@ -145,6 +147,7 @@ class Partition:
         self._has_min_in_sync = False
         # When a batch was refused first because it does not follow its producer's last one, by the wall clock.
         self._gap_since_ms = -GAP_FORGOTTEN_MS
+        self._is_in_sync_follower = False
         # Both are made when the first produce waits: a thousand idle partitions hold no queue.
         self._parked_for_leader: ParkedProduces | None = None
         self._parked_for_all: ParkedProduces | None = None
@@ -215,6 +218,11 @@ class Partition:
                     self._log.flush_soon()
                 self.wake_fetches()
             self._follow_replica()
+            own = ReplicaIncarnation(membership.node_id, membership.own_epoch(node.state))
+            is_in_sync_follower = node.state.leader != own.node_id and own in node.state.in_sync
+            if self._is_in_sync_follower and not is_in_sync_follower:
+                self.wake_fetches()
+            self._is_in_sync_follower = is_in_sync_follower
         if replica.role is _LEADER and len(node.replicas) > 1 and self._in_sync_observer is not None:
             self._in_sync_observer.look_at(self)
         return after != before
@@ -446,9 +454,13 @@ class Partition:
         *,
         whole_first_batch: bool,
         reads_committed: bool = False,
+        may_follow: bool = False,
     ) -> PartitionRead:
         """Read for a fetch: records below the reader's limit, or an error, or the point where its history diverges from
         ours.
+
+        Consumers who `may_follow` are also served by a follower (KIP-392), below the high watermark that it knows,
+        while it is in sync: one that is not may lag for good, and sends them back to the leader.
 
         The limit is the high watermark, and the last stable offset if it `reads_committed`.  `leader_epoch` and
         `last_fetched_epoch` are what the reader knows, -1 for nothing.  No more than `size_bytes_max` bytes, which may
@@ -456,7 +468,9 @@ class Partition:
         """
         log = self._log
         if self.role is not _LEADER or leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
-            return PartitionRead(self.index, self.leadership_error(leader_epoch))
+            error = self.leadership_error(leader_epoch)
+            if error != _NOT_LEADER or not may_follow or not self._is_in_sync_follower:
+                return PartitionRead(self.index, error)
         high_watermark = last_stable_offset = self.high_watermark
         limit_offset = last_stable_offset if reads_committed else high_watermark
         run = None
@@ -482,6 +496,23 @@ class Partition:
             return PartitionRead(self.index, _STORAGE_ERROR)
         return PartitionRead(self.index, _NONE, high_watermark, last_stable_offset, log.log_start_offset, None, (), run)
 
+    def read_elsewhere(self, nodes: Collection[NodeId], leader_epoch: int, fetch_offset: int) -> PartitionRead | None:
+        """The answer to a consumer who should fetch from a replica on one of `nodes`; None when it is served here."""
+        if self.role is not _LEADER or leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
+            return None
+        log_start_offset = self._log.log_start_offset
+        node_id = self._replica.nearest(nodes, fetch_offset) if fetch_offset >= log_start_offset else None
+        if node_id is None:
+            return None
+        return PartitionRead(
+            self.index,
+            _NONE,
+            self.high_watermark,
+            self.high_watermark,
+            log_start_offset,
+            preferred_replica=node_id,
+        )
+
     def read_as_replica(
         self,
         reader: ReplicaReader,
@@ -491,6 +522,7 @@ class Partition:
         size_bytes_max: int,
         *,
         whole_first_batch: bool,
+        follower_log_start: int = NO_OFFSET,
     ) -> PartitionRead:
         """Read for a follower: up to the log's end, or an error, or the point where its history diverges from ours.
 
@@ -501,7 +533,13 @@ class Partition:
         index = self.index
         if not reader.is_counted:
             verdict = self._replica.on_fetch(
-                reader.node_id, reader.broker_epoch, leader_epoch, fetch_offset, last_fetched_epoch, reader.now_ms
+                reader.node_id,
+                reader.broker_epoch,
+                leader_epoch,
+                fetch_offset,
+                last_fetched_epoch,
+                reader.now_ms,
+                follower_log_start,
             )
             if verdict.error_code:
                 # The log's start says to a follower that is out of range where to go on.

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from ottla.model.identifiers import NO_OFFSET, NodeId
 from ottla.model.partition_state import ReplicaIncarnation
+from ottla.protocol.fetch import NO_PREFERRED_REPLICA
 from ottla.runtime.disk import FileRun
 
 
@@ -23,6 +24,23 @@ class PartitionRead(NamedTuple):
     # (producer id, first offset) of each aborted transaction that the run touches.
     aborted: Sequence[tuple[int, int]] = ()
     run: FileRun | None = None
+    # The broker that the consumer should fetch from instead (KIP-392); then there are no records.
+    preferred_replica: int = NO_PREFERRED_REPLICA
+
+
+class ConsumerReader(NamedTuple):
+    """Where a consumer may be served (KIP-392).
+
+    `may_follow`: by a follower too.  `nearby`: the brokers in its rack, where it should be served; empty when it has no
+    rack, when no other broker is in it, and on followers of that rack.
+    """
+
+    may_follow: bool
+    nearby: frozenset[NodeId] = frozenset()
+
+
+LEADER_ONLY: Final = ConsumerReader(may_follow=False)
+ANY_REPLICA: Final = ConsumerReader(may_follow=True)
 
 
 class ReplicaReader:

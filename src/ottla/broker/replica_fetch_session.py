@@ -47,6 +47,13 @@ class ReplicaFetchSession:
         self._changed[key] = None
         self._forgotten.pop(key, None)
 
+    def move_log_start(self, key: PartitionKey, log_start_offset: int) -> None:
+        """Tell with the next request where the follower's log begins; the position is as it was."""
+        fetch = self._fetches.get(key)
+        if fetch is not None and fetch[4] != log_start_offset:
+            self._fetches[key] = (*fetch[:4], log_start_offset, fetch[5])
+            self._changed[key] = None
+
     def forget(self, key: PartitionKey) -> None:
         """Ask for it no more."""
         if self._fetches.pop(key, None) is None:

@@ -212,6 +212,12 @@ class ReplicaFetcher:
         self._forget(key)
         return True
 
+    def on_log_start_moved(self, partition: FollowedPartition) -> None:
+        """The leader is told with the next request: it sends consumers here for what this replica still has."""
+        key = _key(partition)
+        if self._partitions.get(key) is partition:
+            self._session.move_log_start(key, partition.log_start_offset)
+
     # --- what is asked ----------------------------------------------------------------------------------------
 
     def _ask(self, key: PartitionKey, partition: FollowedPartition) -> None:

@@ -121,6 +121,13 @@ class ReplicaFetchers:
         for fetcher in [each for each in self._fetchers.values() if not len(each)]:
             self._stop(fetcher)
 
+    def on_log_start_moved(self, partition: Partition) -> None:
+        """Records of the partition were deleted here."""
+        leader_id = self._leader_of.get((partition.topic_id_bytes, partition.index))
+        fetcher = None if leader_id is None else self._fetchers.get(leader_id)
+        if fetcher is not None:
+            fetcher.on_log_start_moved(partition)
+
     @property
     def followed_count(self) -> int:
         """Partitions that are fetched, or will be when their leader can be reached."""

@@ -32,6 +32,14 @@ NODE_ID: Final = int32(
     aliases=("broker.id",),
 )
 BROKER_RACK: Final = optional_text("broker.rack", "The rack that Metadata and DescribeCluster show for this broker.")
+LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+REPLICA_SELECTOR_CLASS: Final = word(
+    "replica.selector.class",
+    LEADER_SELECTOR,
+    "With RackAwareReplicaSelector a consumer that gives its `client.rack` reads from the replica in that rack.",
+    choices=(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+)
 LOG_DIRS: Final = optional_text(
     "log.dirs", "The data directory, when `--data-dir` is not given.  One directory.", aliases=("log.dir",)
 )
@@ -479,6 +487,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         LOG_FLUSH_SCHEDULER_INTERVAL_MS,
     ),
     "Replication": (
+        REPLICA_SELECTOR_CLASS,
         REPLICA_FETCH_WAIT_MAX_MS,
         REPLICA_FETCH_MIN_BYTES,
         REPLICA_FETCH_MAX_BYTES,

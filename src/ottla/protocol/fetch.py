@@ -30,11 +30,14 @@ from ottla.protocol.primitives import (
     write_uvarint,
 )
 
+# A consumer names its rack, and may be sent to another replica.
+PREFERRED_REPLICA_FROM_VERSION: Final = 11
 FLEXIBLE_FROM_VERSION: Final = 12
 TOPIC_IDS_FROM_VERSION: Final = 13
 LEADERS_FROM_VERSION: Final = 16
 _REPLICA_STATE_FROM_VERSION: Final = 15
 _TOPIC_ID_BYTES: Final = 16
+NO_PREFERRED_REPLICA: Final = -1
 # Of one request: a partition takes 16 bytes on the wire and some 250 in memory.
 PARTITIONS_MAX: Final = 200_000
 
@@ -270,7 +273,7 @@ _SESSION: Final = struct.Struct(">hi")
 _RESULT_V4: Final = struct.Struct(">ihqq")
 _RESULT_V5: Final = struct.Struct(">ihqqq")
 _ABORTED: Final = struct.Struct(">qq")
-_NO_PREFERRED_REPLICA: Final = _COUNT.pack(-1)
+_NONE_PREFERRED: Final = _COUNT.pack(NO_PREFERRED_REPLICA)
 # Tag 0: 13 bytes: epoch, end offset, no tagged fields.
 _DIVERGING: Final = struct.Struct(">BBiqB")
 _LEADER_TAG: Final = 1
@@ -279,7 +282,7 @@ _LEADER_TAG: Final = 1
 class FetchResponseWriter(Generic[Run]):
     """Writes one response: `topic` and, for each of its partitions, `partition`, in order; `finish` returns the pieces.
 
-    Throttle time is 0, the preferred replica -1.
+    Throttle time is 0.
     """
 
     __slots__ = (
@@ -345,6 +348,7 @@ class FetchResponseWriter(Generic[Run]):
         aborted: Sequence[tuple[int, int]] | None = None,
         diverging: tuple[int, int] | None = None,
         leader: tuple[int, int] | None = None,
+        preferred_replica: int = NO_PREFERRED_REPLICA,
         records: Run | None = None,
         records_length: int = 0,
     ) -> None:
@@ -352,7 +356,7 @@ class FetchResponseWriter(Generic[Run]):
 
         `aborted`: (producer id, first offset) of each; None, which is null, for readers of uncommitted records.
         `diverging`: (epoch, end offset), from v12 on (KIP-595).  `leader`: (leader id, leader epoch) where another
-        broker leads, from v16 on.
+        broker leads, from v16 on.  `preferred_replica`: the broker to fetch from instead, from v11 on (KIP-392).
         """
         assert self._partitions_left > 0
         assert (records is None) == (records_length == 0)
@@ -363,8 +367,8 @@ class FetchResponseWriter(Generic[Run]):
         else:
             chunk += _RESULT_V4.pack(index, error_code, high_watermark, last_stable_offset)
         self._write_aborted(chunk, aborted)
-        if version >= 11:
-            chunk += _NO_PREFERRED_REPLICA
+        if version >= PREFERRED_REPLICA_FROM_VERSION:
+            chunk += _NONE_PREFERRED if preferred_replica < 0 else _COUNT.pack(preferred_replica)
         chunk += uvarint_bytes(records_length + 1) if self._flexible else _COUNT.pack(records_length)
         if records is not None:
             self._pieces.append(chunk)

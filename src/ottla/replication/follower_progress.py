@@ -32,12 +32,14 @@ class FollowerProgress:
         "incarnation",
         "is_gone",
         "last_epoch",
+        "log_start_offset",
     )
 
     def __init__(self, incarnation: ReplicaIncarnation, now_ms: int) -> None:
         self.incarnation: Final = incarnation
         self.end_offset = NO_OFFSET
         self.last_epoch = NO_LEADER_EPOCH
+        self.log_start_offset = NO_OFFSET
         # A new leader gives each member the whole time to arrive.
         self.caught_up_ms = now_ms
         # Its process was found to have ended: it is not waited for until it fetches again.
@@ -45,8 +47,10 @@ class FollowerProgress:
         self._fetched_at_ms = now_ms
         self._leader_end_at_fetch = 0
 
-    def on_fetch(self, fetch_offset: int, last_epoch: int, leader_end: int, now_ms: int) -> None:
-        """It holds everything below `fetch_offset`.
+    def on_fetch(
+        self, fetch_offset: int, last_epoch: int, leader_end: int, now_ms: int, log_start_offset: int = NO_OFFSET
+    ) -> None:
+        """It holds everything from `log_start_offset`, where it told that, to below `fetch_offset`.
 
         It was caught up when it has what the leader had now, or else at the last fetch: under constant load a follower
         is always a little behind the end.
@@ -58,6 +62,7 @@ class FollowerProgress:
         self.is_gone = False
         self.end_offset = fetch_offset
         self.last_epoch = last_epoch
+        self.log_start_offset = log_start_offset
         self._fetched_at_ms = now_ms
         self._leader_end_at_fetch = leader_end
 
@@ -73,6 +78,10 @@ class FollowerProgress:
         if self.is_gone:
             return False
         return self.end_offset == leader_end or now_ms - self.caught_up_ms <= lag_time_max_ms
+
+    def can_serve(self, offset: int) -> bool:
+        """Whether a consumer can go on there: it holds the record at `offset`, or everything below and no more."""
+        return not self.is_gone and 0 <= self.log_start_offset <= offset <= self.end_offset
 
     def lag_ms(self, leader_end: int, now_ms: int) -> int:
         return 0 if self.end_offset == leader_end else max(0, now_ms - self.caught_up_ms)

@@ -7,7 +7,7 @@ whoever becomes leader by either state has every record below it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from ottla.model.identifiers import NO_OFFSET, NodeId
@@ -195,6 +195,24 @@ class Leadership:
                 lag_ms = progress.lag_ms(log_end_offset, now_ms)
             lags.append(FollowerLag(node_id, node_id in in_sync, lag_records, lag_ms))
         return lags
+
+    def nearest(self, nodes: Collection[NodeId], offset: int) -> NodeId | None:
+        """The follower in sync among `nodes` that has come furthest, and can serve a consumer at `offset`.
+
+        One that is not in sync may fall behind for good, and the consumer with it.
+        """
+        found: list[tuple[int, int, NodeId]] = []
+        for member in self.state.in_sync:
+            progress = self._followers.get(member.node_id)
+            if (
+                member.node_id in nodes
+                and progress is not None
+                and progress.incarnation == member
+                and member.is_current(self._live)
+                and progress.can_serve(offset)
+            ):
+                found.append((progress.end_offset, progress.caught_up_ms, member.node_id))
+        return max(found)[2] if found else None
 
     # --- changes of the in-sync set ---------------------------------------------------------------------------
 

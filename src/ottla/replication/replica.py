@@ -7,10 +7,10 @@ returns.  The rules are in docs/replication.md.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from ottla.model.identifiers import NO_LEADER_EPOCH, NodeId
+from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
 from ottla.replication.errors import EpochBehindLog
 from ottla.replication.fetch_verdict import (
@@ -208,6 +208,7 @@ class Replica:
         fetch_offset: int,
         last_fetched_epoch: int,
         now_ms: int,
+        log_start_offset: int = NO_OFFSET,
     ) -> FetchVerdict:
         """A follower fetches: it holds everything below `fetch_offset`, stable, if its history is a prefix of ours.
 
@@ -237,7 +238,7 @@ class Replica:
         if fetch_offset < log.log_start_offset:
             return OUT_OF_RANGE
         limited = follower.end_offset <= self.high_watermark
-        follower.on_fetch(fetch_offset, last_fetched_epoch, end_offset, now_ms)
+        follower.on_fetch(fetch_offset, last_fetched_epoch, end_offset, now_ms, log_start_offset)
         if limited and fetch_offset > self.high_watermark:
             self._advance(leadership)
         if leadership.may_join(follower, self.high_watermark):
@@ -252,6 +253,11 @@ class Replica:
         """
         leadership = self._leadership
         return leadership is not None and leadership.on_gone(ReplicaIncarnation(node_id, broker_epoch))
+
+    def nearest(self, nodes: Collection[NodeId], offset: int) -> NodeId | None:
+        """A follower among `nodes` that a consumer at `offset` can fetch from as well as here (KIP-392)."""
+        leadership = self._leadership
+        return None if leadership is None else leadership.nearest(nodes, offset)
 
     def propose(self, now_ms: int) -> InSyncChange | None:
         """The change of the in-sync set that is due now; `on_outcome` has to follow.  None while another is under way.

@@ -42,6 +42,18 @@ def test_change_while_a_request_is_under_way_is_in_the_next_one() -> None:
     assert session.request() == (77, 1, [(A, [at(0, 1)])], [])
 
 
+def test_log_start_that_moves_is_told_and_the_position_stays() -> None:
+    session = ReplicaFetchSession()
+    for index in (0, 1):
+        session.put((A, index), at(9, index))
+    session.request()
+    session.on_response(77)
+    session.move_log_start((A, 0), 4)
+    session.move_log_start((A, 1), 0)  # as before
+    session.move_log_start((B, 0), 4)  # not asked for
+    assert session.request() == (77, 1, [(A, [(0, 3, 9, 2, 4, 1_000)])], [])
+
+
 def test_partition_that_is_forgotten_and_asked_again_is_only_changed() -> None:
     session = ReplicaFetchSession()
     session.put((A, 0), at(0))

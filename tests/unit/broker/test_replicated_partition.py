@@ -57,11 +57,32 @@ class Replicated:
         self.partition.on_state(node, self.membership, self.now_ms)
 
     def fetch(
-        self, node_id: NodeId, offset: int, last_epoch: int = 1, *, epoch: int = 1, broker_epoch: int | None = None
+        self,
+        node_id: NodeId,
+        offset: int,
+        last_epoch: int = 1,
+        *,
+        epoch: int = 1,
+        broker_epoch: int | None = None,
+        log_start: int = 0,
     ) -> PartitionRead:
         """A follower fetches from the leader here."""
         reader = ReplicaReader(node_id, 10 * node_id if broker_epoch is None else broker_epoch, self.now_ms)
-        return self.partition.read_as_replica(reader, epoch, offset, last_epoch, MANY_BYTES, whole_first_batch=True)
+        return self.partition.read_as_replica(
+            reader, epoch, offset, last_epoch, MANY_BYTES, whole_first_batch=True, follower_log_start=log_start
+        )
+
+    def consume(self, offset: int, *, epoch: int = -1, may_follow: bool = True) -> PartitionRead:
+        """A consumer fetches."""
+        return self.partition.read(epoch, offset, -1, MANY_BYTES, whole_first_batch=True, may_follow=may_follow)
+
+    def preferred(self, offset: int, *nearby: NodeId, epoch: int = 1) -> int | None:
+        """Where the leader here sends a consumer; None: nowhere."""
+        read = self.partition.read_elsewhere(nearby, epoch, offset)
+        if read is None:
+            return None
+        assert (read.error_code, read.run) == (0, None)
+        return read.preferred_replica
 
     def add(self, count: int = 1) -> None:
         for _ in range(count):
@@ -489,3 +510,108 @@ def test_groups_go_on_where_their_offsets_have_fewer_replicas_than_the_setting_a
     here = Replicated(LogConfig(min_insync_replicas=4), OFFSETS_TOPIC)
     here.be(HERE, 1)
     here.served.append(acks=ACKS_ALL)
+
+
+# --- consumers and followers (KIP-392) --------------------------------------------------------------------------------
+
+
+def test_consumer_is_sent_to_the_nearest_follower_that_has_its_offset() -> None:
+    here = leader()
+    here.add()
+    here.fetch(ELSEWHERE, 1)
+    here.fetch(THIRD, 2)
+    assert here.preferred(1, ELSEWHERE) == ELSEWHERE
+    assert here.preferred(2, ELSEWHERE) is None, "it has not come so far"
+    assert here.preferred(2, ELSEWHERE, THIRD) == THIRD
+    assert here.preferred(1, ELSEWHERE, THIRD) == THIRD, "it has come further"
+    assert here.preferred(1, NodeId(9)) is None
+
+
+def test_consumer_is_not_sent_to_a_follower_that_deleted_its_offset() -> None:
+    here = leader()
+    here.add()
+    here.fetch(ELSEWHERE, 2, log_start=1)
+    assert (here.preferred(0, ELSEWHERE), here.preferred(1, ELSEWHERE)) == (None, ELSEWHERE)
+
+
+def test_consumer_is_not_sent_away_for_an_offset_that_is_deleted_here() -> None:
+    here = leader()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    here.partition.delete_records_before(1)
+    assert (here.preferred(0, ELSEWHERE), here.consume(0).error_code) == (None, ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+def test_consumer_is_not_sent_to_a_follower_that_is_gone_or_not_in_sync() -> None:
+    here = leader()
+    here.fetch(ELSEWHERE, 1)
+    here.fetch(THIRD, 1)
+    here.partition.on_follower_gone(ELSEWHERE, 10 * ELSEWHERE)
+    assert here.preferred(1, ELSEWHERE) is None
+    here.be(HERE, 1, HERE, ELSEWHERE)
+    assert here.preferred(1, THIRD) is None
+    here.fetch(ELSEWHERE, 1)
+    assert here.preferred(1, ELSEWHERE) == ELSEWHERE, "it is back"
+
+
+def test_consumer_of_another_leader_epoch_is_not_sent_away() -> None:
+    here = leader()
+    here.fetch(ELSEWHERE, 1)
+    assert here.preferred(1, ELSEWHERE, epoch=2) is None
+    assert here.consume(1, epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    here.be(ELSEWHERE, 2)
+    assert here.preferred(1, THIRD, epoch=2) is None, "it does not lead any more"
+
+
+def follower_of_one_record() -> Replicated:
+    """In sync; it has one record, of which it does not know yet that it is committed."""
+    records = bytes(records_of(leader()))
+    here = Replicated()
+    here.be(ELSEWHERE, 1)
+    respond(here, 0, memoryview(records))
+    here.served.become_stable()
+    return here
+
+
+def respond(here: Replicated, high_watermark: int, run: memoryview | None = None) -> None:
+    """The leader answers the follower's fetch."""
+    fetch = here.partition.next_fetch()
+    assert fetch is not None
+    here.partition.apply_fetched(fetch.request_id, 0, high_watermark, 0, None, run, here.now_ms)
+
+
+def test_follower_serves_consumers_below_its_own_high_watermark_and_wakes_them() -> None:
+    here, waiting = follower_of_one_record(), Fetch()
+    here.partition.park_fetch(waiting)
+    read = here.consume(0)
+    assert (read.error_code, read.high_watermark, read.run) == (0, 0, None)
+    respond(here, 1)
+    assert waiting.woken_count == 1
+    read = here.consume(0)
+    assert (read.error_code, read.high_watermark, read.run is None) == (0, 1, False)
+
+
+def test_follower_refuses_consumers_who_know_leaders_only_and_those_of_another_epoch() -> None:
+    here = follower_of_one_record()
+    assert here.consume(0, may_follow=False).error_code == NOT_LEADER
+    assert here.consume(0, epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert here.consume(0, epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert here.consume(0, epoch=1).error_code == 0
+
+
+def test_follower_tells_what_is_outside_of_its_log() -> None:
+    here = follower_of_one_record()
+    assert here.consume(1).error_code == 0, "it is not committed yet: the consumer waits"
+    assert here.consume(2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_follower_that_leaves_the_replicas_in_sync_sends_its_consumers_away() -> None:
+    here, waiting = follower_of_one_record(), Fetch()
+    here.partition.park_fetch(waiting)
+    here.be(ELSEWHERE, 1, ELSEWHERE, THIRD)
+    assert (waiting.woken_count, here.consume(0).error_code) == (1, NOT_LEADER)
+    here.be(ELSEWHERE, 1)
+    assert here.consume(0).error_code == 0
+    here.membership.unregistered()
+    here.be(ELSEWHERE, 1)
+    assert here.consume(0).error_code == NOT_LEADER, "its session has ended"

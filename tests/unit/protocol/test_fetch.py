@@ -37,6 +37,7 @@ def test_response_is_what_the_schema_writes(
     version: int, records: bytes, aborted: list[tuple[int, int]] | None, partitions_count: int, topics_count: int
 ) -> None:
     diverging = (4, 44) if version >= 12 and records == b"" else None
+    preferred = 300 if version >= 11 and records == b"" else -1
     # Beside an error the records are empty, but the codec takes all combinations.
     leader = (6, 8) if version >= 16 and aborted is None else None
     endpoints = [(6, "six.example", 9092, None), (7, "seven.example", 9093, "rack")] if leader else []
@@ -53,6 +54,7 @@ def test_response_is_what_the_schema_writes(
                 aborted=aborted,
                 diverging=diverging,
                 leader=leader,
+                preferred_replica=preferred,
                 records=records or None,
                 records_length=len(records),
             )
@@ -63,6 +65,7 @@ def test_response_is_what_the_schema_writes(
         1 << 39,
         7,
         None if aborted is None else [AbortedTransaction(*each) for each in aborted],
+        preferred,
         records=records,
         diverging_epoch=EpochEndOffset(*diverging) if diverging else EpochEndOffset(),
         current_leader=LeaderIdAndEpoch(*leader) if leader else LeaderIdAndEpoch(),

@@ -22,8 +22,11 @@ A request that claims to be a replica is served as one, up to the log's end and 
 (v15+, KIP-903) names a live broker in its present life; what it asks for tells how far that replica has come.  Any
 other is refused: CLUSTER_AUTHORIZATION_FAILED where no such broker is registered, or none is named with its epoch
 (CVE-2018-1288), STALE_BROKER_EPOCH in another life.  A replica that is OFFSET_OUT_OF_RANGE is told the log start.
-Not done: tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE from v14 on), fetching from followers (the preferred read
-replica is always -1).
+
+From v11 on consumers are also served by followers in sync, below the high watermark that these know (KIP-392).  With a
+selector (replica.selector.class) the leader sends a consumer that names its rack to the follower in it that has come
+furthest: the answer has the preferred read replica and no records.
+Not done: tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE from v14 on).
 """
 
 from __future__ import annotations
@@ -41,12 +44,13 @@ from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.membership import Membership
 from ottla.broker.parked_fetches import FetchPlan, ParkedFetches
-from ottla.broker.partition_read import PartitionRead, ReplicaReader
+from ottla.broker.partition_read import ANY_REPLICA, LEADER_ONLY, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionTable
+from ottla.broker.rack_aware_selector import RackAwareSelector
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
-from ottla.protocol.fetch import TOPIC_IDS_FROM_VERSION, FetchRequest, read_fetch
+from ottla.protocol.fetch import PREFERRED_REPLICA_FROM_VERSION, TOPIC_IDS_FROM_VERSION, FetchRequest, read_fetch
 from ottla.runtime.clock import Clock
 
 _CONSUMER: Final = -1
@@ -76,16 +80,19 @@ class FetchHandler:
         leader_hints: LeaderHints | None = None,
         membership: Membership | None = None,
         on_replica_closed: Callable[[NodeId, int], None] | None = None,
+        selector: RackAwareSelector | None = None,
     ) -> None:
         """`membership`: the brokers that may fetch as replicas; nobody may without it.
 
         `on_replica_closed` is called with node id and broker epoch when a replica's connection has closed.
+        `selector` knows the followers near a consumer; without one the leader serves all who ask it.
         """
         self._service = FetchService(table, size_bytes_max, sessions, clock, leader_hints)
         self._sessions = sessions
         self._clock = clock
         self._membership = membership
         self._on_replica_closed = on_replica_closed
+        self._selector = selector
         self.parked = ParkedFetches(ready, deadlines)
 
     @property
@@ -117,7 +124,15 @@ class FetchHandler:
                 connection.on_closed_peer = partial(
                     self._on_replica_closed, NodeId(request.replica_id), request.replica_epoch
                 )
-        plan = FullFetch(self._service, request, version, correlation_id, connection.local_address, replica)
+        plan = FullFetch(
+            self._service,
+            request,
+            version,
+            correlation_id,
+            connection.local_address,
+            replica,
+            self._consumer_reader(request, version, connection.local_address),
+        )
         self._serve(connection, plan, request.max_wait_ms)
 
     def _continue_session(
@@ -135,8 +150,15 @@ class FetchHandler:
             return
         replica = self._replica_reader(request) if request.replica_id > _CONSUMER else None
         plan = SessionFetch(
-            self._service, session, request, version, correlation_id, connection.local_address, replica
-        )  # fmt: skip
+            self._service,
+            session,
+            request,
+            version,
+            correlation_id,
+            connection.local_address,
+            replica,
+            self._consumer_reader(request, version, connection.local_address),
+        )
         self._serve(connection, plan, request.max_wait_ms)
 
     def _serve(self, connection: Connection, plan: FetchPlan[Read], max_wait_ms: int) -> None:
@@ -182,6 +204,15 @@ class FetchHandler:
         if broker_epoch != request.replica_epoch:
             return _NO_BROKER if broker_epoch is None else _STALE_BROKER
         return _NOT_LEADER if membership.is_uncertain(self._clock.monotonic_ms()) else _NO_ERROR
+
+    def _consumer_reader(
+        self, request: FetchRequest, version: int, local_address: tuple[str, int]
+    ) -> ConsumerReader:  # fmt: skip
+        if version < PREFERRED_REPLICA_FROM_VERSION:
+            return LEADER_ONLY
+        if not request.rack or self._selector is None:
+            return ANY_REPLICA
+        return self._selector.reader(request.rack, local_address)
 
     def _replica_reader(self, request: FetchRequest) -> ReplicaReader:
         return ReplicaReader(NodeId(request.replica_id), request.replica_epoch, self._clock.monotonic_ms())

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.broker.context import BrokerAddress
+from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.membership import Lease, Membership
+from ottla.broker.rack_aware_selector import RackAwareSelector
+from ottla.coordination.registries import BrokersView
 from ottla.coordination.tree import Lease as TreeLease
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
@@ -221,3 +225,126 @@ def test_partition_that_gets_another_leader_is_told_in_the_session(served: Leadi
     assert served.answer() is None
     log.partition.on_state(replicated(ELSEWHERE, EPOCH + 1, 1), served.membership, 0)
     assert served.codes() == [ErrorCode.FENCED_LEADER_EPOCH]
+
+
+# --- consumers and followers (KIP-392) --------------------------------------------------------------------------------
+
+RACK = "west"
+
+
+class Near(RackAwareSelector):
+    """The follower is near consumers in the rack."""
+
+    def __init__(self) -> None:
+        address = BrokerAddress(ELSEWHERE, "two.example", 9092, RACK)
+        super().__init__(HERE, lambda: BrokersView(1, {}), lambda _: [address])
+
+
+@pytest.fixture
+def selecting(served: Leading) -> Leading:
+    """With a selector."""
+    served.sessions = FetchSessionCache(10, lambda: next(served.session_ids), tells_watermarks=True)
+    served.handler = FetchHandler(
+        served.table,
+        served.ready,
+        served.deadlines,
+        SIZE_BYTES_MAX,
+        served.sessions,
+        served.clock,
+        None,
+        served.membership,
+        selector=Near(),
+    )
+    return served
+
+
+def consume(served: Leading, *wanted: FetchPartition, rack: str = RACK, **options: int) -> None:
+    fields = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1_000_000, **options}
+    served.send(FetchRequest(topics=[topic("t", *wanted)] if wanted else [], rack_id=rack, **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [11, 12, 17])
+def test_consumer_is_told_at_once_to_read_from_the_follower_in_its_rack(selecting: Leading, version: int) -> None:
+    log = selecting.lead()
+    log.add()
+    selecting.follow(at(1))
+    assert selecting.answer() is None
+    reader, connection = selecting.connect()
+    selecting.client, follower = reader, selecting.client
+    selecting.version = version
+    for offset in (0, 1):
+        consume(selecting, at(offset, last_epoch=-1))
+        part = only(selecting.partitions())
+        assert (part.preferred_read_replica, part.error_code, len(part.records or b"")) == (ELSEWHERE, 0, 0)
+        assert (part.high_watermark, part.log_start_offset) == (1, 0)
+    connection.close("the test ended")
+    reader.close()
+    selecting.client = follower
+
+
+@pytest.mark.parametrize("rack", ["", "east"])
+def test_consumer_without_a_follower_in_its_rack_reads_from_the_leader(selecting: Leading, rack: str) -> None:
+    log = selecting.lead()
+    size = log.add()
+    selecting.follow(at(1), max_wait_ms=0)
+    selecting.answer()
+    consume(selecting, at(0), rack=rack)
+    part = only(selecting.partitions())
+    assert (part.preferred_read_replica, len(part.records or b"")) == (-1, size)
+
+
+def test_consumer_without_a_selector_reads_from_the_leader(served: Leading) -> None:
+    log = served.lead()
+    size = log.add()
+    served.follow(at(1), max_wait_ms=0)
+    served.answer()
+    consume(served, at(0))
+    part = only(served.partitions())
+    assert (part.preferred_read_replica, len(part.records or b"")) == (-1, size)
+
+
+def test_consumer_is_told_of_the_follower_in_its_session_when_it_has_come_far_enough(selecting: Leading) -> None:
+    log = selecting.lead()
+    size = log.add()
+    consume(selecting, at(0), session_epoch=0, max_wait_ms=0)
+    opened = selecting.answer()
+    assert opened is not None
+    assert opened.responses[0].partitions[0].preferred_read_replica == -1, "the follower has not fetched yet"
+    session_id = opened.session_id
+    selecting.follow(at(1), max_wait_ms=0)
+    selecting.answer()
+    for epoch in (1, 2):
+        consume(selecting, session_id=session_id, session_epoch=epoch, max_wait_ms=0)
+        assert only(selecting.partitions()).preferred_read_replica == ELSEWHERE, "until the consumer forgets it"
+    consume(selecting, session_id=session_id, session_epoch=3, max_wait_ms=0, rack="")
+    assert [len(part.records or b"") for part in selecting.partitions()] == [size]
+
+
+def test_follower_that_waits_is_told_of_the_high_watermark_at_once_since_consumers_wait_there(
+    selecting: Leading,
+) -> None:
+    log = selecting.lead()
+    log.add()
+    selecting.follow(at(1), session_epoch=0, max_wait_ms=0)
+    opened = selecting.answer()
+    assert opened is not None
+    selecting.follow(session_id=opened.session_id, session_epoch=1)
+    assert selecting.answer() is None
+    log.partition.on_state(replicated(HERE, EPOCH, 1, (HERE,), ALL), selecting.membership, 0)
+    assert log.add(is_stable=False), "the follower gets it, and the high watermark is as it was"
+    assert only(selecting.partitions()).high_watermark == 1
+    selecting.follow(at(2), session_id=opened.session_id, session_epoch=2)
+    assert selecting.answer() is None
+    log.become_stable()
+    part = only(selecting.partitions())
+    assert (part.high_watermark, len(part.records or b"")) == (2, 0)
+
+
+@pytest.mark.parametrize(("version", "code"), [(10, ErrorCode.NOT_LEADER_OR_FOLLOWER), (11, 0), (17, 0)])
+def test_follower_serves_consumers_that_know_of_followers(served: Leading, version: int, code: int) -> None:
+    log = ServedLog("t", leader_epoch=None)
+    log.partition.on_state(replicated(ELSEWHERE, EPOCH, 0, (HERE, ELSEWHERE), ALL), served.membership, 0)
+    served.table.add(log.partition)
+    served.version = version
+    served.send(FetchRequest(topics=[topic("t", at(0))], max_wait_ms=0, min_bytes=1, max_bytes=1_000_000))
+    assert served.codes() == [code]
