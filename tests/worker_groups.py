@@ -49,6 +49,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_members.py": "cluster",
     "tests/cluster/test_replication.py": "cluster",
     "tests/cluster/test_rolling_restart.py": "cluster",
+    "tests/cluster/test_follower_fetching.py": "cluster",
     "tests/cluster/test_kills.py": "cluster",
     "tests/cluster/test_moves_under_load.py": "cluster",
     # Spark sessions.

@@ -25,7 +25,7 @@ SETTINGS = {
     "replica.lag.time.max.ms": "1500",
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("clusters")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
