@@ -247,9 +247,12 @@ class Elector:
         if former == [own]:
             if self._logs.is_usable(topic_partition):
                 return None
-            left = elections.reaffirmed(state, own, is_kept=False)
-            # The records are still there: the last member waits for its repair instead of giving them up.
-            return left if left is not None and (left.in_sync or left.eligible) else None
+            left, live = elections.reaffirmed(state, own, is_kept=False), self._membership.live
+            # The records are still there: the last live member waits for its repair instead of giving them up, since
+            # those that are not live may have lost theirs.
+            if left is None or not (left.current_in_sync(live) or left.current_eligible(live)):
+                return None
+            return left
         is_kept = all(self._logs.is_kept(topic_partition, member.broker_epoch) for member in former)
         return elections.reaffirmed(state, own, is_kept=is_kept)
 
