@@ -51,6 +51,7 @@ DIFFERS: Final = "differs from"
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     **SETTINGS,
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "zookeeper.connection.timeout.ms": "30000",
     "replica.lag.time.max.ms": "3000",
 }
 

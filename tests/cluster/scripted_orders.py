@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
+from types import MappingProxyType
 from typing import Final
 
 from confluent_kafka import ElectionType, TopicPartition
@@ -51,11 +52,12 @@ def part_kill(target: Target) -> str:
         network.wall(broker_name(first), _all_but(target, first))
         _wait_until_out_of_sync(target, first, seen_by=third)
         _write(target)
+        epochs = {each.partition: each.leader_epoch for each in _partitions(target.cluster.broker(third))}
         _cut_power(target, target.cluster.broker(second))
         # Before the first is back: from the third it could fetch what it lacks, and lead by right.
         network.wall(broker_name(third), _all_but(target, third))
         stopped_count = network.open(broker_name(first))
-        _must_not_lead(target, first, "lacks what was written without it")
+        _must_not_lead(target, first, "lacks what was written without it", epochs)
         target.cluster.broker(second).start()
         _wait_for_leaders(target, {first, second}, seen_by=second)
         _write(target)
@@ -190,13 +192,20 @@ def _wait_for_leaders(target: Target, node_ids: Collection[int], seen_by: int) -
     )
 
 
-def _must_not_lead(target: Target, node_id: int, why: str) -> None:
-    """Watch it for a while, by its own eyes; that it answers shows that it is there to be elected."""
+def _must_not_lead(target: Target, node_id: int, why: str, epochs: Mapping[int, int] = MappingProxyType({})) -> None:
+    """Watch it for a while, by its own eyes; that it answers shows that it is there to be elected.
+
+    Until its eyes are open it may see itself lead in a former epoch; only one above `epochs` counts.
+    """
     answers_count = 0
     give_up_s = time.monotonic() + _WATCHED_S
     while time.monotonic() < give_up_s:
         with suppress(ClientError):
-            led = [each.partition for each in _partitions(target.cluster.broker(node_id)) if each.leader_id == node_id]
+            led = [
+                each.partition
+                for each in _partitions(target.cluster.broker(node_id))
+                if each.leader_id == node_id and each.leader_epoch > epochs.get(each.partition, -1)
+            ]
             answers_count += 1
             if led:
                 target.clients.problems.append(f"broker {node_id} leads {TOPIC} {led}, which {why}")

@@ -38,6 +38,10 @@ def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
             "linger.ms": 2,
+            # After an outage a batch is as large as it may be: it must fit a segment, and the topic's are small.
+            "batch.size": 32_768,
+            # A broker that is cut off answers nothing: otherwise a question about metadata waits for it for a minute.
+            "socket.timeout.ms": 5_000,
             "reconnect.backoff.max.ms": 200,
             "retry.backoff.max.ms": 200,
             "delivery.timeout.ms": 60_000,
