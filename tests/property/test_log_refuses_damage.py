@@ -161,8 +161,8 @@ def test_damage_below_the_flushed_end_refuses_the_log_by_name_and_no_other(damag
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_damage_in_old_segments_is_never_served_as_something_else(damage: str, is_clean: bool) -> None:
-    # Segments wholly below the flushed end are not read at a start (`ottla log verify --deep` does): a reader may get
-    # the damaged batch, whose checksum tells it, but never another batch in its place and never a crash of ours.
+    # Of segments wholly below the flushed end only the ends are read at a start (`ottla log verify --deep` reads all):
+    # a reader may get a damaged batch, whose checksum tells it, but never another in its place, nor a crash of ours.
     written = Written(is_clean=is_clean)
     model = written.models[LOG_NUMBER]
     whole = {stored.base_offset: stored.data for stored in model.batches}
@@ -189,6 +189,22 @@ def test_damage_in_old_segments_is_never_served_as_something_else(damage: str, i
                 base_offset = read_header(data).base_offset
                 assert base_offset <= offset
                 assert _without_epoch(data) == _without_epoch(whole[base_offset])
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_old_segment_that_lost_its_end_refuses_the_log(is_clean: bool) -> None:
+    written = Written(is_clean=is_clean)
+    paths = sorted(path for path in written.paths(".log") if f"/{partition(LOG_NUMBER)}/" in path)[:-1]
+    for seed in range(examples(DAMAGES_COUNT)):
+        rng = random.Random(seed)
+        path = rng.choice(paths)
+        disk = written.damaged(path, cut, rng)
+        assert disk is not None
+        place = LogPlace(disk)
+        error = place.directory.failed.get(partition(LOG_NUMBER))
+        assert isinstance(error, CorruptLog)
+        assert error.path == path
+        written.check_whole(place, OTHER_NUMBER)
 
 
 def _has_right_checksum(data: bytes) -> bool:

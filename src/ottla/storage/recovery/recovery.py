@@ -4,7 +4,8 @@ Unclean: every segment that reaches the recorded flushed end is read whole (chec
 that never fall).  After the last whole batch the tail is cut if it lies above the recorded flushed end: it was
 never acknowledged.  Damage below it is no torn tail: the log is refused and its files stay as they are.  So is a log
 that holds records when its flushed end is unknown: a torn tail and lost records look the same then.
-Segments wholly below the recorded flushed end were synced together with their indexes before it was recorded.
+Segments wholly below the recorded flushed end were synced together with their indexes before it was recorded: of them,
+and of all closed segments after a clean stop, only the end is held against the next one's base offset.
 Indexes, snapshots and the epochs' checkpoint are caches: rebuilt from the batches wherever they were not synced.
 
 Everything here may be interrupted by a crash and begun again: a cut only removes what the next opening would cut.
@@ -32,6 +33,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import (
     COMPACTED_FILE,
     FLUSHED_ENDS_FILE,
+    INDEX_SUFFIX,
     LOG_SUFFIX,
     base_offsets_in,
     leftovers_in,
@@ -42,6 +44,7 @@ from ottla.storage.producers.producer_snapshot import snapshot_file_name, snapsh
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot, epoch_starts, heads, producers_at
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
+from ottla.storage.segment.closed_end import closed_end
 from ottla.storage.segment.index_cache import IndexCache
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.segment import Segment
@@ -137,9 +140,11 @@ class LogRecovery:
         if not (self._recorded.was_clean and self._open_clean()):
             self.needs_sync = True
             first_scanned = self._first_slot_to_scan()
+            self._check_closed_ends(first_scanned)
             self._load_producers(self._segments[first_scanned].base_offset)
             self._scan_from(first_scanned)
         else:
+            self._check_closed_ends(first_scanned - 1)
             self._load_producers(self._log_end_offset)
         self._refuse_if_flushed(self._segments[-1], "the file ends here")
         self._start_anew_if_all_is_below_the_start()
@@ -226,6 +231,33 @@ class LogRecovery:
             self._account(active, head)
             expected = self._log_end_offset
         return scan.problem is None and self._log_end_offset >= self._flushed_end
+
+    def _check_closed_ends(self, count: int) -> None:
+        """Hold the ends of the first segments, which are not scanned, against the names of those that follow them.
+
+        They were flushed, whatever is recorded: a follower that lost such an end would go on with the hole, and could
+        be elected with it.
+        """
+        if not count:
+            return
+        names = set(self._names)
+        may_have_gaps = self._config.may_have_gaps
+        for segment, following in zip(self._segments[:count], self._segments[1 : count + 1], strict=True):
+            base_offset, next_offset = segment.base_offset, following.base_offset
+            has_index = f"{base_offset:020d}{INDEX_SUFFIX}" in names
+            end = closed_end(
+                self._disk,
+                segment.path,
+                base_offset,
+                segment.size_bytes,
+                has_index=has_index,
+                may_have_gaps=may_have_gaps,
+            )
+            problem = end.problem
+            if problem is None and self._is_gap_before_file(next_offset, end.end_offset):
+                problem = f"the file ends here, and the next segment begins at offset {next_offset}"
+            if problem is not None:
+                raise CorruptLog(segment.log_path, end.position, end.end_offset, problem)
 
     def _account(self, segment: Segment, head: BatchTuple) -> None:
         last_offset = head[0] + head[6]

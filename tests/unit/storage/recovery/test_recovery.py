@@ -194,6 +194,47 @@ def test_damage_after_a_clean_stop_is_refused_too(place: Place) -> None:
     assert isinstance(place.open().failed[CLICKS], CorruptLog)
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("left_bytes", [0, BATCH_BYTES, 3 * BATCH_BYTES, 4 * BATCH_BYTES, 5 * BATCH_BYTES - 7])
+def test_a_closed_segment_that_lost_its_end_is_refused(place: Place, left_bytes: int, is_clean: bool) -> None:
+    log = place.log()
+    append_many(log, 12)
+    place.flush()
+    path = Path(log.segments[0].log_path)
+    if is_clean:
+        place.close()
+    else:
+        place.crash()
+    path.write_bytes(path.read_bytes()[:left_bytes])
+    before = content_of(place)
+    error = place.open().failed[CLICKS]
+    assert isinstance(error, CorruptLog)
+    assert (error.path, error.offset) == (str(path), left_bytes // BATCH_BYTES)
+    assert content_of(place) == before
+
+
+def test_a_closed_segment_whose_end_is_zeros_is_refused(place: Place) -> None:
+    log = place.log()
+    append_many(log, 12)
+    place.flush()
+    path = Path(log.segments[1].log_path)
+    place.close()
+    path.write_bytes(path.read_bytes()[: 4 * BATCH_BYTES] + bytes(BATCH_BYTES))
+    error = place.open().failed[CLICKS]
+    assert isinstance(error, CorruptLog)
+    assert (error.path, error.position, error.offset) == (str(path), 4 * BATCH_BYTES, 9)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x07" * 24, b"\x00" * 8, b"\xff" * 8, b"odd"])
+def test_the_end_of_a_closed_segment_is_found_without_its_index(place: Place, content: bytes) -> None:
+    log = place.log()
+    append_many(log, 12)
+    place.flush()
+    place.close()
+    (Path(place.path) / str(CLICKS) / "00000000000000000000.index").write_bytes(content)
+    assert read_all(place.reopen_log()) == list(range(12))
+
+
 @pytest.mark.parametrize("snapshots", ["kept", "lost", "damaged"])
 def test_producers_are_remembered_after_a_crash_whatever_became_of_snapshots(place: Place, snapshots: str) -> None:
     log = place.log()
