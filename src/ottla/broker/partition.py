@@ -14,8 +14,9 @@ from ottla.broker.applied_fetch import AppliedFetch, apply_fetched
 from ottla.broker.batch_opening import opening_of
 from ottla.broker.membership import Membership
 from ottla.broker.parked_produces import ParkedProduces, WaitingProduce
-from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader
+from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader, RestOfPipeline
 from ottla.broker.partition_read import PartitionRead, ReplicaReader
+from ottla.broker.sequence_gaps import SequenceGaps
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.model.broker_settings import REPLICA_LAG_TIME_MAX_MS
 from ottla.model.error_code import ErrorCode
@@ -28,7 +29,7 @@ from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
 from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
-from ottla.storage.errors import OutOfOrderSequence
+from ottla.storage.errors import BeginningMissing, OutOfOrderSequence, StorageError
 from ottla.storage.log.log import Appended, Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
@@ -37,9 +38,6 @@ _log = logging.getLogger(__name__)
 
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
-# How long a gap in a producer's sequences is taken for a pipeline that is sent again, and when a later one is another.
-GAP_PATIENCE_MS: Final = 10_000
-GAP_FORGOTTEN_MS: Final = 60_000
 # The required end of a batch that its producer need not wait for.
 NO_WAIT: Final = 0
 _LOG_APPEND_TIME: Final = "LogAppendTime"
@@ -92,7 +90,7 @@ class Partition:
     __slots__ = (
         "_append_waiters",
         "_appended_before_role",
-        "_gap_since_ms",
+        "_gaps",
         "_has_min_in_sync",
         "_in_sync_observer",
         "_is_in_sync_follower",
@@ -145,8 +143,7 @@ class Partition:
         self.leader_epoch = self._replica.leader_epoch
         self.high_watermark = self._replica.high_watermark
         self._has_min_in_sync = False
-        # When a batch was refused first because it does not follow its producer's last one, by the wall clock.
-        self._gap_since_ms = -GAP_FORGOTTEN_MS
+        self._gaps = SequenceGaps()
         self._is_in_sync_follower = False
         # Both are made when the first produce waits: a thousand idle partitions hold no queue.
         self._parked_for_leader: ParkedProduces | None = None
@@ -216,6 +213,10 @@ class Partition:
                     self._fail_produces(_NOT_LEADER)
                     # What it appended as leader may wait for a long `flush.ms`; a follower fetches from a stable end.
                     self._log.flush_soon()
+                elif not membership.is_sole:
+                    # The one broker of its tree serves nobody before it leads.
+                    self._gaps.on_leading()
+                    self._log.expect_beginnings(True)
                 self.wake_fetches()
             self._follow_replica()
             own = ReplicaIncarnation(membership.node_id, membership.own_epoch(node.state))
@@ -389,14 +390,18 @@ class Partition:
         if self.role is not _LEADER:
             raise NotLeader(f"this broker does not lead {self.topic_partition}")
         if acks == ACKS_ALL and not self._has_min_in_sync:
+            self.on_refused(now_ms)
             raise NotEnoughReplicas(
                 f"{self.in_sync_count} replica(s) of {self.topic_partition} are in sync, "
                 f"{log.config.min_insync_replicas} are required (min.insync.replicas)"
             )
         try:
             base_offset = log.append(batch, header, now_ms)
-        except OutOfOrderSequence as error:
-            raise self._gap_error(error, now_ms) from error
+        except OutOfOrderSequence as gap:
+            base_offset = self._after_gap(gap, batch, header, now_ms)
+        except StorageError:
+            self.on_refused(now_ms)
+            raise
         if self._append_waiters:
             _wake(self._append_waiters)
         required_end: int = base_offset + header[6] + 1
@@ -404,21 +409,20 @@ class Partition:
             required_end = NO_WAIT
         return base_offset, required_end, log.log_start_offset
 
-    def _gap_error(self, gap: OutOfOrderSequence, now_ms: int) -> OttlaError:
-        """What a producer is told whose batch does not follow its last one.
+    def _after_gap(self, gap: OutOfOrderSequence, batch: memoryview, header: tuple[int, ...], now_ms: int) -> int:
+        """What becomes of a batch that does not follow its producer's last one: its base offset, or an error."""
+        if self._gaps.is_rest_of_pipeline(now_ms):
+            raise RestOfPipeline(f"{gap}; what precedes it may be on its way to {self.topic_partition}") from gap
+        if isinstance(gap, BeginningMissing):
+            # Nothing was refused lately: the producer was forgotten for its age, or its records were deleted.
+            self._log.expect_beginnings(False)
+            return self._log.append(batch, header, now_ms)
+        raise gap
 
-        With several replicas it is most often the rest of a pipeline of which an earlier batch was refused, for want of
-        a leader, of replicas or of a lease.  The producer sends all of them again, in order, so for a while it is told
-        only to do that.  librdkafka answers OUT_OF_ORDER_SEQUENCE_NUMBER with another producer epoch for all its
-        partitions, and then stores twice what it has in flight to others (its issue 4953).
-        """
-        if self.node is None or len(self.node.replicas) == 1:
-            return gap
-        if not 0 <= now_ms - self._gap_since_ms < GAP_FORGOTTEN_MS:
-            self._gap_since_ms = now_ms
-        if now_ms - self._gap_since_ms >= GAP_PATIENCE_MS:
-            return gap
-        return NotLeader(f"{gap}; what precedes it may be on its way to {self.topic_partition}")
+    def on_refused(self, now_ms: int) -> None:
+        """A batch was refused for a reason that passes, so those that its producer sent after it will not follow."""
+        self._gaps.on_refused(now_ms)
+        self._log.expect_beginnings(True)
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log to end at `offset`, or below it where that lies inside a batch; leaders never do.

@@ -12,6 +12,10 @@ class NotLeader(OttlaError):
     error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+class RestOfPipeline(NotLeader):
+    """The batch does not follow its producer's last one, since one before it was refused: all of them come again."""
+
+
 class NotEnoughReplicas(OttlaError):
     """Fewer replicas are in sync than `min.insync.replicas` asks for; nothing was appended."""
 

@@ -15,6 +15,7 @@ StorageError            the disk, or what lies on it
 OffsetOutOfRange        a read or a cut outside of what the log holds
 AppendRefused           the batch itself is refused; the log is as it was
   OutOfOrderSequence, InvalidProducerEpoch, BatchTooLarge
+    BeginningMissing    what a producer that is not known here sends first is not its first batch
   CorruptRun            what a leader sent is damaged
   RunDoesNotFollow      what a leader sent does not continue the log: another offset, an older epoch
 """
@@ -166,6 +167,10 @@ class OutOfOrderSequence(AppendRefused):
     """An idempotent producer's batch does not follow its last one."""
 
     error_code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class BeginningMissing(OutOfOrderSequence):
+    """A producer that is not known here does not begin with sequence 0, while the log expects that of all."""
 
 
 class InvalidProducerEpoch(AppendRefused):

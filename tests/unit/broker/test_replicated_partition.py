@@ -6,16 +6,17 @@ import pytest
 
 from ottla.broker.applied_fetch import AppliedFetch
 from ottla.broker.membership import Membership
-from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, GAP_FORGOTTEN_MS, GAP_PATIENCE_MS, Partition, WakeOn
+from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, Partition, WakeOn
 from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader
 from ottla.broker.partition_read import PartitionRead, ReplicaReader
+from ottla.broker.sequence_gaps import GAP_PATIENCE_MS
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC, NodeId
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.replication.in_sync_change import ChangeOutcome
 from ottla.replication.replica import Role
-from ottla.storage.errors import OutOfOrderSequence
+from ottla.storage.errors import DiskFull, OutOfOrderSequence
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
 from tests.unit.broker.served_log import MANY_BYTES, ServedLog, one_record
@@ -337,28 +338,94 @@ def test_lag_is_known_in_records_and_bytes() -> None:
     assert here.served.log.size_bytes_from(0) == 3 * size_bytes
 
 
-def test_gap_in_a_producers_sequences_is_first_taken_for_a_pipeline_that_is_sent_again() -> None:
-    here = leader()
-    clock = here.served.clock
+def send(here: Replicated, sequence: int, producer_id: int = 5, acks: int = ACKS_LEADER) -> int:
+    """A batch of one record of an idempotent producer; returns its base offset."""
+    record = Record(0, 1, None, b"v")
+    batch = build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+    return here.served.append(batch, acks)[0]
 
-    def send(sequence: int) -> None:
-        record = Record(0, 1, None, b"v")
-        here.served.append(build_batch([record], producer_id=5, producer_epoch=0, base_sequence=sequence))
 
-    send(0)
+def settled_leader() -> Replicated:
+    """Leads for a while: no gap comes from before."""
+    here = leader(LogConfig(min_insync_replicas=2))
+    send(here, 0)
     with pytest.raises(NotLeader):
-        send(2)
-    send(1)
-    send(2)
-    clock.advance(GAP_PATIENCE_MS - 1)
-    with pytest.raises(NotLeader):
-        send(4)
-    clock.advance(1)
+        send(here, 2)
+    here.served.clock.advance(GAP_PATIENCE_MS)
+    return here
+
+
+def test_gap_without_a_refusal_before_it_is_an_error_of_its_producer() -> None:
+    here = settled_leader()
     with pytest.raises(OutOfOrderSequence):
-        send(4)
-    clock.advance(GAP_FORGOTTEN_MS)
+        send(here, 2)
+
+
+def test_rest_of_a_pipeline_whose_head_was_refused_is_told_to_come_again() -> None:
+    here = settled_leader()
+    here.be(HERE, 1, HERE)
+    with pytest.raises(NotEnoughReplicas):
+        send(here, 1, acks=ACKS_ALL)
+    here.be(HERE, 1)
     with pytest.raises(NotLeader):
-        send(4)
+        send(here, 2, acks=ACKS_ALL)
+    assert [send(here, sequence, acks=ACKS_ALL) for sequence in (1, 2)] == [2, 3]
+    here.served.clock.advance(GAP_PATIENCE_MS)
+    with pytest.raises(OutOfOrderSequence):
+        send(here, 4, acks=ACKS_ALL)
+
+
+def test_refusal_begins_the_patience_anew() -> None:
+    here = settled_leader()
+    for _ in range(3):
+        here.partition.on_refused(here.served.clock.now_ms())
+        here.served.clock.advance(GAP_PATIENCE_MS - 1)
+        with pytest.raises(NotLeader):
+            send(here, 2)
+    here.served.clock.advance(1)
+    with pytest.raises(OutOfOrderSequence):
+        send(here, 2)
+
+
+def test_second_batch_of_a_new_producer_does_not_overtake_the_first_one_that_was_refused() -> None:
+    here = settled_leader()
+    here.partition.on_refused(here.served.clock.now_ms())
+    with pytest.raises(NotLeader):
+        send(here, 1, producer_id=6)
+    assert [send(here, sequence, producer_id=6) for sequence in (0, 1)] == [2, 3]
+
+
+def test_producer_that_was_forgotten_goes_on_when_nothing_was_refused() -> None:
+    here = settled_leader()
+    assert send(here, 4711, producer_id=6) == 2
+    here.partition.on_refused(here.served.clock.now_ms())
+    here.served.clock.advance(GAP_PATIENCE_MS)
+    assert send(here, 4711, producer_id=7) == 3
+
+
+def test_new_leader_takes_the_first_gap_for_a_pipeline_that_met_no_leader() -> None:
+    there, here = leader(), follower()
+    send(there, 0)
+    there.served.become_stable()
+    assert take(here, records_of(there)) is AppliedFetch.APPENDED
+    here.served.become_stable()
+    here.be(HERE, 2)
+    here.served.clock.advance(GAP_PATIENCE_MS)
+    for producer_id in (5, 6):
+        with pytest.raises(NotLeader):
+            send(here, 2, producer_id)
+    assert [send(here, 1, 5), send(here, 0, 6)] == [2, 3]
+
+
+def test_full_disk_that_refuses_the_head_of_a_pipeline_does_not_let_the_rest_overtake_it() -> None:
+    here = settled_leader()
+    here.served.disk.room_bytes = 0
+    with pytest.raises(DiskFull):
+        send(here, 0, producer_id=6)
+    here.served.disk.room_bytes = None
+    with pytest.raises(NotLeader):
+        send(here, 1, producer_id=6)
+    assert [send(here, sequence, producer_id=6) for sequence in (0, 1)] == [2, 3]
 
 
 # --- the follower -----------------------------------------------------------------------------------------------------

@@ -28,8 +28,10 @@ from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
 from ottla.broker.membership import Lease
 from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
+from ottla.broker.partition_errors import RestOfPipeline
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
+from ottla.broker.sequence_gaps import GapReports
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS
@@ -55,6 +57,7 @@ from ottla.records.header import (
     TIMESTAMP_TYPE_BIT,
 )
 from ottla.runtime.clock import Clock
+from ottla.storage.errors import OutOfOrderSequence
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +81,7 @@ _NOTHING_LED: Final = PartitionIndex(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _NONE: Final = int(ErrorCode.NONE)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
+_NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
@@ -194,7 +198,16 @@ class WaitingProduce:
 class ProduceHandler:
     """Appends batches; one instance serves all connections."""
 
-    __slots__ = ("_clock", "_leader_hints", "_lease", "_opened", "_partitions", "_poke_flusher", "_ready")
+    __slots__ = (
+        "_clock",
+        "_gap_reports",
+        "_leader_hints",
+        "_lease",
+        "_opened",
+        "_partitions",
+        "_poke_flusher",
+        "_ready",
+    )
 
     def __init__(
         self,
@@ -214,6 +227,7 @@ class ProduceHandler:
         self._poke_flusher = poke_flusher
         # The sizes that the current request opened: zero, for most.
         self._opened = OpenedSum()
+        self._gap_reports = GapReports()
 
     def handle(
         self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
@@ -231,6 +245,11 @@ class ProduceHandler:
         partitions, lease = self._partitions.by_name, self._lease
         if lease is not None and self._clock.monotonic_ms() >= lease.until_ms:
             # The session may have ended, and others may lead.
+            for name_bytes, wanted in request.topics:
+                for index, _, _ in wanted:
+                    partition = partitions.get(name_bytes, index)
+                    if partition is not None:
+                        partition.on_refused(now_ms)
             partitions = _NOTHING_LED
         for name_bytes, wanted in request.topics:
             results: list[ProducePartitionResult] = []
@@ -244,7 +263,9 @@ class ProduceHandler:
                     errors = _INTERNAL if is_internal else None
                     results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))
                     continue
-                result, required_end = _append(partition, view, start, stop, version, acks, now_ms, opened)
+                result, required_end = _append(
+                    partition, view, start, stop, version, acks, now_ms, opened, self._gap_reports
+                )
                 results.append(result)
                 if result[1]:
                     failure = result[1]
@@ -287,6 +308,7 @@ def _append(
     acks: int,
     now_ms: int,
     opened: OpenedSum,
+    gap_reports: GapReports,
 ) -> tuple[ProducePartitionResult, int]:
     """Check and append one partition's records: (the result, the end to wait for or `NO_WAIT`)."""
     if acks not in _ACKS_LEGAL:
@@ -311,7 +333,14 @@ def _append(
             return _refused(partition, _INVALID_TIMESTAMP, _FUTURE)
         base_offset, required_end, log_start_offset = partition.append(batch, header, acks, now_ms)
     except BatchRefused as refusal:
+        if refusal.error_code == _NOT_ENOUGH_REPLICAS:
+            # No want of replicas: too much of the request was opened before it, and it is sent again.
+            partition.on_refused(now_ms)
         return _refused(partition, refusal.error_code, refusal.errors)
+    except (OutOfOrderSequence, RestOfPipeline) as gap:
+        answer = gap.error_code
+        gap_reports.add(partition.topic_partition, partition.leader_epoch, str(gap), answer.name, now_ms)
+        return _refused(partition, answer)
     except OttlaError as refusal:
         return _refused(partition, refusal.error_code)
     return (partition.index, _NONE, base_offset, append_time_ms, log_start_offset, None), required_end

@@ -356,6 +356,13 @@ class Log:
                 self._on_stable()
         return base_offset
 
+    def expect_beginnings(self, expected: bool) -> None:
+        """Whether `append` refuses a producer that the log does not know and that does not begin with sequence 0.
+
+        Holds until the log is truncated or reset, which is done only to a follower's.
+        """
+        self.producers.expect_beginnings(expected)
+
     def _make_room(self, size_bytes: int, now_ms: int) -> Segment:
         if size_bytes > self.config.segment_bytes:
             raise BatchTooLarge(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.records.header import BatchHeader
-from ottla.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
+from ottla.storage.errors import BeginningMissing, InvalidProducerEpoch, OutOfOrderSequence
 
 # The most requests that a producer with idempotence keeps in flight on a connection.
 WINDOW_BATCHES: Final = 5
@@ -78,10 +78,11 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one log.  `check` before an append, `update` after it."""
 
-    __slots__ = ("_entries", "expiration_ms")
+    __slots__ = ("_entries", "_expects_beginnings", "expiration_ms")
 
     def __init__(self, expiration_ms: int = EXPIRATION_MS) -> None:
         self.expiration_ms = expiration_ms
+        self._expects_beginnings = False
         self._entries: dict[int, ProducerEntry] = {}
 
     def __len__(self) -> int:
@@ -94,14 +95,24 @@ class ProducerStates:
         """(producer id, entry) of each producer."""
         return iter(self._entries.items())
 
+    def expect_beginnings(self, expected: bool) -> None:
+        """Whether a producer that is not known must begin with sequence 0."""
+        self._expects_beginnings = expected
+
     def check(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> int | None:
         """Whether a client's batch may be appended: None, or for a repeated batch the base offset that it has already.
 
         Raises `OutOfOrderSequence` and `InvalidProducerEpoch`.  A producer that is not known may begin anywhere: it
-        may have been forgotten for its age, or its records deleted.
+        may have been forgotten for its age, or its records deleted.  Unless beginnings are expected: then it raises
+        `BeginningMissing`.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
+            if first_sequence and self._expects_beginnings:
+                raise BeginningMissing(
+                    f"producer {producer_id} is not known and sent sequences {first_sequence} to {last_sequence}, "
+                    "it must begin with 0"
+                )
             return None
         if epoch == entry.epoch:
             if first_sequence == entry.next_sequence:

@@ -271,6 +271,25 @@ def test_broker_whose_lease_is_over_appends_nothing(served: Served, acks: int) -
     assert served.codes() == [(ErrorCode.NONE, 0)]
 
 
+def test_pipeline_that_the_end_of_a_lease_cuts_in_two_is_stored_whole_and_in_order(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = served.add("t", 0)
+    first, second = (batch(producer_id=5, producer_epoch=0, base_sequence=sequence) for sequence in (0, 1))
+    served.lease.end()
+    served.send(("t", 0, first))
+    served.lease.extend(STARTED_MS + 1)
+    served.send(("t", 0, second))
+    served.send(("t", 0, second))
+    assert served.codes() == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)] * 3
+    served.send(("t", 0, first))
+    served.send(("t", 0, second))
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1)]
+    (line,) = [record for record in caplog.records if record.message == "produce.sequence_refused"]
+    assert "producer 5 is not known" in str(vars(line)), "one line for both"
+
+
 def test_batch_gets_the_brokers_time_when_the_topic_asks_for_it(served: Served) -> None:
     log = served.add("t", 0, LogConfig(message_timestamp_type="LogAppendTime"))
     served.send(("t", 0, batch(timestamp_ms=5)))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from ottla.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
+from ottla.storage.errors import BeginningMissing, InvalidProducerEpoch, OutOfOrderSequence
 from ottla.storage.producers import producer_state
 from ottla.storage.producers.producer_state import EXPIRATION_MS, SEQUENCE_MASK, ProducerStates
 
@@ -32,6 +32,16 @@ def test_unknown_producer_may_begin_anywhere(states: ProducerStates) -> None:
     assert states.check(PRODUCER, 3, 4711, 4720) is None
     states.update(PRODUCER, 3, 4711, 4720, 0, 9, NOW_MS)
     assert states.check(PRODUCER, 3, 4721, 4721) is None
+
+
+def test_unknown_producer_must_begin_with_0_where_beginnings_are_expected(states: ProducerStates) -> None:
+    states.expect_beginnings(True)
+    with pytest.raises(BeginningMissing):
+        states.check(PRODUCER, 3, 1, 1)
+    appended(states, 0, 0, 0)
+    appended(states, 1, 1, 1)
+    states.expect_beginnings(False)
+    assert states.check(PRODUCER + 1, 3, 4711, 4720) is None
 
 
 def test_repeated_batch_gets_its_original_base_offset_while_it_is_among_the_last_five(states: ProducerStates) -> None:

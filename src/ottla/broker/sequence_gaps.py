@@ -1,0 +1,84 @@
+"""Gaps in the sequences of idempotent producers: which are only the rest of a pipeline, and a line in the log for each
+of the others.
+
+A producer has several requests on their way.  When one of them is refused for a passing reason (no lease, too few
+replicas in sync, no room, no leader yet) and the next one arrives when that has passed, it does not follow what the log
+has.  The producer will send all of them again, in order, so the right answer is one that tells it only to do that:
+
+* librdkafka answers OUT_OF_ORDER_SEQUENCE_NUMBER with another producer epoch for all its partitions, and stores twice
+  what it has in flight to others (its issue 4953);
+* a producer that the log does not know may begin anywhere, as in Apache Kafka, since it may have been forgotten.  Taken
+  here, the second batch would be stored without the first one, and librdkafka takes its acknowledgement for that of
+  both: an acknowledged batch would be lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from ottla.observe.events import fields
+
+_log = logging.getLogger(__name__)
+
+# How long after a refusal a gap is taken for the rest of a pipeline: longer than what was sent before a client read the
+# refusal can be on its way, and short beside the time-outs of producers, which begin at a minute.
+GAP_PATIENCE_MS: Final = 10_000
+# At most one line of the log in this time.
+REPORT_EVERY_MS: Final = 1_000
+
+
+class SequenceGaps:
+    """When a partition's leader refused a batch last that its producer sends again.  Times are the wall clock's."""
+
+    __slots__ = ("_is_new_leader", "_refused_ms")
+
+    def __init__(self) -> None:
+        self._refused_ms: int | None = None
+        self._is_new_leader = False
+
+    def on_leading(self) -> None:
+        """The partition is led here from now on: whatever came before was refused, wherever that was answered."""
+        self._is_new_leader = True
+
+    def on_refused(self, now_ms: int) -> None:
+        """A batch was refused for a reason that passes."""
+        self._refused_ms = now_ms
+
+    def is_rest_of_pipeline(self, now_ms: int) -> bool:
+        """Whether a gap that is met now may come from such a refusal.
+
+        The first gap under a new leader always may: the time runs from there on.
+        """
+        if self._is_new_leader:
+            self._is_new_leader = False
+            self._refused_ms = now_ms
+        return self._refused_ms is not None and 0 <= now_ms - self._refused_ms < GAP_PATIENCE_MS
+
+
+class GapReports:
+    """Lines of the log for refused sequences: not one for each batch of each producer when leaders change."""
+
+    __slots__ = ("_left_out_count", "_reported_ms")
+
+    def __init__(self) -> None:
+        self._reported_ms: int | None = None
+        self._left_out_count = 0
+
+    def add(self, partition: object, leader_epoch: int, reason: str, answer: str, now_ms: int) -> None:
+        """A batch of this partition was refused for its sequence, with this error."""
+        if self._reported_ms is not None and 0 <= now_ms - self._reported_ms < REPORT_EVERY_MS:
+            self._left_out_count += 1
+            return
+        _log.warning(
+            "produce.sequence_refused",
+            extra=fields(
+                partition=partition,
+                leader_epoch=leader_epoch,
+                reason=reason,
+                answer=answer,
+                left_out_count=self._left_out_count,
+            ),
+        )
+        self._reported_ms = now_ms
+        self._left_out_count = 0
