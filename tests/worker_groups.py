@@ -45,6 +45,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_adopt.py": "cluster",
     "tests/cluster/test_cluster_figures.py": "cluster",
     "tests/cluster/test_apache_reassignment_tools.py": "jvm",
+    "tests/cluster/test_cluster_moves.py": "cluster",
     "tests/cluster/test_cluster_up.py": "cluster",
     "tests/cluster/test_members.py": "cluster",
     "tests/cluster/test_replication.py": "cluster",

@@ -29,4 +29,7 @@ CLUSTER_VERBS: Final[Mapping[str, Verb]] = {
     "up": Verb("ottla.cli.cluster_up", "Run ZooKeeper and several brokers on this machine."),
     "adopt": Verb("ottla.cli.cluster_adopt", "Make the first broker of a cluster of one that was by itself."),
     "status": Verb("ottla.cli.cluster_status", "Show brokers, leaders, replicas that lag, and ZooKeeper's health."),
+    "plan": Verb("ottla.cli.cluster_plan", "Show the moves that would spread replicas evenly."),
+    "rebalance": Verb("ottla.cli.cluster_rebalance", "Spread replicas evenly over brokers and racks."),
+    "drain": Verb("ottla.cli.cluster_drain", "Move everything off a broker."),
 }

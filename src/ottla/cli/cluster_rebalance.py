@@ -1,0 +1,43 @@
+"""`ottla cluster rebalance`: moves replicas so that they are spread evenly."""
+
+from __future__ import annotations
+
+import click
+
+from ottla.cli.cluster_moves import (
+    carry_out,
+    cluster_flag,
+    connect,
+    end_moves,
+    no_wait_flag,
+    plan_text,
+    require_no_moves,
+    take_inventory,
+    throttle_flag,
+)
+
+
+@click.command(name="rebalance")
+@cluster_flag
+@throttle_flag
+@no_wait_flag
+@click.option("--cancel", "cancels", is_flag=True, help="End all moves under way, and their throttle, instead.")
+def command(bootstrap: str | None, rate_bytes: int | None, returns_at_once: bool, cancels: bool) -> None:
+    """Spread replicas evenly over the live brokers and their racks, as `ottla cluster plan` shows.
+
+    Moves that have begun go on when this command is stopped.  Reads and writes go on meanwhile.
+    """
+    from ottla.cli.replica_plan import planned
+
+    if cancels and (rate_bytes is not None or returns_at_once):
+        raise click.UsageError("--cancel goes without --throttle and --no-wait.")
+    with connect(bootstrap) as cluster:
+        if cancels:
+            click.echo(f"{end_moves(cluster)} moves are ended.")
+            return
+        require_no_moves(cluster)
+        found = take_inventory(cluster)
+        moves = planned(found.replicas, found.racks, found.sizes_bytes)
+        click.echo(plan_text(moves))
+        if moves:
+            carry_out(cluster, moves, rate_bytes, returns_at_once=returns_at_once)
