@@ -132,3 +132,25 @@ async def test_broker_that_starts_sweeps_what_a_dead_creator_left_long_ago(tmp_p
         assert left == []
     finally:
         await home.close()
+
+
+async def test_replica_that_was_made_anew_leads_again_after_its_next_restart(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second = [await brokers.start(node_id) for node_id in (1, 2)]
+        await eventually_on_loop(lambda: len(first.live.by_id) == len(second.live.by_id) == 2)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await eventually_on_loop(lambda: "orders" in second.topics.by_name)
+        await asyncio.to_thread(produce, first, *[batch(b"v%d" % number) for number in range(5)])
+        whole = content(partition_of(first))
+        await brokers.stop(2)
+        (tmp_path / "broker-2" / "orders-0").rename(tmp_path / "lost")
+        second = await brokers.start(2)
+        await eventually_on_loop(lambda: in_sync(second) == {1, 2})
+        await brokers.stop(1)
+        await eventually_on_loop(lambda: state_at(second).leader == 2 and in_sync(second) == {2})
+        epoch = state_at(second).leader_epoch
+        await brokers.stop(2)
+        second = await brokers.start(2)
+        await eventually_on_loop(lambda: state_at(second).leader == 2 and state_at(second).leader_epoch > epoch)
+        assert content(partition_of(second)) == whole
+        await asyncio.to_thread(produce, second, batch(b"more"))
