@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from ottla.cli.findings import Finding, Level, finding_object, finding_text, ok, problem, warning
+from ottla.model.broker_settings import ZOOKEEPER_CONNECT
 
 if TYPE_CHECKING:
     from ottla.model.serve_options import ServeOptions
     from ottla.model.setting_sources import RawSetting
+    from ottla.runtime.disk import Disk
 
+Found = TypeVar("Found")
 PROBLEMS_FOUND = 1
 
 
@@ -23,6 +26,7 @@ PROBLEMS_FOUND = 1
 @click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
 @click.option("--data-dir", metavar="DIR", help="As for serve.")
 @click.option("--listen", "addresses", multiple=True, metavar="HOST:PORT", help="As for serve.")
+@click.option("--zookeeper", metavar="CONNECT", help="As for serve: also the cluster is checked.")
 @click.option("--config", "config_option", metavar="FILE", type=click.Path(path_type=Path), help="As for serve.")
 @click.option("--set", "--override", "assignments", multiple=True, metavar="KEY=VALUE", help="As for serve.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each finding.")
@@ -30,18 +34,22 @@ def command(
     config_argument: Path | None,
     data_dir: str | None,
     addresses: tuple[str, ...],
+    zookeeper: str | None,
     config_option: Path | None,
     assignments: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Check settings, address, disk, limits and data directory, as for `serve` with the same flags.
 
-    A running broker is queried over the wire.  A small file is written to the data directory and removed again.  The
-    exit status is 1 when there is a problem.
+    A running broker is queried over the wire.  With --zookeeper (or zookeeper.connect) the cluster is checked too:
+    ZooKeeper's servers and tree, and the brokers that are registered there, with their topics.  A small file is written
+    to the data directory and removed again.  The exit status is 1 when there is a problem.
     """
     if config_argument is not None and config_option is not None:
         raise click.UsageError("The configuration is named twice: as an argument and by --config.")
     found: list[Finding] = []
+    if zookeeper is not None:
+        assignments = (*assignments, f"{ZOOKEEPER_CONNECT.name}={zookeeper}")
     for finding in _findings(config_option or config_argument, data_dir, addresses, assignments):
         found.append(finding)
         click.echo(json.dumps(finding_object(finding)) if as_json else finding_text(finding))
@@ -84,6 +92,8 @@ def _findings(
         yield from limit_findings(data_dir, settings[MAX_CONNECTIONS])
     if options is not None:
         yield from _broker(options)
+        if settings[ZOOKEEPER_CONNECT] is not None:
+            yield from _cluster(options)
 
 
 def _openness(options: ServeOptions) -> Iterator[Finding]:
@@ -99,12 +109,52 @@ def _openness(options: ServeOptions) -> Iterator[Finding]:
 
 def _broker(options: ServeOptions) -> Iterator[Finding]:
     from ottla.cli.doctor_broker import is_running, running_findings, stopped_findings
-    from ottla.model.broker_settings import NODE_ID
 
     held = is_running(options.data_dir)
     if held is not None:
         yield from running_findings(options.listeners, held)
         return
     yield ok("lock", f"no broker is running on {options.data_dir}")
-    node_id = options.settings[NODE_ID]
-    yield from stopped_findings(options.listeners, options.advertised, options.data_dir, node_id)
+    yield from stopped_findings(options.listeners, options.advertised, options.data_dir, _node_id(options))
+
+
+def _node_id(options: ServeOptions) -> int:
+    """A member's directory keeps its id, so that later starts need not name it."""
+    from ottla.model.broker_settings import NODE_ID
+    from ottla.storage.directory.directory_tree import node_id_of
+
+    if options.settings.given(NODE_ID) is not None or options.settings[ZOOKEEPER_CONNECT] is None:
+        return options.settings[NODE_ID]
+    return _read(options.data_dir, node_id_of) or options.settings[NODE_ID]
+
+
+def _cluster(options: ServeOptions) -> Iterator[Finding]:
+    from ottla.cli.doctor_cluster import cluster_findings
+    from ottla.cli.doctor_zookeeper import directory_findings, zookeeper_findings
+    from ottla.client.address import Address
+    from ottla.storage.checkpoints import read_meta_properties
+
+    for found in zookeeper_findings(options.settings):
+        if isinstance(found, Finding):
+            yield found
+            continue
+        identity = _read(options.data_dir, read_meta_properties)
+        if identity is not None:
+            yield from directory_findings(found, _node_id(options), identity)
+        yield from cluster_findings(
+            {
+                node_id: [Address(each.host, each.port) for each in broker.registration.listeners]
+                for node_id, broker in found.brokers.items()
+            }
+        )
+
+
+def _read(data_dir: str, read: Callable[[Disk, str], Found | None]) -> Found | None:
+    """What a directory says of itself; None where that cannot be read, which another finding tells."""
+    from ottla.model.errors import OttlaError
+    from ottla.runtime.posix_disk import PosixDisk
+
+    try:
+        return read(PosixDisk(), data_dir) if os.path.isdir(data_dir) else None
+    except (OSError, OttlaError):
+        return None
