@@ -123,10 +123,13 @@ def _with_failing_calls(target: Target, broker: RunningBroker, calls: str, when:
 
 
 def corrupt_replica(target: Target) -> str:
-    """Some bytes of one replica are others when its broker starts."""
+    """Some bytes of one replica are others when its broker starts.
+
+    In the last segment, which is read whole after a kill.  In a closed one they are found when somebody reads them.
+    """
     broker = target.any_broker()
     with _down_while_others_lead(target, broker):
-        path = _some_segment(target, broker)
+        path = _segments(target, broker)[-1]
         position = target.random.randrange(max(1, path.stat().st_size - _FLIPPED_BYTES))
         with path.open("r+b") as segment:
             segment.seek(position)
@@ -140,7 +143,7 @@ def truncate_replica(target: Target) -> str:
     """The end of a segment of one replica is missing when its broker starts."""
     broker = target.any_broker()
     with _down_while_others_lead(target, broker):
-        path = _some_segment(target, broker)
+        path = target.random.choice(_segments(target, broker))
         before_bytes = path.stat().st_size
         left_bytes = target.random.randrange(before_bytes)
         with path.open("r+b") as segment:
@@ -180,11 +183,11 @@ def _leads_or_is_alone(topic: TopicInfo, partition: int, node_id: int) -> bool:
     return each.leader_id in (-1, node_id) or not set(each.in_sync_replicas) - {node_id}
 
 
-def _some_segment(target: Target, broker: RunningBroker) -> Path:
-    """One that holds something, of a partition by chance."""
+def _segments(target: Target, broker: RunningBroker) -> list[Path]:
+    """Those that hold something, of a partition by chance, in their order."""
     index = target.random.randrange(PARTITIONS_COUNT)
     paths = sorted((broker.data_dir / f"{TOPIC}-{index}").glob(f"*{LOG_SUFFIX}"))
-    return target.random.choice([path for path in paths if path.stat().st_size])
+    return [path for path in paths if path.stat().st_size]
 
 
 def _named(path: Path) -> str:
