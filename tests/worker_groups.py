@@ -44,6 +44,7 @@ HEAVY: Final[Mapping[str, str]] = {
     # Clusters: three brokers and a ZooKeeper each.
     "tests/cluster/test_adopt.py": "cluster",
     "tests/cluster/test_cluster_figures.py": "cluster",
+    "tests/cluster/test_damaged_replicas.py": "cluster",
     "tests/cluster/test_apache_reassignment_tools.py": "jvm",
     "tests/cluster/test_cluster_moves.py": "cluster",
     "tests/cluster/test_cluster_up.py": "cluster",

@@ -171,6 +171,7 @@ class Broker:
         flusher.start()
         self._closing.push_async_callback(flusher.stop)
         self._directory.on_offline = self._on_directory_offline
+        self._directory.on_log_damaged = self._on_log_damaged
         deadlines = Deadlines(loop)
         self._closing.callback(deadlines.cancel)
         leader_hints = LeaderHints(self.node_id, lambda: self.topics, self._brokers_at)
@@ -568,6 +569,27 @@ class Broker:
         for partition in self.partitions:
             partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
         self.groups.on_directory_offline()
+        if self._fetchers is not None:
+            self._fetchers.follow(self.partitions)
+        if self._elector is not None:
+            self._elector.on_logs_failed()
+
+    def _on_log_damaged(self, damaged: Log) -> None:
+        # Not within the read that met it.
+        asyncio.get_running_loop().call_soon(self._distrust, damaged)
+
+    def _distrust(self, damaged: Log) -> None:
+        """Another replica leads, and answers readers, as soon as this one has left the sets.
+
+        A partition without other replicas serves on what can be read.
+        """
+        node = self._served_topics.view.partition(damaged.topic_partition)
+        if node is None or len(node.replicas) < 2 or damaged.is_deleted:
+            return
+        try:
+            damaged.distrust()
+        except OSError as error:
+            log.error("log.not_marked", extra=fields(partition=damaged.topic_partition, error=str(error)))
         if self._fetchers is not None:
             self._fetchers.follow(self.partitions)
         if self._elector is not None:

@@ -336,8 +336,8 @@ class Partition:
 
     @property
     def takes_records(self) -> bool:
-        """Whether the log takes appends; after a failure of its disk it does not before the broker's next start."""
-        return self._log.failure is None
+        """Whether the log is to take appends: after a failure of its disk, or damage, not before the next start."""
+        return self._log.failure is None and not self._log.is_distrusted
 
     @property
     def stable_end(self) -> int:

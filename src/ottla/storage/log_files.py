@@ -20,6 +20,8 @@ DELETED_DIRECTORY_SUFFIX: Final = "-delete"
 DAMAGED_DIRECTORY_SUFFIX: Final = "-damaged"
 # In a partition's directory: up to where records were taken out, so that gaps are no damage (compacted_mark.py).
 COMPACTED_FILE: Final = "compacted"
+# The log was found to be damaged in use, and other replicas are whole: its next opening reads all of it.
+DISTRUSTED_FILE: Final = "distrusted"
 # In the data directory: how far each log is flushed (flushed_ends.py).
 FLUSHED_ENDS_FILE: Final = "flushed-ends"
 LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".swap", ".tmp")

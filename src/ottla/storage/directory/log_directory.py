@@ -29,7 +29,7 @@ from ottla.storage.directory.log_start_moves import LogStartMoves
 from ottla.storage.directory.log_starts import LogStarts
 from ottla.storage.directory.open_files import too_many_open_files
 from ottla.storage.directory.present_logs import PresentLog, cannot_be_opened, read_topic_id
-from ottla.storage.errors import DirectoryOffline, LogExists, StorageError, lacks_descriptors, shortage_of
+from ottla.storage.errors import CorruptLog, DirectoryOffline, LogExists, StorageError, lacks_descriptors, shortage_of
 from ottla.storage.log.flush import FlushPlan, FlushScheduler
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_parts import LogParts
@@ -79,6 +79,8 @@ class LogDirectory:
         self._failed_sync: OSError | None = None
         self._thread_id = threading.get_ident()
         self.on_offline: Callable[[DirectoryOffline], None] | None = None
+        # Damage was read in a log; see `Log.distrust`.
+        self.on_log_damaged: Callable[[Log], None] | None = None
         # Fetch answers carry a partition's first offset.
         self.on_log_start_moved: Callable[[Log], None] | None = None
         self.scheduler = FlushScheduler(
@@ -285,6 +287,11 @@ class LogDirectory:
         if self.on_log_start_moved is not None:
             self.on_log_start_moved(log)
 
+    def log_damaged(self, log: Log, damage: CorruptLog) -> None:
+        _log.error("log.damaged", extra=fields(partition=log.topic_partition, reason=str(damage), hint=damage.hint))
+        if self.on_log_damaged is not None:
+            self.on_log_damaged(log)
+
     def finish_swap(self) -> None:
         self.compactor.finish_swap()
 
@@ -447,9 +454,9 @@ class LogDirectory:
             self._high_watermarks.record(high_watermarks)
 
     def is_usable(self, topic_partition: TopicPartition) -> bool:
-        """Whether there is a log that takes appends."""
+        """Whether there is a log that takes appends, and is not known to be damaged while other replicas are whole."""
         log = self.logs.get(topic_partition)
-        return log is not None and log.failure is None
+        return log is not None and log.failure is None and not log.is_distrusted
 
     @property
     def kept_from(self) -> int | None:

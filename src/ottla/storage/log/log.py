@@ -27,11 +27,12 @@ from ottla.records.header import (
     LOG_OVERHEAD_BYTES,
     BatchHeader,
 )
-from ottla.runtime.disk import Disk, File, FileRun
+from ottla.runtime.disk import Disk, File, FileRun, replace_file
 from ottla.storage.checkpoints import EpochStart
 from ottla.storage.compaction.compacted_mark import allow_gaps
 from ottla.storage.errors import (
     BatchTooLarge,
+    CorruptLog,
     DirectoryOffline,
     LogOffline,
     OffsetOutOfRange,
@@ -45,6 +46,7 @@ from ottla.storage.log.leader_run import check_run
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.read_places import ReadPlaces
 from ottla.storage.log_config import FOREVER, LogConfig
+from ottla.storage.log_files import DISTRUSTED_FILE
 from ottla.storage.producers.producer_snapshot import remove_snapshots, snapshot_file_name, write_snapshot
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot, producers_at
@@ -81,6 +83,10 @@ class LogHost(Protocol):
 
     def log_start_moved(self, log: Log) -> None:
         """Checkpoint `log_start_offset` later, then call `Log.release_removed_segments`."""
+        ...
+
+    def log_damaged(self, log: Log, damage: CorruptLog) -> None:
+        """A read met damage, for the first time since the log was opened."""
         ...
 
     def finish_swap(self) -> None:
@@ -143,6 +149,7 @@ class Log:
         "_flush_at_offset",
         "_has_other_unsynced",
         "_host",
+        "_is_damage_reported",
         "_is_dirty",
         "_is_os_policy",
         "_on_stable",
@@ -157,6 +164,7 @@ class Log:
         "flush_ms_max",
         "flushed_end",
         "is_deleted",
+        "is_distrusted",
         "is_swapping",
         "leader_epoch",
         "log_end_offset",
@@ -208,6 +216,9 @@ class Log:
         # What was known of offsets before a truncation is not valid after it.
         self.truncations_count = 0
         self.failure: StorageError | None = None
+        # Whether it was found to be damaged: it is not used where another replica is; see `distrust`.
+        self.is_distrusted = False
+        self._is_damage_reported = False
         self._on_stable: Callable[[], None] | None = None
         self._on_truncated: Callable[[], None] | None = None
         self._committed_end: Callable[[], int] | None = None
@@ -673,14 +684,14 @@ class Log:
             segment, position = self._active, self._appended_position
         else:
             place = places.find(start_offset)
-            segment, position = self._place_of(start_offset) if place is None else place
+            segment, position = self._place_to_read(start_offset) if place is None else place
         if limit_offset >= log_end_offset:
             limit_segment = self._active
             limit_position = limit_segment.size_bytes
         elif limit_offset == self.stable_end:
             limit_segment, limit_position = places.stable_segment, places.stable_position
         else:
-            limit_segment, limit_position = self._place_of(limit_offset)
+            limit_segment, limit_position = self._place_to_read(limit_offset)
         return log_reader.run_between(
             self._segments,
             segment,
@@ -691,6 +702,19 @@ class Log:
             size_bytes_max,
             whole_first_batch,
         )
+
+    def _place_to_read(self, offset: int) -> tuple[Segment, int]:
+        try:
+            return self._place_of(offset)
+        except CorruptLog as damage:
+            self._report_damage(damage)
+            raise
+
+    def _report_damage(self, damage: CorruptLog) -> None:
+        if not self._is_damage_reported:
+            self._is_damage_reported = True
+            self.note("damaged", error=damage)
+            self._host.log_damaged(self, damage)
 
     def _place_of(self, offset: int) -> tuple[Segment, int]:
         return log_reader.place_of(self._segments, offset, self.log_end_offset, self.config.may_have_gaps)
@@ -725,9 +749,13 @@ class Log:
         if self.failure is not None or self.is_swapping:
             return 0
         limit_offset = self.removable_end if limit_offset is None else limit_offset
-        count = retention.due_segments_count(
-            self.segments, self.log_start_offset, self.log_end_offset, limit_offset, self.config, now_ms
-        )
+        try:
+            count = retention.due_segments_count(
+                self.segments, self.log_start_offset, self.log_end_offset, limit_offset, self.config, now_ms
+            )
+        except CorruptLog as damage:
+            self._report_damage(damage)
+            raise
         if count == len(self._segments):
             # The active segment is due too: an empty one replaces it.
             self.roll(now_ms)
@@ -1011,6 +1039,14 @@ class Log:
         """Refuse further appends with `failure`; reads see only what was flushed."""
         self.failure = failure
         self.note("taken_offline", flushed_end=self.flushed_end, log_end_offset=self.log_end_offset)
+
+    def distrust(self) -> None:
+        """Damage was found, and other replicas are whole: the next opening reads all of this log, to its checksums.
+
+        Until then it goes on as before, but `is_distrusted`.  Durable when this returns; raises `OSError`.
+        """
+        self.is_distrusted = True
+        replace_file(self._disk, f"{self.path}/{DISTRUSTED_FILE}", b"")
 
     def _undo_append(self, segment: Segment, error: OSError) -> StorageError:
         """Cut a failed write off again; returns the error for the producer."""

@@ -32,6 +32,7 @@ from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import (
     COMPACTED_FILE,
+    DISTRUSTED_FILE,
     FLUSHED_ENDS_FILE,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -137,9 +138,12 @@ class LogRecovery:
         base_offsets = self._present_base_offsets(base_offsets_in(names))
         self._segments = [self._segment(base_offset) for base_offset in base_offsets]
         first_scanned = len(self._segments)
-        if not (self._recorded.was_clean and self._open_clean()):
+        is_trusted = DISTRUSTED_FILE not in self._names
+        if not (is_trusted and self._recorded.was_clean and self._open_clean()):
             self.needs_sync = True
             first_scanned = self._first_slot_to_scan()
+            if not is_trusted:
+                first_scanned = 0
             self._check_closed_ends(first_scanned)
             self._load_producers(self._segments[first_scanned].base_offset)
             self._scan_from(first_scanned)
@@ -147,6 +151,9 @@ class LogRecovery:
             self._check_closed_ends(first_scanned - 1)
             self._load_producers(self._log_end_offset)
         self._refuse_if_flushed(self._segments[-1], "the file ends here")
+        if not is_trusted:
+            # All of it was read, and is whole.
+            self._disk.remove(f"{self._path}/{DISTRUSTED_FILE}")
         self._start_anew_if_all_is_below_the_start()
         self._remove_stray_snapshots(base_offsets)
         first_base_offset = self._segments[0].base_offset

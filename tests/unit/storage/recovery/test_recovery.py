@@ -347,3 +347,55 @@ def test_indexes_of_a_log_that_was_only_recovered_are_written_at_its_clean_stop(
     assert "00000000000000000005.index" in content_of(place)
     assert "00000000000000000007.snapshot" in content_of(place)
     assert read_all(place.reopen_log()) == list(range(7))
+
+
+def test_damage_that_a_read_meets_is_told_once(place: Place) -> None:
+    log = place.log()
+    append_many(log, 12)
+    place.flush()
+    path = Path(log.segments[0].log_path)
+    place.close()
+    damage(path, 2 * BATCH_BYTES + 7)
+    directory = place.open()
+    told: list[Log] = []
+    directory.on_log_damaged = told.append
+    log = directory.logs[CLICKS]
+    for _ in range(2):
+        with pytest.raises(CorruptLog):
+            log.read(2, 12, 10, whole_first_batch=True)
+    assert told == [log]
+    assert directory.is_usable(CLICKS)
+    log.distrust()
+    assert not directory.is_usable(CLICKS)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_distrusted_log_is_read_whole_at_the_next_start_and_refused(place: Place, is_clean: bool) -> None:
+    log = place.log()
+    append_many(log, 12)
+    place.flush()
+    path = Path(log.segments[0].log_path)
+    log.distrust()
+    if is_clean:
+        place.close()
+    else:
+        place.crash()
+    # In the records: no head tells it.
+    damage(path, 2 * BATCH_BYTES + 80)
+    for _ in range(2):
+        error = place.open().failed[CLICKS]
+        assert isinstance(error, CorruptLog)
+        assert (error.path, error.offset) == (str(path), 2)
+        place.crash()
+
+
+def test_distrusted_log_that_is_whole_is_trusted_from_then_on(place: Place) -> None:
+    log = place.log()
+    append_many(log, 12)
+    place.flush()
+    log.distrust()
+    place.close()
+    log = place.reopen_log()
+    assert read_all(log) == list(range(12))
+    assert place.open_directory.is_usable(CLICKS)
+    assert "distrusted" not in content_of(place)
