@@ -143,7 +143,7 @@ def _leaders(info: ClusterInfo, led: Sequence[PartitionInfo]) -> Iterator[Findin
             yield warning(
                 AREA,
                 f"broker {node_id} leads {count} of {len(led)} partitions, {share:.0f} would be its share",
-                "move replicas with kafka-reassign-partitions",
+                "ottla cluster plan shows how to spread them, ottla cluster rebalance does it",
             )
 
 
