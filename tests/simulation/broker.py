@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics_view import Partition, Topic
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
@@ -354,7 +355,7 @@ class SimulatedBroker:
         """What this broker writes after it saw a state: itself in or out, an election, a change of the in-sync set."""
         if not self.is_registered() or partition.node is None:
             return
-        if self._reaffirm(partition) or self._elect(partition):
+        if self._reaffirm(partition) or self._elect(partition) or self._end_move(partition):
             return
         partition.propose()
         if partition.replica.role is not Role.LEADER:
@@ -411,13 +412,29 @@ class SimulatedBroker:
                 self.after(ELECTION_PATIENCE_MS * due.rank, self._elect_late, partition, node.state_version)
         return False
 
+    def _end_move(self, partition: SimulatedPartition) -> bool:
+        """Let the replicas leave that are to, once all others are in sync."""
+        node = partition.node
+        assert node is not None
+        own = ReplicaIncarnation(self.node_id, self.broker_epoch)
+        if not node.is_moving or not node.state.is_led_by(own):
+            return False
+        after = self.simulation.kinds.completed(
+            node, self._live, lambda each: min(self._min_in_sync, each.replicas_count_min)
+        )
+        if after is not None:
+            self._write_state(partition, node, after.state, after)
+        return after is not None
+
     def _elect_late(self, partition: SimulatedPartition, version: int) -> None:
         node = partition.node
         if self.is_registered() and node is not None and node.state_version == version:
             partition.impatient_version = version
             self._elect(partition)
 
-    def _write_state(self, partition: SimulatedPartition, node: Partition, state: PartitionState) -> None:
+    def _write_state(
+        self, partition: SimulatedPartition, node: Partition, state: PartitionState, moved: Reassigned | None = None
+    ) -> None:
         if partition.is_writing:
             return
         partition.is_writing = True
@@ -428,19 +445,27 @@ class SimulatedBroker:
             state,
             node.state_version,
         )
-        self.write(partition.index, node.state_version, state, self._on_state_written, partition)
+        self.write(partition.index, node.state_version, state, self._on_state_written, partition, moved=moved)
 
     def _on_state_written(self, outcome: ChangeOutcome, version: int, partition: SimulatedPartition) -> None:
         partition.is_writing = False
 
-    def write(self, index: int, expected_version: int, state: PartitionState, outcome: Outcome, *context: Any) -> None:
+    def write(
+        self,
+        index: int,
+        expected_version: int,
+        state: PartitionState,
+        outcome: Outcome,
+        *context: Any,
+        moved: Reassigned | None = None,
+    ) -> None:
         """Compare-and-set, then a read that is newer than its outcome."""
         tree, life, session = self.simulation.tree, self.life, self._session
 
         def done(answer: Answer) -> None:
             if answer.is_done:
                 outcome(ChangeOutcome.APPLIED, answer.number, *context)
-                self._on_applied(index, state, answer.number)
+                self._on_applied(index, state, answer.number, moved)
             else:
                 outcome(ChangeOutcome.STALE, -1, *context)
                 self._read(is_synced=True)
@@ -450,12 +475,16 @@ class SimulatedBroker:
                 outcome(ChangeOutcome.UNKNOWN, -1, *context)
                 self._read(is_synced=True)
 
-        self._request(lambda session: tree.write(session, index, expected_version, state), done, is_lost, is_read=False)
+        self._request(
+            lambda session: tree.write(session, index, expected_version, state, moved), done, is_lost, is_read=False
+        )
 
-    def _on_applied(self, index: int, state: PartitionState, version: int) -> None:
+    def _on_applied(self, index: int, state: PartitionState, version: int, moved: Reassigned | None) -> None:
         partition = self.partitions[index]
         if partition.node is not None and version > partition.node.state_version:
             node = partition.node._replace(state=state, state_version=version)
+            if moved is not None:
+                node = node._replace(replicas=moved.replicas, move=moved.move)
             partition.on_view(node, self._live, self._min_in_sync)
             self._after_view(partition)
 
@@ -483,7 +512,7 @@ class SimulatedBroker:
                 continue
             members = tuple(member for member in node.state.in_sync if member.node_id != node_id)
             if members and members != node.state.in_sync:
-                min_in_sync = min(self._min_in_sync, len(node.replicas))
+                min_in_sync = min(self._min_in_sync, node.replicas_count_min)
                 self._write_state(partition, node, node.state.with_in_sync(members, node.replicas, min_in_sync))
 
     # --- an ordered stop --------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.model.errors import RequestError
 from ottla.replication.replica import Role
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.network import TREE
@@ -43,6 +44,7 @@ class Faults:
             "min_in_sync": self._change_min_in_sync,
             "retention": self._delete_records,
             "shrink": self._shrink,
+            "move": self._move,
         }
         self._kinds = [kinds[kind] for kind in simulation.plan.fault_kinds]
         self._is_over = False
@@ -218,6 +220,23 @@ class Faults:
         broker = self._any()
         if broker.is_up and not broker.is_paused:
             broker.shrink(self._any().node_id)
+
+    def _move(self) -> None:
+        """Move a partition to as many other brokers, or end its move."""
+        simulation, chance = self._simulation, self._chance
+        now = simulation.tree.now
+        node = chance.choice(now.partitions)
+        nodes = chance.sample([broker.node_id for broker in simulation.brokers], simulation.plan.replicas_count)
+        target = None if node.is_moving and chance.random() < 0.3 else nodes
+        try:
+            after = simulation.kinds.requested(
+                node, target, now.live, lambda each: min(now.min_in_sync, each.replicas_count_min)
+            )
+        except RequestError:
+            return
+        if after is not None:
+            simulation.trace("operator: partition %d moves to %s, %s", node.partition_index, after.replicas, after.move)
+            simulation.tree.change_state(node.partition_index, after.state, 0, after)
 
     def _change_min_in_sync(self) -> None:
         min_in_sync = self._chance.choice((1, 2, 2, 3))

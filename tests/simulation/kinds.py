@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.coordination import elections
+from ottla.coordination import elections, reassignment
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.topics_view import Partition, Topic
 from ottla.model.partition_state import ReplicaIncarnation
@@ -23,10 +23,12 @@ class Kinds:
     preferred: Callable[..., Any] = staticmethod(elections.preferred)
     reaffirmed: Callable[..., Any] = staticmethod(elections.reaffirmed)
     due: Callable[..., list[Any]] = staticmethod(elections.due)
+    requested: Callable[..., Any] = staticmethod(reassignment.requested)
+    completed: Callable[..., Any] = staticmethod(reassignment.completed)
 
     def election_rules(self, min_in_sync: int, *, allows_unclean: bool) -> ElectionRules:
         def effective(topic: Topic, partition: Partition) -> int:
-            return min(min_in_sync, len(partition.replicas))
+            return min(min_in_sync, partition.replicas_count_min)
 
         return ElectionRules(effective, lambda topic: allows_unclean)
 

@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from ottla.coordination import elections
+from ottla.coordination import elections, reassignment
+from ottla.coordination.reassignment import Reassigned
+from ottla.coordination.topics_view import Partition
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import Members, PartitionState, ReplicaIncarnation
 from ottla.replication.fetch_verdict import FetchVerdict
@@ -28,6 +30,8 @@ from tests.simulation.plan import Plan
 from tests.simulation.simulation import Simulation
 
 Live = Mapping[NodeId, int]
+
+_reassigned = reassignment._reassigned
 
 
 class Mutant(NamedTuple):
@@ -301,6 +305,28 @@ def with_retention(plan: Plan) -> Plan:
     return replace(clean(plan), fault_kinds=kinds, fault_interval_ms=150, is_os_policy=True)
 
 
+def with_moves(plan: Plan) -> Plan:
+    return replace(
+        clean(plan),
+        brokers_count=3,
+        replicas_count=2,
+        partitions_count=1,
+        min_in_sync=1,
+        fault_kinds=("move", "pause"),
+        fault_interval_ms=60,
+        duplication=0.4,
+        slowness=0.3,
+        pause_between_sends_ms=5,
+    )
+
+
+def reassigned_in_the_same_epoch(partition: Partition, *others: Any) -> Reassigned | None:
+    after = _reassigned(partition, *others)
+    if after is None or after.state.leader != partition.state.leader:
+        return after
+    return after._replace(state=after.state._replace(leader_epoch=partition.state.leader_epoch))
+
+
 def mutant(
     bug: str, reference: str, *patches: tuple[Any, str, Any], plan: Callable[[Plan], Plan] = usual
 ) -> Mutant:  # fmt: skip
@@ -390,6 +416,12 @@ _ALL: Final = (
     mutant("what is not flushed is shown", "2011 paper", (Replica, "_advance", advance_over_what_is_not_flushed)),
     mutant("a state that another wrote is not read", "KAFKA-2729", (Leadership, "commit", commit_own_changes_alone)),
     mutant("an election keeps the leader epoch", "KIP-101", (elections, "_led", led_in_the_same_epoch)),
+    mutant(
+        "a replica that leaves keeps the leader epoch",
+        "late fetch",
+        (reassignment, "_reassigned", reassigned_in_the_same_epoch),
+        plan=with_moves,
+    ),
     mutant("any live replica is elected", "unclean", (Kinds, "election_rules", rules_that_allow_unclean), plan=clean),
     mutant("a leader acknowledges without a lease", "KAFKA-3083", (Kinds, "has_lease", always)),
 )

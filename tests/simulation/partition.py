@@ -83,6 +83,8 @@ class SimulatedPartition:
         self._is_flushing = False
         self._is_fetching = False
         self._fetch_token = 0
+        # Fetches up to this one were a former replica's, whose log is dropped: their answers are nobody's.
+        self._dropped_token = 0
         # Up to here its records were compared with what is committed.
         self.checked_end = 0
         # The version whose election another replica should write first, and the one that it should have written.
@@ -101,13 +103,44 @@ class SimulatedPartition:
         own_epoch = self.broker.broker_epoch if self.is_usable else -1
         replica.on_live(live)
         replica.on_state(
-            node.replicas, node.state, node.state_version, min_in_sync, live, own_epoch, self.broker.now_ms()
+            node.replicas,
+            node.state,
+            node.state_version,
+            min(min_in_sync, node.replicas_count_min),
+            live,
+            own_epoch,
+            self.broker.now_ms(),
         )
         if (replica.leader_epoch, replica.leader) != (was_epoch, was_leader):
             self._on_role()
         if had_min and not replica.has_min_in_sync:
             self._answer_all(NOT_ENOUGH_AFTER_APPEND if replica.role is Role.LEADER else NOT_LEADER)
         self.on_high_watermark()
+        if self._is_elsewhere(node):
+            self._drop()
+
+    def _is_elsewhere(self, node: Partition) -> bool:
+        """Whether this broker has no replica any more, and an assigned one has every committed record."""
+        state, own = node.state, self.broker.node_id
+        members = {member.node_id for member in (*state.in_sync, *state.eligible)}
+        return (
+            own not in node.replicas and own not in members and not set(node.replicas).isdisjoint(state.in_sync_nodes())
+        )
+
+    def _drop(self) -> None:
+        """Delete the log.  A replica that is assigned again begins empty, in the same life of its broker."""
+        if not self.is_usable or not (self.log.log_end_offset or self.log.epochs):
+            return
+        self.simulation.trace("broker %d: drops its log of partition %d", self.broker.node_id, self.index)
+        self.log.reset_to(0)
+        self.log.appending_epoch = -1
+        self._answer_all(NOT_LEADER)
+        self._parked_fetches.clear()
+        self._fetch_token += 1
+        self._dropped_token = self._fetch_token
+        self._is_fetching = False
+        self.checked_end = 0
+        self.replica = self.simulation.kinds.replica(self.broker.node_id, self.log, 0, LAG_TIME_MAX_MS)
 
     def _on_role(self) -> None:
         replica = self.replica
@@ -339,7 +372,7 @@ class SimulatedPartition:
         records: list[tuple[int, Value]],
     ) -> None:
         """The leader's answer, or an earlier one's late copy."""
-        if not self.is_usable or (records and self.broker.is_disk_full):
+        if not self.is_usable or (records and self.broker.is_disk_full) or token <= self._dropped_token:
             return
         replica, log = self.replica, self.log
         ends = (log.log_end_offset, replica.high_watermark)

@@ -34,6 +34,7 @@ FAULT_KINDS: Final = (
     "min_in_sync",
     "retention",
     "shrink",
+    "move",
 )
 
 
@@ -65,6 +66,9 @@ class Plan:
     def of_seed(cls, seed: int) -> Plan:
         chance = random.Random(seed * 2 + 1)
         draw = chance.random
+        kinds = FAULT_KINDS[:-1]
+        # By a chance of its own: the seeds of the time before there were moves draw what they drew.
+        moves = FAULT_KINDS[-1:] if random.Random(seed * 2 + 2).random() < 0.4 else ()
         brokers_count = chance.choice((3, 3, 3, 4, 5))
         replicas_count = chance.choice((2, 3, 3, 3, brokers_count))
         return cls(
@@ -76,7 +80,7 @@ class Plan:
             allows_unclean=draw() < 0.1,
             bounds_losses=draw() < 0.6,
             closes_former_session=draw() < 0.5,
-            fault_kinds=tuple(kind for kind in FAULT_KINDS if draw() < 0.4),
+            fault_kinds=(*(kind for kind in kinds if draw() < 0.4), *moves),
             fault_interval_ms=chance.choice((80, 150, 300, 600)),
             faults_ms=FAULTS_MS,
             loss=chance.choice((0, 0, 0.01, 0.05, 0.2)),

@@ -142,6 +142,8 @@ class Simulation:
             if self._is_given_up(node):
                 given_up.add(index)
                 continue
+            if node.is_moving:
+                return f"partition {index} is still being moved: {node}"
             if not state.has_current_leader(now.live):
                 return f"partition {index} has no leader: {state}"
             if len(state.current_in_sync(now.live)) != len(node.replicas) or state.eligible:

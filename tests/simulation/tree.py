@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics_view import Partition
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import PartitionState
@@ -136,12 +137,19 @@ class SimulatedTree:
             is_done=True, partitions=picks[0].partitions, live=picks[1].live, min_in_sync=picks[2].min_in_sync
         )
 
-    def write(self, session: Session, index: int, expected_version: int, state: PartitionState) -> Answer:
-        """Compare-and-set of one partition's state: `number` is its new version."""
+    def write(
+        self,
+        session: Session,
+        index: int,
+        expected_version: int,
+        state: PartitionState,
+        moved: Reassigned | None = None,
+    ) -> Answer:
+        """Compare-and-set of one partition's state, or of its replicas with it: `number` is the new version."""
         partition = self.now.partitions[index]
         if partition.state_version != expected_version:
             return REFUSED
-        self.change_state(index, state, session.node_id)
+        self.change_state(index, state, session.node_id, moved)
         session.seen[0] = len(self.history) - 1
         return Answer(is_done=True, number=expected_version + 1)
 
@@ -157,9 +165,13 @@ class SimulatedTree:
 
     # --- changes ----------------------------------------------------------------------------------------------
 
-    def change_state(self, index: int, state: PartitionState, writer: int) -> None:
+    def change_state(
+        self, index: int, state: PartitionState, writer: int, moved: Reassigned | None = None
+    ) -> None:  # fmt: skip
         before = self.now.partitions[index]
         after = before._replace(state=state, state_version=before.state_version + 1)
+        if moved is not None:
+            after = after._replace(replicas=moved.replicas, move=moved.move)
         partitions = list(self.now.partitions)
         partitions[index] = after
         self._change(partitions=tuple(partitions))
