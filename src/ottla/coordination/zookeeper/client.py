@@ -113,6 +113,11 @@ class LoopHandler:
         return thread
 
 
+# A session is asked for again after this part of its time-out without an answer.
+HANDSHAKES_PER_SESSION: Final = 4
+HANDSHAKE_S_MIN: Final = 1.0
+
+
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, which tells what its server granted and why a server was left."""
 
@@ -126,6 +131,10 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
                 connected.shutdown(socket.SHUT_RDWR)
 
     def _invoke(self, timeout: float, request: Request, xid: int | None = None) -> Any:
+        if isinstance(request, Connect):
+            # kazoo waits for as long as the session lasts.  A server that is just starting may take the question and
+            # never answer it: asked again, it does, before the session has passed.
+            timeout = max(timeout / HANDSHAKES_PER_SESSION, HANDSHAKE_S_MIN)
         answer = super()._invoke(timeout, request, xid)
         if isinstance(request, Connect):
             # Before the state becomes CONNECTED: whoever hears of that may ask.
