@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
@@ -124,6 +125,8 @@ class RunningCluster:
             broker.launch()
         for broker in launched:
             broker.wait_until_ready(WITHIN_S, check)
+        if len(launched) == len(self._brokers):
+            self._wait_until_all_know_each_other()
         return self
 
     def stop(self) -> None:
@@ -218,6 +221,14 @@ class RunningCluster:
         self.wait_for(
             f"the brokers {sorted(node_ids)}", lambda: set(self.info().brokers), lambda seen: seen == set(node_ids)
         )
+
+    def _wait_until_all_know_each_other(self) -> None:
+        """A broker that is ready may hear of the next one some milliseconds later, and refuse a topic with as many
+        replicas until then."""
+        everybody = set(self._brokers)
+        for node_id, broker in self._brokers.items():
+            look = partial(_ask, broker.bootstrap, lambda admin: set(admin.describe_cluster().brokers))
+            self.wait_for(f"broker {node_id} to know all the others", look, everybody.__eq__)
 
     def wait_for(
         self, what: str, look: Callable[[], Seen], is_right: Callable[[Seen], object], within_s: float = WITHIN_S
