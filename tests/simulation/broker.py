@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics_view import Partition, Topic
 from ottla.model.identifiers import NodeId
-from ottla.model.partition_state import PartitionState, ReplicaIncarnation
-from ottla.replication.in_sync_change import ChangeOutcome
+from ottla.model.partition_state import ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.replication.replica import Role
 from tests.simulation.network import TREE
 from tests.simulation.partition import SimulatedPartition
@@ -447,7 +446,7 @@ class SimulatedBroker:
         )
         self.write(partition.index, node.state_version, state, self._on_state_written, partition, moved=moved)
 
-    def _on_state_written(self, outcome: ChangeOutcome, version: int, partition: SimulatedPartition) -> None:
+    def _on_state_written(self, outcome: ChangeResult, version: int, partition: SimulatedPartition) -> None:
         partition.is_writing = False
 
     def write(
@@ -464,15 +463,15 @@ class SimulatedBroker:
 
         def done(answer: Answer) -> None:
             if answer.is_done:
-                outcome(ChangeOutcome.APPLIED, answer.number, *context)
+                outcome(ChangeResult.APPLIED, answer.number, *context)
                 self._on_applied(index, state, answer.number, moved)
             else:
-                outcome(ChangeOutcome.STALE, -1, *context)
+                outcome(ChangeResult.STALE, -1, *context)
                 self._read(is_synced=True)
 
         def is_lost() -> None:
             if life == self.life and session == self._session:
-                outcome(ChangeOutcome.UNKNOWN, -1, *context)
+                outcome(ChangeResult.UNKNOWN, -1, *context)
                 self._read(is_synced=True)
 
         self._request(

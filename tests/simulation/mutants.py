@@ -16,11 +16,11 @@ from ottla.coordination import elections, reassignment
 from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics_view import Partition
 from ottla.model.identifiers import NodeId
-from ottla.model.partition_state import Members, PartitionState, ReplicaIncarnation
+from ottla.model.partition_state import ChangeResult, Members, PartitionState, ReplicaIncarnation
 from ottla.replication.fetch_verdict import FetchVerdict
 from ottla.replication.follower_fetch import BACK_OFF, TRUNCATED, FollowerFetch, FollowerStep
 from ottla.replication.following import Following
-from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
+from ottla.replication.in_sync_change import InSyncChange
 from ottla.replication.leadership import Leadership
 from ottla.replication.replica import Replica
 from tests.simulation.broker import Disk
@@ -179,9 +179,9 @@ def propose_and_use_at_once(self: Leadership, high_watermark: int, end: int, now
 
 
 def resolve_and_forget(
-    self: Leadership, change: InSyncChange, outcome: ChangeOutcome, version: int, now_ms: int
+    self: Leadership, change: InSyncChange, outcome: ChangeResult, version: int, now_ms: int
 ) -> None:
-    if outcome is ChangeOutcome.UNKNOWN and change.expected_version == self.version:
+    if outcome is ChangeResult.UNKNOWN and change.expected_version == self.version:
         self._proposed.clear()
         self._count_members(now_ms)
     _resolve(self, change, outcome, version, now_ms)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.coordination.topics_view import Partition
 from ottla.model.identifiers import NodeId
+from ottla.model.partition_state import ChangeResult
 from ottla.replication.follower_fetch import FollowerAction
-from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
+from ottla.replication.in_sync_change import InSyncChange
 from ottla.replication.replica import Replica, Role
 from tests.simulation.scale import (
     FETCH_BACKOFF_MS,
@@ -183,7 +184,7 @@ class SimulatedPartition:
             )
             self.broker.write(self.index, change.expected_version, change.state, self._on_proposed, change)
 
-    def _on_proposed(self, outcome: ChangeOutcome, version: int, change: InSyncChange) -> None:
+    def _on_proposed(self, outcome: ChangeResult, version: int, change: InSyncChange) -> None:
         had_min = self.replica.has_min_in_sync
         self.replica.on_outcome(change, outcome, version, self.broker.now_ms())
         if had_min and not self.replica.has_min_in_sync:

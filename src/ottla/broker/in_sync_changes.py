@@ -15,7 +15,6 @@ from ottla.broker.partition_table import PartitionTable
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import Topic
 from ottla.model.partition_state import ChangeOutcome, ChangeResult
-from ottla.replication import in_sync_change
 from ottla.replication.in_sync_change import InSyncChange
 from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
@@ -24,12 +23,6 @@ from ottla.runtime.clock import Clock
 LOOKS_PER_TURN: Final = 200
 # When a follower may have fallen behind, it is noticed within half of that time again.
 LOOKS_PER_LAG_TIME: Final = 2
-
-_OUTCOMES: Final = {
-    ChangeResult.APPLIED: in_sync_change.ChangeOutcome.APPLIED,
-    ChangeResult.STALE: in_sync_change.ChangeOutcome.STALE,
-    ChangeResult.UNKNOWN: in_sync_change.ChangeOutcome.UNKNOWN,
-}
 
 Propose = Callable[[StateChange, Callable[[ChangeOutcome], None]], None]
 
@@ -102,7 +95,7 @@ class InSyncChanges:
                 self._count(len(node.state.in_sync), len(change.state.in_sync))
             if partition.is_served:
                 now_ms = self._clock.monotonic_ms()
-                partition.on_outcome(change, _OUTCOMES[outcome.result], outcome.version, now_ms)
+                partition.on_outcome(change, outcome.result, outcome.version, now_ms)
                 # Meanwhile another change may have come to be due.
                 self.look_at(partition)
 

@@ -22,11 +22,11 @@ from ottla.model.broker_settings import REPLICA_LAG_TIME_MAX_MS
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, NodeId, TopicPartition
-from ottla.model.partition_state import ReplicaIncarnation
+from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
 from ottla.observe.events import fields
 from ottla.replication.follower_fetch import FollowerFetch
 from ottla.replication.follower_progress import FollowerLag
-from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
+from ottla.replication.in_sync_change import InSyncChange
 from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
 from ottla.storage.errors import BeginningMissing, OutOfOrderSequence, StorageError
@@ -304,9 +304,9 @@ class Partition:
             self._follow_replica()
         return change
 
-    def on_outcome(self, change: InSyncChange, outcome: ChangeOutcome, version: int, now_ms: int) -> None:
+    def on_outcome(self, change: InSyncChange, outcome: ChangeResult, version: int, now_ms: int) -> None:
         """What became of a change that `propose` returned; `version` is the node's when it was applied."""
-        if outcome is ChangeOutcome.APPLIED and self.node is not None and version > self.node.state_version:
+        if outcome is ChangeResult.APPLIED and self.node is not None and version > self.node.state_version:
             self.node = self.node._replace(state=change.state, state_version=version)
         self._replica.on_outcome(change, outcome, version, now_ms)
         self._follow_replica()

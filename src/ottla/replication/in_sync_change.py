@@ -1,8 +1,7 @@
-"""A leader's change of the in-sync set, and what became of it."""
+"""A leader's change of the in-sync set."""
 
 from __future__ import annotations
 
-import enum
 from typing import NamedTuple
 
 from ottla.model.partition_state import PartitionState
@@ -14,13 +13,3 @@ class InSyncChange(NamedTuple):
     change_id: int
     state: PartitionState
     expected_version: int
-
-
-class ChangeOutcome(enum.Enum):
-    """What is known of a proposed change."""
-
-    APPLIED = "applied"
-    # The node has another version: the change was not applied, or it was and its answer was lost.
-    STALE = "stale"
-    # It may be applied now, later or never.
-    UNKNOWN = "unknown"

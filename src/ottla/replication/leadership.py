@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from ottla.model.identifiers import NO_OFFSET, NodeId
-from ottla.model.partition_state import PartitionState, ReplicaIncarnation
+from ottla.model.partition_state import ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.replication.follower_progress import FollowerLag, FollowerProgress
-from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
+from ottla.replication.in_sync_change import InSyncChange
 
 
 class Leadership:
@@ -248,19 +248,19 @@ class Leadership:
         self._count_members(now_ms)
         return InSyncChange(self._change_id, state, self.version)
 
-    def resolve(self, change: InSyncChange, outcome: ChangeOutcome, version: int, now_ms: int) -> None:
+    def resolve(self, change: InSyncChange, outcome: ChangeResult, version: int, now_ms: int) -> None:
         """What became of a change.  `version` is the new one when it was applied.
 
         Unknown: the same or another change is proposed over the same version, since only one of them can be applied.
         Stale: the state that the tree holds is yet to be read; until then both sets count.
         """
-        if outcome is ChangeOutcome.APPLIED:
+        if outcome is ChangeResult.APPLIED:
             self.commit(change.state, version, now_ms)
             return
         if change.change_id != self._change_id or change.expected_version != self.version:
             return
         self._is_outcome_open = False
-        if outcome is ChangeOutcome.STALE:
+        if outcome is ChangeResult.STALE:
             self._stale_version = self.version
 
     def _is_in_sync(self, member: ReplicaIncarnation, log_end_offset: int, now_ms: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, NodeId
-from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
+from ottla.model.partition_state import NO_LEADER, ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.replication.errors import EpochBehindLog
 from ottla.replication.fetch_verdict import (
     FENCED_EPOCH,
@@ -26,7 +26,7 @@ from ottla.replication.fetch_verdict import (
 from ottla.replication.follower_fetch import FollowerAction, FollowerFetch, FollowerStep
 from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.following import Following
-from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
+from ottla.replication.in_sync_change import InSyncChange
 from ottla.replication.leadership import Leadership
 from ottla.replication.replica_log import ReplicaLog
 
@@ -270,7 +270,7 @@ class Replica:
             return None
         return leadership.propose(self.high_watermark, self._log.log_end_offset, now_ms)
 
-    def on_outcome(self, change: InSyncChange, outcome: ChangeOutcome, version: int, now_ms: int) -> None:
+    def on_outcome(self, change: InSyncChange, outcome: ChangeResult, version: int, now_ms: int) -> None:
         """What became of a change that `propose` returned; `version` is the state's new one when it was applied."""
         leadership = self._leadership
         # A change of an earlier epoch has an outcome too, but nothing follows from it.

@@ -12,9 +12,9 @@ from ottla.broker.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.sequence_gaps import GAP_PATIENCE_MS
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC, NodeId
+from ottla.model.partition_state import ChangeResult
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from ottla.replication.in_sync_change import ChangeOutcome
 from ottla.replication.replica import Role
 from ottla.storage.errors import DiskFull, OutOfOrderSequence
 from ottla.storage.log_config import LogConfig
@@ -256,7 +256,7 @@ def test_change_of_the_in_sync_replicas_is_proposed_where_a_replica_may_join_and
     assert here.partition.high_watermark == 1, "it may be in sync already"
     here.fetch(ELSEWHERE, 2)
     assert here.partition.high_watermark == 2
-    here.partition.on_outcome(change, ChangeOutcome.APPLIED, here.version + 1, here.now_ms)
+    here.partition.on_outcome(change, ChangeResult.APPLIED, here.version + 1, here.now_ms)
     assert here.partition.in_sync_count == 2
     assert here.partition.propose(here.now_ms) is None
 
@@ -267,7 +267,7 @@ def test_state_that_is_older_than_this_brokers_own_change_is_not_taken_back() ->
     here.fetch(ELSEWHERE, 1)
     change = here.partition.propose(here.now_ms)
     assert change is not None
-    here.partition.on_outcome(change, ChangeOutcome.APPLIED, here.version + 1, here.now_ms)
+    here.partition.on_outcome(change, ChangeResult.APPLIED, here.version + 1, here.now_ms)
     here.partition.on_state(replicated(HERE, 1, here.version, (HERE,), ALL), here.membership, here.now_ms)
     assert here.partition.in_sync_count == 2
     here.membership.unregistered()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ottla.model.identifiers import NodeId
-from ottla.replication.in_sync_change import ChangeOutcome, InSyncChange
+from ottla.model.partition_state import ChangeResult
+from ottla.replication.in_sync_change import InSyncChange
 from tests.unit.replication.replicas import LAG_TIME_MAX_MS, OnePartition, log_of, member, state_of
 
 
@@ -23,7 +24,7 @@ def propose(partition: OnePartition) -> InSyncChange:
     return change
 
 
-def resolve(partition: OnePartition, change: InSyncChange, outcome: ChangeOutcome, version: int = -1) -> None:
+def resolve(partition: OnePartition, change: InSyncChange, outcome: ChangeResult, version: int = -1) -> None:
     partition.replica.on_outcome(change, outcome, version, partition.now_ms)
     partition.replica.check_invariants()
 
@@ -153,7 +154,7 @@ def test_leaving_follower_counts_until_the_change_is_known_to_be_applied() -> No
     del partition.live[NodeId(3)]
     change = propose(partition)
     assert partition.replica.high_watermark == 2
-    resolve(partition, change, ChangeOutcome.APPLIED, 8)
+    resolve(partition, change, ChangeResult.APPLIED, 8)
     assert partition.replica.high_watermark == 3
     assert partition.replica.in_sync_count == 2
 
@@ -170,7 +171,7 @@ def test_unknown_outcome_keeps_both_sets_until_a_higher_version_is_seen() -> Non
     partition = leader_of(1, 2)
     partition.fetched_by(3, 2)
     first = propose(partition)
-    resolve(partition, first, ChangeOutcome.UNKNOWN)
+    resolve(partition, first, ChangeResult.UNKNOWN)
     # The follower that was to join is gone meanwhile, so the next change is another one over the same version.
     del partition.live[NodeId(3)]
     assert partition.replica.propose(0) is None
@@ -192,7 +193,7 @@ def test_outcome_of_a_change_that_was_overtaken_says_nothing() -> None:
     del partition.live[NodeId(3)]
     change = propose(partition)
     partition.see(state_of(1, 5, (1, 2, 3)), 9)
-    resolve(partition, change, ChangeOutcome.STALE)
+    resolve(partition, change, ChangeResult.STALE)
     assert partition.replica.in_sync_count == 3
     assert propose(partition).expected_version == 9
 
@@ -200,7 +201,7 @@ def test_outcome_of_a_change_that_was_overtaken_says_nothing() -> None:
 def test_stale_change_is_proposed_again_only_over_a_newer_version() -> None:
     partition = leader_of(1, 2, 3)
     del partition.live[NodeId(3)]
-    resolve(partition, propose(partition), ChangeOutcome.STALE)
+    resolve(partition, propose(partition), ChangeResult.STALE)
     assert partition.replica.propose(0) is None
     partition.see(state_of(1, 5, (1, 2, 3)), 8)
     assert propose(partition).expected_version == 8
@@ -209,7 +210,7 @@ def test_stale_change_is_proposed_again_only_over_a_newer_version() -> None:
 def test_lagging_view_after_an_applied_change_is_not_applied() -> None:
     partition = leader_of(1, 2, 3)
     del partition.live[NodeId(3)]
-    resolve(partition, propose(partition), ChangeOutcome.APPLIED, 8)
+    resolve(partition, propose(partition), ChangeResult.APPLIED, 8)
     partition.see(state_of(1, 5, (1, 2, 3)), 7)
     assert partition.replica.in_sync_count == 2
 
@@ -219,7 +220,7 @@ def test_outcome_of_an_earlier_epochs_change_says_nothing() -> None:
     del partition.live[NodeId(3)]
     change = propose(partition)
     partition.see(state_of(2, 6, (1, 2)), 8)
-    resolve(partition, change, ChangeOutcome.STALE)
+    resolve(partition, change, ChangeResult.STALE)
     assert partition.replica.leader == 2
     assert partition.replica.propose(0) is None
 
