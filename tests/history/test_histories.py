@@ -12,6 +12,9 @@ from tests.history.workload import mixed_faults, run_faults
 
 FAULTS = 12
 SEED = 2011
+# A planted fault shows by chance: a member that was paused, for one, must wake up with a commit in hand, before it
+# hears that its partitions are another's.  So a run may miss it, and the next one has another seed.
+PLANTED_RUNS_MAX = 5
 
 
 @pytest.mark.slow
@@ -39,5 +42,10 @@ def test_kills_of_broker_and_members_break_no_promise(kinds: Sequence[MemberKind
 @pytest.mark.parametrize("mutation", sorted(MUTATIONS))
 def test_checker_notices_a_broker_with_a_planted_fault(mutation: str) -> None:
     planted = MUTATIONS[mutation]
-    result = run_faults(planted.kinds, planted.faults, seed=SEED, pause_s=planted.pause_s, mutation=mutation)
-    assert result.report.found & planted.expected, f"{mutation} was not noticed: {result}"
+    missed = []
+    for seed in range(SEED, SEED + PLANTED_RUNS_MAX):
+        result = run_faults(planted.kinds, planted.faults, seed=seed, pause_s=planted.pause_s, mutation=mutation)
+        if result.report.found & planted.expected:
+            return
+        missed.append(str(result))
+    pytest.fail("\n".join([f"{mutation} was not noticed in {PLANTED_RUNS_MAX} runs:", *missed]))
