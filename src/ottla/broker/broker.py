@@ -42,6 +42,7 @@ from ottla.broker.partition_table import PartitionTable
 from ottla.broker.rack_aware_selector import RackAwareSelector
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.reassigner import Reassigner
+from ottla.broker.record_deletions import RecordDeletions
 from ottla.broker.request_meter import RequestMeter
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
@@ -397,6 +398,7 @@ class Broker:
             self.partitions,
             self._served_topics,
         )
+        self._deletions = RecordDeletions(self.partitions, self._directory)
 
     def _min_in_sync(self, topic: Topic, partition: PartitionNode) -> int:
         """The least number of in-sync replicas with which records of the partition are acknowledged."""
@@ -657,8 +659,8 @@ class Broker:
     ) -> None:
         await self._topics.alter_config(entity, changed, replaces_all=replaces_all)
 
-    async def delete_records(self, topic: str, index: int, before_offset: int) -> int:
-        return await self._topics.delete_records(topic, index, before_offset)
+    async def delete_records(self, topic: str, index: int, before_offset: int, timeout_ms: int) -> int:
+        return await self._deletions.delete(topic, index, before_offset, timeout_ms)
 
     @property
     def elections(self) -> Elector | None:

@@ -188,10 +188,11 @@ class BrokerContext(Protocol):
         """
         ...
 
-    async def delete_records(self, topic: str, index: int, before_offset: int) -> int:
-        """Move a partition's log start up (-1: to its high watermark); returns the new log start, which is durable.
+    async def delete_records(self, topic: str, index: int, before_offset: int, timeout_ms: int) -> int:
+        """Move a partition's log start up (-1: to its high watermark); durable here when this returns.
 
-        Raises `RequestError`.
+        Returns the least log start of the live replicas when all of them have moved theirs.  Raises `RequestError`,
+        with REQUEST_TIMED_OUT when one has not within `timeout_ms`, or `OttlaError`.
         """
         ...
 

@@ -92,6 +92,9 @@ def read_session(
             would_not_grow = would_not_grow or partition.ends_in_older_segment(offset, as_replica=replica is not None)
         elif read.error_code or read.diverging is not None:
             is_due = True
+        elif replica is not None and 0 <= follower_log_start < read.log_start_offset:
+            # At once: a deletion of records may wait until every replica has made it.
+            is_due = True
         elif entry.is_known(read):
             if entry.is_at_end(read):
                 session.settle(entry)

@@ -39,6 +39,9 @@ PARKED_FETCHES_MAX: Final = 100_000
 # Partitions named by fetches that wait, over all connections (some 300 bytes each); beyond it the same.
 PARKED_PARTITIONS_MAX: Final = 1_000_000
 
+# Partitions of DeleteRecords requests that wait for followers (some kilobytes each); beyond it they time out at once.
+PARKED_DELETIONS_MAX: Final = 10_000
+
 # What a batch may hold when a topic's settings demand that it is opened: a megabyte of zstd can hold gigabytes.
 OPENED_BATCH_BYTES_MAX: Final = 64 * MIB
 # And how many records, each of which takes one to two microseconds of the event loop.  A megabyte of the smallest ones.

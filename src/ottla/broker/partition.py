@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from ottla.broker.applied_fetch import AppliedFetch, apply_fetched
@@ -95,6 +95,7 @@ class Partition:
         "_in_sync_observer",
         "_is_in_sync_follower",
         "_log",
+        "_parked_deletions",
         "_parked_for_all",
         "_parked_for_leader",
         "_produced_before_role",
@@ -148,6 +149,8 @@ class Partition:
         # Both are made when the first produce waits: a thousand idle partitions hold no queue.
         self._parked_for_leader: ParkedProduces | None = None
         self._parked_for_all: ParkedProduces | None = None
+        # By what is called at their end: the low watermark that they wait for.
+        self._parked_deletions: dict[Callable[[int], None], int] | None = None
         self._watermark_waiters: dict[WaitingFetch, None] = {}
         self._append_waiters: dict[WaitingFetch, None] | None = None
         # Of the former roles: what was appended at all, and what of it as leader.
@@ -224,6 +227,8 @@ class Partition:
             if self._is_in_sync_follower and not is_in_sync_follower:
                 self.wake_fetches()
             self._is_in_sync_follower = is_in_sync_follower
+            if self._parked_deletions:
+                self._look_at_deletions()
         if replica.role is _LEADER and len(node.replicas) > 1 and self._in_sync_observer is not None:
             self._in_sync_observer.look_at(self)
         return after != before
@@ -231,6 +236,8 @@ class Partition:
     def on_live(self, live: Mapping[NodeId, int]) -> None:
         """These brokers are to count as live until the next state; ask for what follows with `propose`."""
         self._replica.on_live(live)
+        if self._parked_deletions:
+            self._look_at_deletions()
 
     def leadership_error(self, current_leader_epoch: int) -> int:
         """The error for a client that knows `current_leader_epoch` (-1: none), 0 when it may continue (KIP-320)."""
@@ -292,7 +299,10 @@ class Partition:
 
     def on_follower_gone(self, node_id: NodeId, broker_epoch: int) -> bool:
         """The process of a follower has ended; returns whether `propose` may let it leave the in-sync set."""
-        return self._replica.on_gone(node_id, broker_epoch)
+        is_known = self._replica.on_gone(node_id, broker_epoch)
+        if self._parked_deletions:
+            self._look_at_deletions()
+        return is_known
 
     def propose(self, now_ms: int) -> InSyncChange | None:
         """The change of the in-sync set that is due, None when none is or another one is under way.
@@ -447,6 +457,11 @@ class Partition:
         assert offset <= self.high_watermark
         self._log.delete_records_before(offset)
 
+    @property
+    def low_watermark(self) -> int:
+        """Below it no live replica has records; at the leader, else -1."""
+        return self._replica.low_watermark
+
     # --- reading ----------------------------------------------------------------------------------------------
 
     def read(
@@ -549,6 +564,8 @@ class Partition:
                 # The log's start says to a follower that is out of range where to go on.
                 return PartitionRead(index, verdict.error_code, log_start_offset=log.log_start_offset)
             self._follow_watermark()
+            if self._parked_deletions:
+                self._look_at_deletions()
             if verdict.diverging is not None:
                 return PartitionRead(
                     index, _NONE, self.high_watermark, NO_OFFSET, log.log_start_offset, verdict.diverging
@@ -630,6 +647,17 @@ class Partition:
                 parked = self._parked_for_leader = ParkedProduces()
         parked.append((required_end, produce, slot))
 
+    def park_deletion(self, before_offset: int, on_ended: Callable[[int], None]) -> None:
+        """Call `on_ended` once: with 0 when the low watermark has reached `before_offset`, or with an error's code."""
+        assert self.low_watermark < before_offset
+        if self._parked_deletions is None:
+            self._parked_deletions = {}
+        self._parked_deletions[on_ended] = before_offset
+
+    def forget_deletion(self, on_ended: Callable[[int], None]) -> None:
+        if self._parked_deletions:
+            self._parked_deletions.pop(on_ended, None)
+
     def park_fetch(self, fetch: WaitingFetch, wake_on: WakeOn = WakeOn.HIGH_WATERMARK) -> None:
         """Wake `fetch` at each move of what it waits for, until `forget_fetch`."""
         if wake_on is WakeOn.HIGH_WATERMARK:
@@ -659,12 +687,27 @@ class Partition:
     def fail_waiting(self, error_code: int) -> None:
         """Answer every request that waits: the log's directory failed, or the partition leaves this broker."""
         self._fail_produces(error_code)
+        self._end_deletions(error_code)
         self.wake_fetches()
 
     def _fail_produces(self, error_code: int) -> None:
         for parked in (self._parked_for_leader, self._parked_for_all):
             if parked:
                 parked.fail_all(error_code)
+
+    def _look_at_deletions(self) -> None:
+        """What the low watermark depends on was changed."""
+        if self.role is not _LEADER:
+            self._end_deletions(_NOT_LEADER)
+        else:
+            self._end_deletions(_NONE, self.low_watermark)
+
+    def _end_deletions(self, error_code: int, low_watermark: int | None = None) -> None:
+        """All of them, or those that `low_watermark` has reached."""
+        for on_ended, before_offset in list((self._parked_deletions or {}).items()):
+            if low_watermark is None or before_offset <= low_watermark:
+                self.forget_deletion(on_ended)
+                on_ended(error_code)
 
     def _on_stable(self) -> None:
         """This replica's stable end moved."""

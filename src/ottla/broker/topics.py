@@ -24,13 +24,11 @@ from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import DELETE_TOPIC_ENABLE
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.identifiers import INTERNAL_TOPICS, NO_OFFSET, NodeId
+from ottla.model.identifiers import INTERNAL_TOPICS, NodeId
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
-from ottla.replication.replica import Role
 from ottla.runtime.mutex import Mutex
 from ottla.storage.directory.log_directory import LogDirectory
-from ottla.storage.errors import StorageError
 
 log = logging.getLogger(__name__)
 
@@ -147,27 +145,6 @@ class Topics:
             await self._configs.update(entity, change)
             await self._served.follow()
         log.info("config.altered", extra=fields(kind=entity.kind, name=entity.name, settings=",".join(sorted(changed))))
-
-    async def delete_records(self, topic: str, index: int, before_offset: int) -> int:
-        """See `BrokerContext.delete_records`."""
-        partition = self._partitions.find(topic, index)
-        if partition is None:
-            code = self._partitions.absence_error(topic, index)
-            raise RequestError(code, f"{topic}-{index} is not served here")
-        if partition.role is not Role.LEADER:
-            raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by another broker")
-        if before_offset == NO_OFFSET:
-            before_offset = partition.high_watermark
-        if not 0 <= before_offset <= partition.high_watermark:
-            problem = f"offset {before_offset} is not in [0, {partition.high_watermark}]"
-            raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE, problem)
-        try:
-            partition.delete_records_before(before_offset)
-            # Records that were acknowledged as deleted must not reappear after a crash.
-            self._directory.checkpoint()
-        except OSError as error:
-            raise StorageError(f"{topic}-{index}: the new log start could not be written: {error}") from error
-        return partition.log_start_offset
 
     def _may_have_records(self, topic: Topic) -> bool:
         """Whether it has a log here, or replicas of which only another broker knows."""

@@ -196,6 +196,20 @@ class Leadership:
             lags.append(FollowerLag(node_id, node_id in in_sync, lag_records, lag_ms))
         return lags
 
+    def low_watermark(self, own_start: int) -> int:
+        """The least log start of the live replicas; -1 while one of them has not fetched in its present life."""
+        low_watermark = own_start
+        for node_id in self.replicas:
+            broker_epoch = self._live.get(node_id)
+            if broker_epoch is None or node_id == self.own.node_id:
+                continue
+            progress = self._followers.get(node_id)
+            if progress is None or progress.incarnation.broker_epoch != broker_epoch:
+                return NO_OFFSET
+            if not progress.is_gone:
+                low_watermark = min(low_watermark, progress.log_start_offset)
+        return low_watermark
+
     def nearest(self, nodes: Collection[NodeId], offset: int) -> NodeId | None:
         """The follower in sync among `nodes` that has come furthest, and can serve a consumer at `offset`.
 

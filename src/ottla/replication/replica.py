@@ -259,6 +259,12 @@ class Replica:
         leadership = self._leadership
         return None if leadership is None else leadership.nearest(nodes, offset)
 
+    @property
+    def low_watermark(self) -> int:
+        """Below it no live replica has records, as far as the leader knows; -1 for a follower."""
+        leadership = self._leadership
+        return NO_OFFSET if leadership is None else leadership.low_watermark(self._log.log_start_offset)
+
     def propose(self, now_ms: int) -> InSyncChange | None:
         """The change of the in-sync set that is due now; `on_outcome` has to follow.  None while another is under way.
 

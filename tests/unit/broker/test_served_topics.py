@@ -16,6 +16,7 @@ from ottla.broker.log_configs import log_config
 from ottla.broker.membership import Membership
 from ottla.broker.partition import ACKS_ALL, Partition
 from ottla.broker.partition_table import PartitionTable
+from ottla.broker.record_deletions import RecordDeletions
 from ottla.broker.served_topics import RETRY_AFTER_S_MAX, RETRY_AFTER_S_MIN, NotServed, ServedTopics
 from ottla.broker.topics import Topics
 from ottla.coordination.changes import Changes
@@ -705,5 +706,5 @@ async def test_records_are_deleted_at_the_leader_only(tmp_path: Path) -> None:
         await node.served.follow()
         for index in (0, 1):
             with pytest.raises(RequestError) as refusal:
-                await node.topics.delete_records("t", index, 0)
+                await RecordDeletions(node.partitions, node.directory).delete("t", index, 0, 1_000)
             assert refusal.value.code is NOT_LEADER

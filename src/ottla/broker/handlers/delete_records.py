@@ -1,12 +1,15 @@
 """DeleteRecords (key 21), v0-v2.
 
-Moves a partition's log start up to an offset; -1 is the high watermark.  Answers the new log start as low watermark;
-it is durable then.  An offset above the high watermark or below -1 is OFFSET_OUT_OF_RANGE; one below the log start
-changes nothing.  Topics whose cleanup.policy lacks `delete` get POLICY_VIOLATION, internal topics
-INVALID_TOPIC_EXCEPTION.  Retention deletes the files in its next round.
+Moves a partition's log start up to an offset; -1 is the high watermark.  Answers the low watermark, the least log start
+of the live replicas, when all of them have moved theirs; it is durable at the leader then.  REQUEST_TIMED_OUT when one
+has not within the request's time-out; the others keep their new start.  An offset above the high watermark or below -1
+is OFFSET_OUT_OF_RANGE; one below the log start changes nothing.  Topics whose cleanup.policy lacks `delete` get
+POLICY_VIOLATION, internal topics INVALID_TOPIC_EXCEPTION.  Retention deletes the files in its next round.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.partition_lookup import find_partition
@@ -26,14 +29,17 @@ from ottla.protocol.schemas.delete_records import (
 
 
 async def handle(request: DeleteRecordsRequest, broker: BrokerContext, call: Call) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(topics=[await _topic_result(broker, topic) for topic in request.topics])
+    found = await asyncio.gather(*(_topic_result(broker, topic, request.timeout_ms) for topic in request.topics))
+    return DeleteRecordsResponse(topics=found)
 
 
-async def _topic_result(broker: BrokerContext, topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
+async def _topic_result(broker: BrokerContext, topic: DeleteRecordsTopic, timeout_ms: int) -> DeleteRecordsTopicResult:
     refusal = _topic_refusal(broker, topic.name)
-    return DeleteRecordsTopicResult(
-        topic.name, [await _partition_result(broker, topic.name, wanted, refusal) for wanted in topic.partitions]
+    # All at once: they wait for followers together.
+    found = await asyncio.gather(
+        *(_partition_result(broker, topic.name, wanted, timeout_ms, refusal) for wanted in topic.partitions)
     )
+    return DeleteRecordsTopicResult(topic.name, found)
 
 
 def _topic_refusal(broker: BrokerContext, topic_name: str) -> ErrorCode | None:
@@ -44,7 +50,7 @@ def _topic_refusal(broker: BrokerContext, topic_name: str) -> ErrorCode | None:
 
 
 async def _partition_result(
-    broker: BrokerContext, topic_name: str, wanted: DeleteRecordsPartition, refusal: ErrorCode | None
+    broker: BrokerContext, topic_name: str, wanted: DeleteRecordsPartition, timeout_ms: int, refusal: ErrorCode | None
 ) -> DeleteRecordsPartitionResult:
     index = wanted.partition_index
     partition = find_partition(broker, topic_name, index)
@@ -53,7 +59,8 @@ async def _partition_result(
     if refusal is not None:
         return DeleteRecordsPartitionResult(index, NO_OFFSET, refusal)
     try:
-        return DeleteRecordsPartitionResult(index, await broker.delete_records(topic_name, index, wanted.offset))
+        low_watermark = await broker.delete_records(topic_name, index, wanted.offset, timeout_ms)
+        return DeleteRecordsPartitionResult(index, low_watermark)
     except RequestError as error:
         return DeleteRecordsPartitionResult(index, NO_OFFSET, error.code)
     except OttlaError as error:

@@ -13,6 +13,7 @@ from ottla.broker.groups.settings import consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
 from ottla.broker.partition import ACKS_ALL, Partition
 from ottla.broker.partition_table import PartitionTable
+from ottla.broker.record_deletions import RecordDeletions
 from ottla.coordination import topics_view
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
@@ -134,14 +135,9 @@ class SmallBroker:
             return
         self.altered.append((entity, changed))
 
-    async def delete_records(self, topic: str, index: int, before_offset: int) -> int:
+    async def delete_records(self, topic: str, index: int, before_offset: int, timeout_ms: int) -> int:
         self._refuse()
-        partition = self.partition(topic, index)
-        end = partition.high_watermark if before_offset == -1 else before_offset
-        if end > partition.high_watermark:
-            raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
-        partition.delete_records_before(end)
-        return partition.log_start_offset
+        return await RecordDeletions(self.partitions, self._directory).delete(topic, index, before_offset, timeout_ms)
 
     @property
     def elections(self) -> Elections | None:

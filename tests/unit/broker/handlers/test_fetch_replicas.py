@@ -194,6 +194,26 @@ def test_session_tells_a_replica_of_a_high_watermark_that_another_one_moved(serv
     assert not served.partitions()
 
 
+def test_session_tells_a_replica_of_deleted_records_until_it_has_deleted_them(served: Leading) -> None:
+    log = served.lead()
+    log.add()
+    served.follow(at(1), max_wait_ms=0, session_epoch=0)
+    assert served.answer() is not None
+    served.follow(session_id=100, session_epoch=1)
+    assert served.answer() is None
+    log.partition.delete_records_before(1)
+    log.partition.wake_fetches()
+    assert only(served.partitions()).log_start_offset == 1
+    served.follow(max_wait_ms=0, session_id=100, session_epoch=2)
+    assert not served.partitions(), "it has been told"
+    served.follow(at(1), session_id=100, session_epoch=3)
+    assert only(served.partitions()).log_start_offset == 1
+    deleted = at(1)
+    deleted.log_start_offset = 1
+    served.follow(deleted, session_id=100, session_epoch=4)
+    assert served.answer() is None
+
+
 @pytest.mark.parametrize("other", [ReplicaState(3, 30), ReplicaState(ELSEWHERE, 21), ReplicaState()])
 def test_session_of_a_replica_is_continued_by_nobody_else(served: Leading, other: ReplicaState) -> None:
     log = served.lead()
