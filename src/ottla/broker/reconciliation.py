@@ -63,6 +63,8 @@ class TopicChanges(NamedTuple):
     drop: list[TopicPartition]
     # Damaged or lost logs of partitions that other brokers have whole: kept under other names, and made anew.
     set_aside: list[TopicPartition]
+    # Logs whose topic the cluster does not know: kept under other names.
+    stray: list[TopicPartition]
     # Logs whose topic the tree neither has nor notes as deleted: they are kept.
     keep: list[TopicPartition]
     refuse: list[tuple[TopicPartition, Refusal]]
@@ -116,17 +118,19 @@ def reconcile(
     *,
     only: Collection[int] | None = None,
     is_settled: bool = True,
+    is_complete: bool = False,
 ) -> TopicChanges:
     """What to change for the topic of this name.
 
     `held`: by index, what the broker holds of the name; indexes without an entry are `NOTHING_HELD`.  `deletions`:
     deleted topics of which something may remain.  `only`: the partitions that may have changed, None for all.
-    `is_settled`: whether the changes for `old` were all made.
+    `is_settled`: whether the changes for `old` were all made.  `is_complete`: whether the whole tree was read after
+    this broker had registered there: a topic id that it does not have is of no topic of the cluster any more.
     """
     topic = new.topics.by_name.get(name)
     settings = new.configs.topic(name)
     applies_config = topic is not None and (not is_settled or old.configs.topic(name) != settings)
-    changes = TopicChanges(name, topic, [], [], [], [], [], [], [], [], applies_config and bool(held))
+    changes = TopicChanges(name, topic, [], [], [], [], [], [], [], [], [], applies_config and bool(held))
     if topic is not None and not held and only is None:
         # For example a new topic with thousands of partitions: there is nothing to compare.
         changes.make.extend(node for node in topic.partitions if node_id in node.replicas)
@@ -138,7 +142,7 @@ def reconcile(
         node = wanted[index] if index < len(wanted) else None
         if node is not None and node_id in node.replicas:
             assert topic is not None
-            _reconcile_wanted(changes, topic.topic_id, node, node_id, here, deleted_ids)
+            _reconcile_wanted(changes, topic.topic_id, node, node_id, here, deleted_ids, is_complete=is_complete)
             continue
         topic_partition = TopicPartition(name, index)
         if here.served_by is not None or here.refusal is not None:
@@ -155,7 +159,8 @@ def reconcile(
             and topic is None
             and any(deletion.name == name and index < deletion.partitions_count for deletion in deletions)
         )
-        (changes.drop if is_deleted else changes.keep).append(topic_partition)
+        is_stray = is_complete and here.topic_id is not None and (topic is None or here.topic_id != topic.topic_id)
+        (changes.drop if is_deleted else changes.stray if is_stray else changes.keep).append(topic_partition)
     return changes
 
 
@@ -183,6 +188,8 @@ def _reconcile_wanted(
     node_id: NodeId,
     here: HeldPartition,
     deleted_ids: Collection[UUID],
+    *,
+    is_complete: bool,
 ) -> None:
     """One partition that the tree assigns to this broker."""
     error_code: ErrorCode | None = None
@@ -192,6 +199,10 @@ def _reconcile_wanted(
             changes.stop.append(topic_partition)
         if here.topic_id in deleted_ids:
             changes.drop.append(topic_partition)
+            changes.make.append(node)
+            return
+        if is_complete and _is_whole_elsewhere(node, node_id):
+            changes.stray.append(topic_partition)
             changes.make.append(node)
             return
         # Another topic's records: neither serve nor change them.

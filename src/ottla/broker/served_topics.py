@@ -210,6 +210,9 @@ class ServedTopics:
             names.update((deletion.name, None) for deletion in deletions)
         offload = LoopOffload()
         on_disk = self._indexes_on_disk() if is_start else {}
+        # A broker by itself may have another tree than the one that belongs to its logs: nobody else can tell.
+        is_registered = self._membership.broker_epoch != NOT_REGISTERED
+        is_complete = is_start and is_registered and not self._membership.is_sole
         for name in names:
             is_settled = name not in unsettled and name not in self._failures
             only: Collection[int] | None = None
@@ -225,7 +228,15 @@ class ServedTopics:
                 indexes = {*range(max(counts, default=0)), *on_disk.get(name, ())}
             held = await self._held(name, new.topics.by_name.get(name), indexes, offload)
             changes = reconcile(
-                name, old, new, self._membership.node_id, held, deletions, only=only, is_settled=is_settled
+                name,
+                old,
+                new,
+                self._membership.node_id,
+                held,
+                deletions,
+                only=only,
+                is_settled=is_settled,
+                is_complete=is_complete,
             )
             await self._make_changes(changes, offload, is_late=is_start or not is_settled)
             self._show_extent(name, old.topics, new.topics)
@@ -300,6 +311,8 @@ class ServedTopics:
                 epoch = self._membership.broker_epoch
                 registered = None if epoch == NOT_REGISTERED else epoch
                 self._directory.set_aside(topic_partition, topic.topic_id, registered)
+            for topic_partition in changes.stray:
+                self._directory.set_stray(topic_partition, self._membership.broker_epoch)
             self._report_kept(changes.keep)
             for topic_partition, refusal in changes.refuse:
                 self._refuse(topic_partition, refusal)

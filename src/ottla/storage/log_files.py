@@ -18,6 +18,8 @@ DELETED_SUFFIX: Final = ".deleted"
 DELETED_DIRECTORY_SUFFIX: Final = "-delete"
 # A damaged log that another one replaces: kept until somebody removes it.
 DAMAGED_DIRECTORY_SUFFIX: Final = "-damaged"
+# A log whose topic the tree of the cluster does not know: kept until somebody removes it, as by Apache Kafka.
+STRAY_DIRECTORY_SUFFIX: Final = "-stray"
 # In a partition's directory: up to where records were taken out, so that gaps are no damage (compacted_mark.py).
 COMPACTED_FILE: Final = "compacted"
 # The log was found to be damaged in use, and other replicas are whole: its next opening reads all of it.

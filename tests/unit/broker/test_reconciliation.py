@@ -68,6 +68,7 @@ def _by_kind(found: TopicChanges) -> dict[str, Any]:
         "stop": [each.partition for each in found.stop],
         "drop": [each.partition for each in found.drop],
         "set_aside": [each.partition for each in found.set_aside],
+        "stray": [each.partition for each in found.stray],
         "keep": [each.partition for each in found.keep],
         "refuse": [(each.partition, *refusal) for each, refusal in found.refuse],
         "serve": [node.partition_index for node in found.serve],
@@ -212,6 +213,23 @@ def test_damaged_log_is_set_aside_and_made_anew_where_other_replicas_have_all_of
     assert changes(shared(in_sync=(ELSEWHERE, HERE)), damaged) == refusal, "it leaves first"
     assert changes(shared(in_sync=(ELSEWHERE,), eligible=(HERE,)), damaged) == refusal
     assert changes(shared(in_sync=()), damaged) == refusal, "it may be all that there is"
+
+
+def test_log_of_a_topic_that_the_cluster_does_not_know_is_stray_once_its_whole_tree_was_read() -> None:
+    assert changes(NOTHING, opened(OLD_ID), is_complete=True) == {"stray": [0]}
+    assert changes(NOTHING, opened(OLD_ID), is_complete=True, deleted=OLD_ID) == {"drop": [0]}
+    unreadable = HeldPartition(is_on_disk=True, failure=STORAGE_ERROR)
+    assert changes(NOTHING, unreadable, is_complete=True) == {"keep": [0]}
+    assert changes(views(topic(count=1)), served(), opened(), is_complete=True) == {"keep": [1]}, "its topic is known"
+    assert changes(views(topic(node=ELSEWHERE)), opened(OLD_ID), is_complete=True) == {"stray": [0]}
+
+
+def test_stray_log_gives_way_to_a_new_topic_of_which_other_replicas_have_all() -> None:
+    foreign = opened(OLD_ID)
+    assert changes(shared(in_sync=(ELSEWHERE,)), foreign, is_complete=True) == {"stray": [0], "make": [0]}
+    refusal = {"refuse": [(0, NEW_ID, FOREIGN)]}
+    assert changes(shared(in_sync=(ELSEWHERE,)), foreign) == refusal
+    assert changes(shared(in_sync=(HERE, ELSEWHERE)), foreign, is_complete=True) == refusal, "the tree may be older"
 
 
 def test_partition_whose_log_could_not_be_made_gets_it() -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -24,7 +25,7 @@ from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.layout import lay_out, topic_path
 from ottla.coordination.state_changes import StateChange
-from ottla.coordination.topic_nodes import decode_pointer, encode_pointer
+from ottla.coordination.topic_nodes import TopicPointer, decode_pointer, encode_pointer
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Topic
 from ottla.coordination.tree import ConnectionLoss, SetNode
@@ -708,3 +709,60 @@ async def test_records_are_deleted_at_the_leader_only(tmp_path: Path) -> None:
             with pytest.raises(RequestError) as refusal:
                 await RecordDeletions(node.partitions, node.directory).delete("t", index, 0, 1_000)
             assert refusal.value.code is NOT_LEADER
+
+
+async def forget_deletion(node: Node, name: str) -> UUID:
+    """Delete a topic whose note names others: this broker's replica was moved away while it was down."""
+    deletion = await node.registry.delete(name)
+    for each in (HERE, ELSEWHERE):
+        await node.registry.finish_deletions([deletion.topic_id], each)
+    assert await node.notes() == []
+    return deletion.topic_id
+
+
+async def test_log_of_a_topic_that_came_and_went_while_the_broker_was_down_is_kept_under_another_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE]], {HERE: 7})
+        await node.served.follow()
+        node.append("t")
+        topic_id = await forget_deletion(node, "t")
+        await node.restart()
+        assert not node.directory.logs
+        (name,) = node.directories
+        assert name.startswith(f"t-0.{topic_id.hex}.")
+        assert name.endswith("-stray")
+        await node.registry.create("t", [[HERE, ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
+        await node.restart()
+        assert node.errors("t", 1) == [None], "a new topic of its name has its own log"
+        assert [each.message for each in caplog.records].count("log.stray") == 1
+        assert name in node.directories
+
+
+async def test_stray_log_of_a_recreated_topic_gives_way_where_others_are_in_sync(tmp_path: Path) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE], [HERE]], {HERE: 7})
+        await node.served.follow()
+        await forget_deletion(node, "t")
+        await node.registry.create("t", [[HERE, ELSEWHERE], [HERE, ELSEWHERE]], {ELSEWHERE: 8})
+        await change_state(node, "t", 1, ELSEWHERE, 1, (1, 7), (2, 8))
+        await node.restart()
+        assert node.errors("t", 2) == [None, ErrorCode.INCONSISTENT_TOPIC_ID]
+        assert sorted(each.partition("-")[2][0] for each in node.directories) == ["0", "0", "1"]
+
+
+async def test_log_that_was_stray_counts_as_lost_when_its_topic_is_in_the_tree_again(tmp_path: Path) -> None:
+    async with member_at(tmp_path) as node:
+        await node.registry.create("t", [[HERE, ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
+        await node.served.follow()
+        node.append("t")
+        before = (await node.registry.refresh()).by_name["t"]
+        node.directory.keep_from(7)
+        await forget_deletion(node, "t")
+        await node.restart()
+        pointer = TopicPointer(before.topic_id, (before.partitions[0].replicas,))
+        await node.registry.install("t", pointer, [before.partitions[0].state], {})
+        await node.restart()
+        assert node.errors("t", 1) == [STORAGE_ERROR], "its records are gone from its place"
+        assert not node.directory.is_kept(TopicPartition("t", 0), 6)

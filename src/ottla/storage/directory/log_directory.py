@@ -37,6 +37,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import (
     DAMAGED_DIRECTORY_SUFFIX,
     DELETED_DIRECTORY_SUFFIX,
+    STRAY_DIRECTORY_SUFFIX,
     deleted_directory_name,
     deleted_log_of,
     topic_partition_of,
@@ -47,6 +48,7 @@ from ottla.storage.segment.index_cache import IndexCache
 _log = logging.getLogger(__name__)
 
 _DAMAGED_HINT: Final = "another replica's records replaced it; remove the directory when nobody wants to look at it"
+_STRAY_HINT: Final = "no topic of the cluster had its id; remove the directory when nobody wants its records"
 
 
 class LogDirectory:
@@ -230,6 +232,8 @@ class LogDirectory:
                 self._removals.add(self._clock.now_ms(), (), directory=path)
             elif name.endswith(DAMAGED_DIRECTORY_SUFFIX):
                 _log.warning("log.damaged_one_is_kept", extra=fields(path=path, hint=_DAMAGED_HINT))
+            elif name.endswith(STRAY_DIRECTORY_SUFFIX):
+                _log.warning("log.stray_one_is_kept", extra=fields(path=path, hint=_STRAY_HINT))
             elif topic_partition is None:
                 _log.debug("directory.ignored", extra=fields(path=path, reason="its name is not topic-partition"))
             else:
@@ -483,22 +487,48 @@ class LogDirectory:
         leader.  `topic_id` is the tree's, since the log's own may be unreadable.  `broker_epoch`: of the present
         registration, None when there is none.  Raises `OSError`: call it again.
         """
-        self.finish_swap()
-        now_ms = self._clock.now_ms()
         log = self.logs.get(topic_partition)
-        path = f"{self.path}/{topic_partition}"
         # One that was open may have reported something under this registration.
         self._kept.lost([topic_partition], broker_epoch if log is None else None)
-        if self._disk.exists(path):
-            unique = f"{topic_id.hex}.{now_ms:x}"
-            target = f"{self.path}/{deleted_directory_name(topic_partition, unique, DAMAGED_DIRECTORY_SUFFIX)}"
-            self._disk.rename(path, target)
+        target = self._rename_aside(topic_partition, topic_id, DAMAGED_DIRECTORY_SUFFIX)
+        if target is not None:
             reason = self.failed.get(topic_partition) or (None if log is None else log.failure)
             facts = fields(partition=topic_partition, path=target, reason=str(reason), hint=_DAMAGED_HINT)
             _log.error("log.set_aside", extra=facts)
-        self._take_out(topic_partition, topic_id)
+        self._take_out_aside(topic_partition, topic_id)
+
+    def set_stray(self, topic_partition: TopicPartition, broker_epoch: int) -> None:
+        """Take the log of a topic that the cluster does not know out of service, durably, and keep its files under
+        another name.
+
+        Should the topic be in the tree again one day, after a restore, then what was reported of the log counts as
+        lost: its flushed end stays recorded.  `broker_epoch`: of the present registration.  Raises `OSError`: call it
+        again.
+        """
+        topic_id = self.topic_id_of(topic_partition)
+        assert topic_id is not None, "nobody knows that an unreadable log is a stray one"
+        self._kept.lost([topic_partition], broker_epoch)
+        target = self._rename_aside(topic_partition, topic_id, STRAY_DIRECTORY_SUFFIX)
+        if target is not None:
+            _log.warning("log.stray", extra=fields(partition=topic_partition, path=target, hint=_STRAY_HINT))
+        self._take_out_aside(topic_partition, None)
+
+    def _rename_aside(self, topic_partition: TopicPartition, topic_id: UUID, suffix: str) -> str | None:
+        """Where the log's files are now, None when there are none."""
+        self.finish_swap()
+        path = f"{self.path}/{topic_partition}"
+        if not self._disk.exists(path):
+            return None
+        unique = f"{topic_id.hex}.{self._clock.now_ms():x}"
+        target = f"{self.path}/{deleted_directory_name(topic_partition, unique, suffix)}"
+        self._disk.rename(path, target)
+        return target
+
+    def _take_out_aside(self, topic_partition: TopicPartition, forgotten_id: UUID | None) -> None:
+        log = self.logs.get(topic_partition)
+        self._take_out(topic_partition, forgotten_id)
         if log is not None:
-            self._removals.add(now_ms + log.config.file_delete_delay_ms, (), log.close)
+            self._removals.add(self._clock.now_ms() + log.config.file_delete_delay_ms, (), log.close)
         self._forget_renamed()
 
     def _take_out(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
