@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ottla.coordination import layout
+from ottla.coordination import assignment_changes, layout
 from ottla.coordination.reassignment import Reassigned, completed, requested
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import NO_MOVE, Move, Partition
-from ottla.coordination.tree import Node, Tree
+from ottla.coordination.tree import Node, Stat, Tree, Watch
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId
@@ -23,6 +23,7 @@ from tests.contract.unsure_tree import UnsureTree
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 EPOCHS = {ONE: 101, TWO: 102, THREE: 103}
+STORM_TOPICS = 20
 
 
 @asynccontextmanager
@@ -154,6 +155,19 @@ async def test_many_partitions_of_one_topic_are_moved_by_several_writers_at_once
         assert {partition.replicas for partition in topic.partitions} == {(ONE, TWO)}
 
 
+async def test_each_request_of_a_large_change_may_lose_as_many_races_as_any_other(
+    home: TreeHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assignment_changes, "BATCH_PARTITIONS_MAX", 2)
+    monkeypatch.setattr(assignment_changes, "ATTEMPTS_MAX", 1)
+    async with laid_out(home) as tree:
+        registry = TopicRegistry(tree)
+        await registry.create("orders", [[ONE]] * 5, EPOCHS)
+        results = await registry.change_assignments("orders", None, range(5), lambda p: moved([TWO], p))
+        assert results == dict.fromkeys(range(5))
+        assert all(partition.is_moving for partition in (await registry.refresh()).by_name["orders"].partitions)
+
+
 class MovedBehind(UnsureTree):
     """After its next read of several nodes that begins with a topic's name, a test's change is made."""
 
@@ -183,3 +197,30 @@ async def test_view_never_has_a_state_that_is_newer_than_its_replicas(home: Tree
         assert not behind.writers
         assert partition.replicas == (TWO, ONE)
         assert partition.state_version == created.partitions[0].state_version + (1 if is_first_read else 2)
+
+
+class StormyTree(UnsureTree):
+    """Whenever its session asks whether there are further changes, another writer has made one more topic."""
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree)
+        self.writer: TopicRegistry | None = None
+        self.created: list[str] = []
+
+    async def exists(self, path: str, *, watch: Watch | None = None) -> Stat | None:
+        if path == layout.CHANGES and self.writer is not None and len(self.created) < STORM_TOPICS:
+            self.created.append(f"storm-{len(self.created)}")
+            await self.writer.create(self.created[-1], [[ONE]], EPOCHS)
+        return await super().exists(path, watch=watch)
+
+
+async def test_view_does_not_wait_until_others_make_no_more_topics(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        writer, stormy = TopicRegistry(tree), StormyTree(tree)
+        reader = TopicRegistry(stormy)
+        await writer.create("orders", [[ONE]], EPOCHS)
+        stormy.writer = writer
+        assert set((await reader.refresh()).by_name) == {"orders"}
+        assert len(stormy.created) < STORM_TOPICS
+        stormy.writer = None
+        assert set((await reader.refresh()).by_name) == {"orders", *stormy.created}

@@ -15,7 +15,8 @@ from ottla.coordination.tree import BadVersion, ConnectionLoss, NoNode, Operatio
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 
-ATTEMPTS_MAX: Final = 50  # each but the last lost a race to another writer of the same topic
+# Of one request: each but the last lost a race to another writer of the same topic.
+ATTEMPTS_MAX: Final = 50
 # In one request, besides the pointer, which has the replicas of all of the topic's partitions.
 BATCH_PARTITIONS_MAX: Final = 400
 
@@ -44,18 +45,25 @@ class AssignmentChanges:
         `topic_id`: None for whichever topic has the name now.  Raises `RequestError` when there is no such topic.
         """
         results: Results = {}
-        remaining = list(indexes)
+        wanted = list(indexes)
+        for first in range(0, len(wanted), BATCH_PARTITIONS_MAX):
+            batch = wanted[first : first + BATCH_PARTITIONS_MAX]
+            results |= await self._change_together(name, topic_id, batch, decide)
+        return results
+
+    async def _change_together(
+        self, name: str, topic_id: UUID | None, indexes: Sequence[int], decide: Decide
+    ) -> Results:  # fmt: skip
+        """Change as many as fit into one request."""
         # Of unknown outcome: what is not to be changed (any more) may have been changed by the attempt.
         is_unsure = False
         for _ in range(ATTEMPTS_MAX):
-            if not remaining:
-                return results
             topic = await self._topic(name)
             if topic is None or topic_id not in (None, topic.pointer.topic_id):
                 raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-            batch = remaining[:BATCH_PARTITIONS_MAX]
+            results: Results = {}
             decided: list[tuple[Partition, Reassigned]] = []
-            for partition in await self._partitions(name, topic.pointer, batch, results):
+            for partition in await self._partitions(name, topic.pointer, indexes, results):
                 try:
                     after = decide(partition)
                 except RequestError as refusal:
@@ -67,14 +75,13 @@ class AssignmentChanges:
                     decided.append((partition, after))
             try:
                 await self._write(name, topic, decided)
-            except (BadVersion, NoNode):
-                await self._tree.sync()
-                continue
             except ConnectionLoss:
                 is_unsure = True
-                await self._tree.sync()
-                continue
-            del remaining[: len(batch)]
+            except (BadVersion, NoNode):
+                pass  # another writer was faster
+            else:
+                return results
+            await self._tree.sync()
         raise RequestError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name!r} is being changed by many writers at once")
 
     async def _topic(self, name: str) -> _Topic | None:

@@ -72,10 +72,11 @@ class TopicRegistry:
             mark = await self._follower.look()
             await self._read_missed(mark)
             # A state that was written after its replicas were read may follow from others: read those before it shows.
+            # Only of topics that are to show: however many others change meanwhile, the view does not wait for them.
             while self._latest is not self.view and await self._follower.has_moved(mark):
                 mark = await self._follower.look()
                 missed = self._follower.missed(mark)
-                if missed is not None and not any(map(_has_replicas, missed)):
+                if missed is not None and not any(map(self._may_be_torn_by, missed)):
                     break
                 await self._read_missed(mark)
             self.view = self._latest
@@ -301,6 +302,11 @@ class TopicRegistry:
             if node is not None
         ]
 
+    def _may_be_torn_by(self, subject: str) -> bool:
+        """Whether a change of this subject may have replaced the replicas of states that were read after it."""
+        name = _topic_of_replicas(subject)
+        return name is not None and self._latest.by_name.get(name) is not self.view.by_name.get(name)
+
     async def _read_missed(self, mark: Mark) -> None:
         missed = self._follower.missed(mark)
         if missed is None:
@@ -460,9 +466,12 @@ def _first_states(
     return states
 
 
-def _has_replicas(subject: str) -> bool:
-    """Whether a change of this subject may be one of partitions' replicas."""
-    return subject.startswith(_SUBJECT) or changed_assignments(subject) is not None
+def _topic_of_replicas(subject: str) -> str | None:
+    """The topic of which a change of this subject may have changed partitions' replicas."""
+    if subject.startswith(_SUBJECT):
+        return subject.removeprefix(_SUBJECT)
+    changed = changed_assignments(subject)
+    return None if changed is None else changed[0]
 
 
 def _is_of(pointer: TopicPointer | None, topic: Topic) -> bool:
