@@ -115,6 +115,32 @@ async def test_reader_between_any_two_requests_sees_all_of_a_large_topic_or_noth
         assert len(counts) > 3
 
 
+# More than a request can hold: 300 partitions with a thousand replicas each.
+WIDE: Final = [[NodeId(node_id) for node_id in range(1, 1_001)]] * 300
+
+
+async def test_topic_whose_replicas_no_request_can_hold_is_refused_before_anything_is_written(home: TreeHome) -> None:
+    async with sessions(home) as (ours, theirs):
+        with pytest.raises(RequestError) as refusal:
+            await TopicRegistry(ours).create("orders", WIDE, EPOCHS)
+        assert refusal.value.code is ErrorCode.INVALID_PARTITIONS
+        assert ours.writes_count == 0
+        assert await tree_of_topics(theirs) == [layout.TOPICS]
+
+
+async def test_growth_by_replicas_that_no_request_can_hold_is_refused_before_anything_is_written(
+    home: TreeHome,
+) -> None:
+    async with sessions(home) as (ours, theirs):
+        topic = await TopicRegistry(theirs).create("orders", [[ONE]], EPOCHS)
+        before = await tree_of_topics(theirs)
+        with pytest.raises(RequestError) as refusal:
+            await TopicRegistry(ours).add_partitions(topic, WIDE, EPOCHS)
+        assert refusal.value.code is ErrorCode.INVALID_PARTITIONS
+        assert ours.writes_count == 0
+        assert await tree_of_topics(theirs) == before
+
+
 @pytest.mark.parametrize("was_written", [True, False])
 async def test_creation_that_is_cut_off_anywhere_leaves_the_name_free(home: TreeHome, was_written: bool) -> None:
     async with sessions(home) as (ours, theirs):

@@ -32,6 +32,7 @@ from ottla.coordination.tree import (
     NoNode,
     NotEmpty,
     Operation,
+    RequestTooLarge,
     SetNode,
     Tree,
     request_bytes,
@@ -54,7 +55,10 @@ class TopicWrites:
         self._changes = changes
 
     async def create(self, name: str, pointer: TopicPointer, states: Sequence[PartitionState], config: bytes) -> None:
-        """Create a topic, or nothing that anybody sees.  Raises `NodeExists` when there is a topic of this name."""
+        """Create a topic, or nothing that anybody sees.
+
+        Raises `NodeExists` when there is a topic of this name, and `RequestTooLarge` when it has too many replicas.
+        """
         operations = topic_nodes.creation(name, pointer, states, config)
         if request_bytes(operations) <= BATCH_BYTES_MAX:
             try:
@@ -70,7 +74,8 @@ class TopicWrites:
     async def grow(self, name: str, pointer: TopicPointer, version: int, states: Sequence[PartitionState]) -> None:
         """Add partitions: `pointer` has all of them, `states` those of the added ones; `version` is the pointer's.
 
-        Raises `BadVersion`, `NoNode` or `NodeExists` when the topic is not as it was, or another one adds partitions.
+        Raises `BadVersion`, `NoNode` or `NodeExists` when the topic is not as it was, or another one adds partitions,
+        and `RequestTooLarge` when it would have too many replicas.
         """
         operations = topic_nodes.growth(name, pointer, version, states)
         if request_bytes(operations) <= BATCH_BYTES_MAX:
@@ -80,6 +85,7 @@ class TopicWrites:
                 pass  # what a growth left that was cut off, or one that is under way
             else:
                 return
+        _require_room(name, pointer)
         id_path = layout.topic_id_path(name, pointer.topic_id)
         id_version = (await self._tree.get(id_path)).stat.version + 1
         unchanged = CheckNode(layout.topic_path(name), version)
@@ -148,6 +154,7 @@ class TopicWrites:
         self, name: str, pointer: TopicPointer, states: Sequence[PartitionState], config: bytes
     ) -> None:
         """Create the topic's own nodes first, and then let the name's node lead to them."""
+        _require_room(name, pointer)
         name_path, id_path = layout.topic_path(name), layout.topic_id_path(name, pointer.topic_id)
         roots = [CreateNode(id_path), CreateNode(layout.partitions_path(name, pointer.topic_id))]
         groups: list[Sequence[Operation]] = [roots]
@@ -213,6 +220,16 @@ class TopicWrites:
         if version is not None:
             with contextlib.suppress(*_RACE_LOST):
                 await self._tree.delete(layout.topic_path(name), version)
+
+
+def _require_room(name: str, pointer: TopicPointer) -> None:
+    """Raise `RequestTooLarge` for a pointer that no request can hold, before nodes are made that it is to lead to.
+
+    Its request has `/changes`, too, and that of a move the states of many partitions: half of one is for the pointer.
+    """
+    pointed = SetNode(layout.topic_path(name), topic_nodes.encode_pointer(pointer))
+    if request_bytes([pointed]) > BATCH_BYTES_MAX:
+        raise RequestTooLarge(pointed.path)
 
 
 def has_leftovers(name_node: Node) -> bool:
