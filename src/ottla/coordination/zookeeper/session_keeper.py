@@ -137,17 +137,23 @@ class SessionKeeper:
             asyncio.get_running_loop().call_soon(listener, state)
 
     async def _reconnect(self, lost: ZooKeeperSession) -> None:
-        await lost.close()
+        """Whatever fails, there is a next attempt: without a session this broker serves nobody."""
+        try:
+            await lost.close()
+        except Exception:
+            log.exception("session_keeper.bug")  # the session is over all the same, and so is its lease
         delay_s = RETRY_DELAY_S_MIN
         while True:
             try:
                 session = await self._home.connect(lease=self.lease)
             except OttlaError as error:
                 log.warning("zookeeper.connect_failed", extra=fields(error=error, retry_s=delay_s))
-                await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
+            except Exception:
+                log.exception("session_keeper.bug")
             else:
                 self._use(session)
                 if self._session is not None:
                     self._tell(SessionState.CONNECTED)
                 return
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
