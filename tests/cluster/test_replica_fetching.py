@@ -4,8 +4,12 @@ away."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from pathlib import Path
+
+import pytest
+from typing_extensions import Buffer
 
 from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
@@ -16,7 +20,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.replication.replica import Role
-from ottla.runtime.posix_disk import PosixDisk
+from ottla.runtime.posix_disk import PosixDisk, PosixFile
 from ottla.storage.checkpoints import read_high_watermarks
 from tests.cluster.test_shared_tree import shared
 from tests.eventually import eventually_on_loop
@@ -156,3 +160,25 @@ async def test_follower_whose_next_records_are_deleted_begins_at_the_leaders_sta
         assert content(ours) == content(theirs)
         assert await first.delete_records("orders", 0, 8, WAIT_MS) == 8
         assert ours.log_start_offset == 8, "the answer waited for the follower"
+
+
+async def test_leader_whose_log_takes_no_writes_hands_over_to_a_replica_in_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second = await brokers.start(1), await brokers.start(2)
+        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await asyncio.to_thread(produce, first, batch(b"before"))
+        write_at = PosixFile.write_at
+
+        def failing_write(file: PosixFile, position: int, data: Buffer) -> int:
+            if "broker-1/orders-0/" in file.path:
+                raise OSError(errno.EIO, "the disk does not answer")
+            return write_at(file, position, data)
+
+        monkeypatch.setattr(PosixFile, "write_at", failing_write)
+        # Refused by the first broker, and sent again to the leader that follows it.
+        await asyncio.to_thread(produce, first, batch(b"after"))
+        assert (partition_of(first).role, partition_of(second).role) == (Role.FOLLOWER, Role.LEADER)
+        assert partition_of(second).log_end_offset == 2

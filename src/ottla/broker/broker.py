@@ -245,7 +245,7 @@ class Broker:
         self._served_topics.on_roles_changed = fetchers.follow
         if self._elector is not None:
             fetchers.on_leader_refused = self._on_broker_gone
-            fetchers.on_logs_failed = self._elector.on_logs_failed
+            fetchers.on_log_failed = self._elector.on_log_failed
         fetchers.follow(self.partitions)
         self._fetchers = fetchers
         return fetchers
@@ -413,6 +413,7 @@ class Broker:
             high_watermark=self._directory.high_watermarks().get(opened.topic_partition, 0),
             lag_time_max_ms=self.settings[setting.REPLICA_LAG_TIME_MAX_MS],
             in_sync_observer=self._in_sync_changes,
+            on_log_failed=None if self._elector is None else self._elector.on_log_failed,
         )
 
     def _join_elections(self) -> None:
@@ -592,10 +593,11 @@ class Broker:
             damaged.distrust()
         except OSError as error:
             log.error("log.not_marked", extra=fields(partition=damaged.topic_partition, error=str(error)))
-        if self._fetchers is not None:
-            self._fetchers.follow(self.partitions)
+        partition = self.partitions.find(*damaged.topic_partition)
+        if partition is not None and self._fetchers is not None:
+            self._fetchers.follow([partition])
         if self._elector is not None:
-            self._elector.on_logs_failed()
+            self._elector.on_log_failed(damaged.topic_partition)
 
     def _on_log_start_moved(self, moved: Log) -> None:
         partition = self.partitions.find(*moved.topic_partition)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -134,8 +134,14 @@ class Elector:
                 del kept[each]
 
     def on_logs_failed(self) -> None:
-        """Logs of this broker became unusable: it leaves the sets in which others remain."""
+        """All logs of this broker became unusable: it leaves the sets in which others remain."""
         self._look_at(self._view.by_name)
+
+    def on_log_failed(self, topic_partition: TopicPartition) -> None:
+        """A log of this broker is unusable: it leaves the sets if others remain.  May be told again and again."""
+        partition = self._view.partition(topic_partition)
+        if partition is not None:
+            self._decide_each([(self._view.by_name[topic_partition.topic], partition)])
 
     def on_leader_refused(self, node_id: NodeId) -> None:
         """Nobody listens where this broker did: its process is gone, and its registration ends with its session.
@@ -189,17 +195,19 @@ class Elector:
 
     # --- decisions ------------------------------------------------------------------------------------------------
 
-    def _look_at(self, names: Iterable[str]) -> None:
+    def _look_at(self, names: Collection[str]) -> None:
+        self._unled.difference_update(names)
+        topics = [topic for name in names if (topic := self._view.by_name.get(name)) is not None]
+        self._decide_each((topic, partition) for topic in topics for partition in topic.partitions)
+
+    def _decide_each(self, partitions: Iterable[tuple[Topic, Partition]]) -> None:
         own = self._own()
         if own is None:
             return
         proposed_count = 0
-        for name in names:
-            self._unled.discard(name)
-            topic = self._view.by_name.get(name)
-            for partition in () if topic is None else topic.partitions:
-                if topic is not None and own.node_id in partition.replicas:
-                    proposed_count += self._decide(topic, partition, own)
+        for topic, partition in partitions:
+            if own.node_id in partition.replicas:
+                proposed_count += self._decide(topic, partition, own)
         if proposed_count:
             log.info("elections.proposed", extra=fields(partitions_count=proposed_count))
         self._arm()

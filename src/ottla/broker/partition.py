@@ -95,6 +95,7 @@ class Partition:
         "_in_sync_observer",
         "_is_in_sync_follower",
         "_log",
+        "_on_log_failed",
         "_parked_deletions",
         "_parked_for_all",
         "_parked_for_leader",
@@ -125,11 +126,16 @@ class Partition:
         high_watermark: int = 0,
         lag_time_max_ms: int = REPLICA_LAG_TIME_MAX_MS.default,
         in_sync_observer: InSyncObserver | None = None,
+        on_log_failed: Callable[[TopicPartition], None] | None = None,
     ) -> None:
-        """`high_watermark` is the one that this replica knew before it was stopped, if any."""
+        """`high_watermark` is the one that this replica knew before it was stopped, if any.
+
+        `on_log_failed` is called for each append that a log refuses which takes nothing any more: others may lead.
+        """
         self._log = log
         self._replica = Replica(node_id, log, high_watermark, lag_time_max_ms)
         self._in_sync_observer = in_sync_observer
+        self._on_log_failed = on_log_failed
         self.topic_partition: TopicPartition = log.topic_partition
         self.name_bytes = log.topic_partition.topic.encode()
         self.topic_id = log.topic_id
@@ -411,6 +417,8 @@ class Partition:
             base_offset = self._after_gap(gap, batch, header, now_ms)
         except StorageError:
             self.on_refused(now_ms)
+            if log.failure is not None and self._on_log_failed is not None:
+                self._on_log_failed(self.topic_partition)
             raise
         if self._append_waiters:
             _wake(self._append_waiters)

@@ -23,7 +23,7 @@ from ottla.broker.replica_fetcher import (
 )
 from ottla.broker.replication_throttle import ReplicationThrottle
 from ottla.model import broker_settings as setting
-from ottla.model.identifiers import NodeId
+from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import NO_LEADER
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
@@ -44,7 +44,7 @@ class ReplicaFetchers:
     `address_of`: where a live broker listens for others, None for one that is not live.
     `on_leader_refused` is called when nobody listens where a leader did: its process is gone, though its registration
     may be there until its session has timed out.
-    `on_logs_failed` is called when the log of a followed partition takes nothing any more.
+    `on_log_failed` is called when the log of a followed partition takes nothing any more.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ReplicaFetchers:
         self.totals = FetcherTotals()
         self.throttle = ReplicationThrottle(membership.node_id)
         self.on_leader_refused: Callable[[NodeId], None] = lambda _leader: None
-        self.on_logs_failed: Callable[[], None] = lambda: None
+        self.on_log_failed: Callable[[TopicPartition], None] = lambda _partition: None
         self._context = FetcherContext(
             membership.node_id,
             lambda: membership.broker_epoch,
@@ -173,7 +173,7 @@ class ReplicaFetchers:
 
     def _on_partition_failed(self, partition: FollowedPartition) -> None:
         self._failed.add((partition.topic_id_bytes, partition.index))
-        self.on_logs_failed()
+        self.on_log_failed(partition.topic_partition)
 
     async def _connect(self, leader_id: NodeId) -> PeerConnection:
         address = self._address_of(leader_id)

@@ -233,6 +233,17 @@ def test_unusable_log_leaves_only_where_another_member_remains() -> None:
     assert node.taken() == [(0, state_of("C", 6, "C1"), 4), (2, state_of("A", 5, "A1"), 4)]
 
 
+def test_leader_hands_over_a_partition_whose_log_failed_and_no_other() -> None:
+    node = Node()
+    node.see(state_of("B", 5, "B9 C1"), state_of("B", 5, "B9 C1"))
+    node.unusable = {0, 1}
+    node.elector.on_log_failed(TopicPartition("orders", 1))
+    assert node.taken() == [(1, state_of("C", 6, "C1"), 4)]
+    node.elector.on_log_failed(TopicPartition("orders", 1))
+    node.elector.on_log_failed(TopicPartition("payments", 0))
+    assert node.taken() == []
+
+
 def test_late_addition_of_a_former_life_is_mended_when_it_is_seen() -> None:
     node = Node()
     node.see(state_of("A", 5, "A1"))

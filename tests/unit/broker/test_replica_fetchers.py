@@ -141,7 +141,7 @@ async def test_log_that_takes_nothing_any_more_is_reported_until_it_is_followed_
     async with fetchers() as found:
         told: list[TopicPartition] = []
         a = Follower("a")
-        found.on_logs_failed = lambda: told.append(a.partition.topic_partition)
+        found.on_log_failed = told.append
         found.follow([a.partition])
         found._on_partition_failed(a.partition)
         assert told == [a.partition.topic_partition]

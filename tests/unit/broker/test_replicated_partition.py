@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from ottla.broker.applied_fetch import AppliedFetch
@@ -11,12 +13,12 @@ from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader
 from ottla.broker.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.sequence_gaps import GAP_PATIENCE_MS
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import OFFSETS_TOPIC, NodeId
+from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, TopicPartition
 from ottla.model.partition_state import ChangeResult
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.replication.replica import Role
-from ottla.storage.errors import DiskFull, OutOfOrderSequence
+from ottla.storage.errors import DiskFull, LogOffline, OutOfOrderSequence
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
 from tests.unit.broker.served_log import MANY_BYTES, ServedLog, one_record
@@ -45,7 +47,14 @@ class Replicated:
     def __init__(self, config: LogConfig | None = None, topic: str = "t") -> None:
         self.served = ServedLog(topic, leader_epoch=None, config=config)
         self.looks = Looks()
-        self.partition = Partition(self.served.log, HERE, lag_time_max_ms=LAG_MS, in_sync_observer=self.looks)
+        self.failed_logs: list[TopicPartition] = []
+        self.partition = Partition(
+            self.served.log,
+            HERE,
+            lag_time_max_ms=LAG_MS,
+            in_sync_observer=self.looks,
+            on_log_failed=self.failed_logs.append,
+        )
         self.served.partition = self.partition
         self.membership: Membership = one_of(*ALL)
         self.version = -1
@@ -285,6 +294,19 @@ def test_lower_minimum_is_looked_at_also_where_only_the_leader_is_in_sync() -> N
     count = here.looks.count
     here.partition.update_config(LogConfig(min_insync_replicas=2), 0)
     assert here.looks.count == count, "its leader's business"
+
+
+def test_leader_whose_log_takes_nothing_any_more_says_so_since_others_can_lead() -> None:
+    here = leader()
+    here.served.disk.faults.fail("write", error=errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        here.served.append()
+    assert here.failed_logs == [], "there may be room again"
+    here.served.disk.faults.fail("write")
+    for _ in range(2):
+        with pytest.raises(LogOffline):
+            here.served.append()
+    assert here.failed_logs == [TopicPartition("t", 0)] * 2
 
 
 def test_former_leader_flushes_at_once_what_its_policy_would_let_wait() -> None:
