@@ -71,7 +71,7 @@ from ottla.runtime.volume import volume_size
 from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock, NoLock
 from ottla.storage.directory.log_directory import LogDirectory
-from ottla.storage.errors import DirectoryOffline
+from ottla.storage.errors import DirectoryOffline, StorageError
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 
@@ -450,16 +450,23 @@ class Broker:
     async def _join(self, patience_ms: int, *, was_clean: bool) -> None:
         """Register.  A sole broker leads its partitions in this new life; in a cluster, elections decide."""
         coordination = self._coordination
-        broker_epoch = await coordination.registrar.register(patience_ms)
+        broker_epoch = await coordination.registrar.register(patience_ms, self._keep_from)
         if self.is_sole:
             log_epochs = {partition: log.leader_epoch for partition, log in self._directory.logs.items()}
             changes = elections.after_start(
                 coordination.topics.view, self.node_id, broker_epoch, log_epochs, was_clean=was_clean
             )
             await coordination.topics.change_states(changes)
-        else:
-            self._directory.keep_from(broker_epoch)
         await coordination.topics.refresh()
+
+    def _keep_from(self, broker_epoch: int) -> None:
+        """What is reported of the logs from now on is under this epoch, and kept."""
+        if self.is_sole:
+            return
+        try:
+            self._directory.keep_from(broker_epoch)
+        except OSError as error:
+            raise StorageError(f"the registration cannot be recorded in {self._directory.path}: {error}") from error
 
     async def _follow_tree(self) -> None:
         """Read what changed in the tree, and act on it."""

@@ -65,11 +65,14 @@ class Registrar:
             self._membership.saw(view)
         return view
 
-    async def register(self, patience_ms: int = 0) -> int:
+    async def register(self, patience_ms: int = 0, record: Callable[[int], None] = lambda _broker_epoch: None) -> int:
         """Register in the present session, and read the live brokers; returns the new broker epoch.
 
         A node id that another session holds is asked for again for `patience_ms`: it may be that of this broker's
         former process, and then ends with its session.  Raises `BrokerIdTaken` after that.
+
+        `record` is called with the epoch before `membership` has it, so before anything is done under it.  When it
+        raises, this broker is not registered for all that it knows, and has to register again.
         """
         give_up_ms = self._clock.monotonic_ms() + patience_ms
         is_told = False
@@ -89,6 +92,7 @@ class Registrar:
         if self._session.session_id != session_id or self._session.state is SessionState.LOST:
             # It ended while the last answer was on its way, and whoever listens has heard so.
             raise SessionLost(broker_path(self.registration.node_id))
+        record(broker_epoch)
         self._membership.registered(broker_epoch)
         await self.refresh()
         return broker_epoch

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.membership import Membership
+from ottla.broker.membership import NOT_REGISTERED, Membership
 from ottla.broker.registrar import ATTEMPT_INTERVAL_S, Registrar
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.embedded.session import EmbeddedSession
 from ottla.coordination.layout import lay_out
 from ottla.coordination.registries import BrokerIdTaken, BrokerListener, BrokerRegistration, BrokerRegistry
 from ottla.model.identifiers import NodeId
+from ottla.storage.errors import StorageError
 from ottla.testing.fake_clock import FakeClock
 
 LISTENERS = (BrokerListener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092),)
@@ -79,6 +80,33 @@ async def test_membership_has_what_the_tree_has(tmp_path: Path) -> None:
     other = await (await registrar(home, 2)).register()
     await own.refresh()
     assert dict(membership.live) == {1: epoch, 2: other}
+    await home.close()
+
+
+async def test_nothing_can_be_done_under_an_epoch_that_is_not_recorded_yet(tmp_path: Path) -> None:
+    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    session, clock = await home.connect(), FakeClock()
+    await lay_out(session)
+    membership = Membership(NodeId(1))
+    registration = BrokerRegistration(NodeId(1), LISTENERS)
+    own = Registrar(membership, BrokerRegistry(session), registration, session, clock, Waits(clock))
+    recorded: list[int] = []
+    known: list[int] = []
+
+    def full_disk(_: int) -> None:
+        raise StorageError("no room")
+
+    def record(broker_epoch: int) -> None:
+        recorded.append(broker_epoch)
+        known.append(membership.broker_epoch)
+
+    with pytest.raises(StorageError, match="no room"):
+        await own.register(record=full_disk)
+    assert membership.broker_epoch == NOT_REGISTERED
+    # The same session asks again, and its former registration is replaced.
+    epoch = await own.register(record=record)
+    assert (recorded, known) == ([epoch], [NOT_REGISTERED])
+    assert membership.broker_epoch == epoch
     await home.close()
 
 
