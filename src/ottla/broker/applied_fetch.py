@@ -74,7 +74,8 @@ def apply_fetched(
         except AppendRefused as error:
             _log.error("replica.append_refused", extra=fields(partition=log.topic_partition, reason=str(error)))
             return AppliedFetch.RETRY
-    if action is not FollowerAction.DROP and log_start_offset > log.log_start_offset:
-        # Retention and DeleteRecords of the leader hold here, too, as far as this replica has come.
-        log.delete_records_before(min(log_start_offset, log.stable_end))
+    # Retention and DeleteRecords of the leader hold here, too, as far as this replica knows what is committed.
+    committed_start = min(log_start_offset, replica.high_watermark)
+    if action is not FollowerAction.DROP and committed_start > log.log_start_offset:
+        log.delete_records_before(committed_start)
     return AppliedFetch.NOTHING if log.stable_end == log.log_end_offset else AppliedFetch.APPENDED

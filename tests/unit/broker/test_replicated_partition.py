@@ -518,6 +518,18 @@ def test_follower_cuts_its_log_where_the_histories_part() -> None:
     assert fetch.fetch_offset == 1
 
 
+def test_follower_that_cuts_its_log_deletes_nothing_that_it_does_not_know_to_be_committed() -> None:
+    here = leader()
+    here.add(3)
+    here.be(ELSEWHERE, 2)
+    take(here, diverging=(1, 3), log_start=2)
+    assert here.partition.log_end_offset == 3
+    assert here.partition.log_start_offset <= here.partition.high_watermark
+    here.served.become_stable()
+    take(here, high_watermark=3, log_start=2)
+    assert (here.partition.log_start_offset, here.partition.high_watermark) == (2, 3)
+
+
 def test_late_answer_changes_nothing() -> None:
     there, here = leader(), follower()
     fetch = here.partition.next_fetch()
