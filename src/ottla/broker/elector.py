@@ -139,9 +139,7 @@ class Elector:
 
     def on_log_failed(self, topic_partition: TopicPartition) -> None:
         """A log of this broker is unusable: it leaves the sets if others remain.  May be told again and again."""
-        partition = self._view.partition(topic_partition)
-        if partition is not None:
-            self._decide_each([(self._view.by_name[topic_partition.topic], partition)])
+        self._decide_again(topic_partition)
 
     def on_leader_refused(self, node_id: NodeId) -> None:
         """Nobody listens where this broker did: its process is gone, and its registration ends with its session.
@@ -199,6 +197,11 @@ class Elector:
         self._unled.difference_update(names)
         topics = [topic for name in names if (topic := self._view.by_name.get(name)) is not None]
         self._decide_each((topic, partition) for topic in topics for partition in topic.partitions)
+
+    def _decide_again(self, topic_partition: TopicPartition) -> None:
+        partition = self._view.partition(topic_partition)
+        if partition is not None:
+            self._decide_each([(self._view.by_name[topic_partition.topic], partition)])
 
     def _decide_each(self, partitions: Iterable[tuple[Topic, Partition]]) -> None:
         own = self._own()
@@ -283,7 +286,9 @@ class Elector:
             if outcome.result is ChangeResult.APPLIED:
                 self.elections_count += change.state.leader_epoch > change.partition.state.leader_epoch
             if outcome.result is ChangeResult.UNKNOWN and self._proposed.get(topic_partition) == version:
-                del self._proposed[topic_partition]  # the next view decides
+                del self._proposed[topic_partition]
+                # The view of the next session may have come already, and be the last one for long.
+                self._decide_again(topic_partition)
 
         self._propose(change, on_outcome)
 

@@ -274,14 +274,30 @@ def test_nothing_is_proposed_without_a_registration_or_for_partitions_of_others(
     assert node.taken() == []
 
 
-def test_change_of_unknown_outcome_is_decided_again_by_the_next_view() -> None:
-    node = Node("B9 C1")
-    node.see(state_of("A", 5, "A1 B9"))
-    assert len(node.taken()) == 1
-    node.answers[0](ChangeOutcome(ChangeResult.UNKNOWN, NO_STATE_VERSION))
-    node.alive("B9")
+def test_change_of_unknown_outcome_is_decided_again_when_the_view_of_the_next_session_came_before_it() -> None:
+    node = Node()
+    node.see(state_of("A", 5, "A1 B4"))
+    assert node.taken() == [(0, state_of("A", 5, "A1 B9"), 4)]
+    node.membership.unregistered()
+    node.membership.registered(12)
+    node.alive("A1 B12")
     node.look()
-    assert node.taken() == [(0, state_of("B", 6, "B9"), 4)]
+    assert node.taken() == []
+    node.answers[0](ChangeOutcome(ChangeResult.UNKNOWN, NO_STATE_VERSION))
+    assert node.taken() == [(0, state_of("A", 5, "A1 B12"), 4)]
+
+
+def test_change_of_unknown_outcome_is_left_to_the_next_session_while_there_is_none() -> None:
+    node = Node()
+    node.see(state_of("A", 5, "A1 B4"))
+    assert len(node.taken()) == 1
+    node.membership.unregistered()
+    node.answers[0](ChangeOutcome(ChangeResult.UNKNOWN, NO_STATE_VERSION))
+    assert node.taken() == []
+    node.membership.registered(12)
+    node.alive("A1 B12")
+    node.look()
+    assert node.taken() == [(0, state_of("A", 5, "A1 B12"), 4)]
 
 
 @pytest.mark.parametrize("result", [ChangeResult.STALE, ChangeResult.APPLIED])
