@@ -205,12 +205,12 @@ class ReplicaFetcher:
         self._interrupt()
 
     def remove(self, partition: FollowedPartition) -> bool:
-        """It follows this leader no more; False when it is not fetched (any more), or another replica in its place."""
+        """It follows this leader no more; False when another replica is fetched in its place."""
         key = _key(partition)
-        if self._partitions.get(key) is not partition:
-            return False
-        self._forget(key)
-        return True
+        present = self._partitions.get(key)
+        if present is partition:
+            self._forget(key)
+        return present is None or present is partition
 
     def on_log_start_moved(self, partition: FollowedPartition) -> None:
         """The leader is told with the next request: it sends consumers here for what this replica still has."""

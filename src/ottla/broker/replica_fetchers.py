@@ -107,7 +107,7 @@ class ReplicaFetchers:
             return
         for partition in partitions:
             key = (partition.topic_id_bytes, partition.index)
-            if partition.takes_records:
+            if partition.takes_records or not partition.is_served:
                 self._failed.discard(key)
             leader_id = self._leader_to_follow(partition)
             former_id = self._leader_of.get(key)

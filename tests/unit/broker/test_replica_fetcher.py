@@ -375,7 +375,6 @@ async def test_answer_to_a_partition_that_has_left_is_not_used() -> None:
     async with fetching("a", "b") as (setup, (a, b)):
         asked = await setup.leader.asked()
         assert setup.fetcher.remove(a.partition)
-        assert not setup.fetcher.remove(a.partition)
         asked.answer(Part(a, batches(1)), Part(b, batches(1)))
         asked = await setup.leader.asked()
         assert asked.request.forgotten == [(a.key, [0])]

@@ -167,3 +167,17 @@ async def test_partition_whose_log_failed_is_not_fetched_in_a_new_epoch_either()
         found.follow([a.partition])
         assert found.leaders == {ELSEWHERE: 1}
         assert found.failed_count == 1
+
+
+async def test_nothing_is_left_of_a_failed_partition_that_is_not_served_any_more() -> None:
+    async with fetchers() as found:
+        a, b = Follower("a"), Follower("b")
+        found.follow([a.partition, b.partition])
+        a.log.take_offline(LogOffline("no disk"))
+        assert found._fetchers[ELSEWHERE].remove(a.partition)
+        found._on_partition_failed(a.partition)
+        assert found.failed_count == 1
+        a.partition.retire(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        found.follow([a.partition])
+        assert found.failed_count == 0
+        assert found._leader_of == {(b.partition.topic_id_bytes, 0): ELSEWHERE}
