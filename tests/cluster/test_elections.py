@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from uuid import UUID
 
@@ -17,6 +18,8 @@ from ottla.testing.fake_clock import FakeClock
 from tests.cluster.test_replica_fetching import batch, content, partition_of, produce
 from tests.cluster.test_shared_tree import Shared, shared
 from tests.eventually import eventually_on_loop
+
+WAIT_MS = 60_000
 
 
 def state_at(broker: Broker, topic: str = "orders") -> PartitionState:
@@ -92,12 +95,14 @@ async def test_operator_gives_partitions_back_to_their_first_replicas(tmp_path: 
         wanted = [TopicPartition("orders", 0), TopicPartition("orders", 7)]
         assert third.elections is not None
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        refused = await third.elections.elect(wanted, is_unclean=False)
+        refused = await third.elections.elect(wanted, is_unclean=False, timeout_ms=WAIT_MS)
         assert refused == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, unknown]
-        assert await third.elections.elect(wanted[:1], is_unclean=True) == [ErrorCode.ELECTION_NOT_NEEDED]
+        assert await third.elections.elect(wanted[:1], is_unclean=True, timeout_ms=WAIT_MS) == [
+            ErrorCode.ELECTION_NOT_NEEDED
+        ]
         await brokers.start(1)
         await eventually_on_loop(lambda: in_sync(third) == {1, 2, 3})
-        assert await third.elections.elect(wanted, is_unclean=False) == [ErrorCode.NONE, unknown]
+        assert await third.elections.elect(wanted, is_unclean=False, timeout_ms=WAIT_MS) == [ErrorCode.NONE, unknown]
         await eventually_on_loop(lambda: state_at(second).leader == 1)
 
 
@@ -115,6 +120,27 @@ async def test_unclean_election_is_held_only_where_the_topic_allows_it(tmp_path:
         await brokers.start(2)
         await eventually_on_loop(lambda: state_at(third).leader == 2)
         assert third.topics.by_name["safe"].partitions[0].state.leader == 1
+
+
+async def test_operators_unclean_election_passes_over_a_broker_that_lost_its_log(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first, second, third = await three(brokers)
+        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await eventually_on_loop(lambda: "orders" in second.topics.by_name and "orders" in third.topics.by_name)
+        await asyncio.to_thread(produce, first, batch(b"kept"))
+        for node_id in (2, 1):
+            await brokers.stop(node_id)
+            await eventually_on_loop(lambda: in_sync(third) == {1})
+        shutil.rmtree(tmp_path / "broker-1" / "orders-0")
+        first = await brokers.start(1)
+        await eventually_on_loop(lambda: in_sync(third) == set())
+        second = await brokers.start(2)
+        await eventually_on_loop(lambda: len(third.live.by_id) == 3)
+        assert third.elections is not None
+        wanted = [TopicPartition("orders", 0)]
+        assert await third.elections.elect(wanted, is_unclean=True, timeout_ms=WAIT_MS) == [ErrorCode.NONE]
+        await eventually_on_loop(lambda: state_at(second).leader == 2 and in_sync(second) == {1, 2})
+        assert content(partition_of(first)) == content(partition_of(second)), "the lost log was fetched anew"
 
 
 async def test_broker_that_starts_sweeps_what_a_dead_creator_left_long_ago(tmp_path: Path) -> None:

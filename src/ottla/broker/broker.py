@@ -43,6 +43,7 @@ from ottla.broker.rack_aware_selector import RackAwareSelector
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.reassigner import Reassigner
 from ottla.broker.record_deletions import RecordDeletions
+from ottla.broker.remote_logs import RemoteLogs
 from ottla.broker.request_meter import RequestMeter
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
@@ -434,7 +435,10 @@ class Broker:
                 self.settings[setting.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
             )
         rules = ElectionRules(self._min_in_sync, self._allows_unclean_election)
-        self._elector = Elector(self._membership, self._directory, writer.propose, rules, balance, self.clock, loop)
+        others = RemoteLogs(self.node_id, self._peer_address)
+        self._elector = Elector(
+            self._membership, self._directory, writer.propose, rules, balance, self.clock, loop, others
+        )  # fmt: skip
         self._closing.callback(self._elector.stop)
         self._reassigner = Reassigner(self._membership, self._coordination.topics, self._min_in_sync, loop)
         self._closing.push_async_callback(self._reassigner.stop)

@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 # How long the winner of an election has to write it, before the next live replica does; one that is up needs some ms.
 ELECTION_PATIENCE_MS: Final = 2_000
 
+# How long another broker has to tell whether its logs can be used; one that is up needs some ms.
+USABILITY_TIMEOUT_MS: Final = 2_000
+
 Propose = Callable[[StateChange, Callable[[ChangeOutcome], None]], None]
 
 
@@ -41,6 +44,16 @@ class ReplicaLogs(Protocol):
         ...
 
     def is_usable(self, topic_partition: TopicPartition) -> bool: ...
+
+
+class OtherLogs(Protocol):
+    """What other brokers say about their logs."""
+
+    async def usable(
+        self, node_id: NodeId, wanted: Sequence[TopicPartition], timeout_ms: int
+    ) -> Collection[TopicPartition] | None:
+        """Those of which the broker has a log that can be used; None when it does not tell."""
+        ...
 
 
 class Timers(Protocol):
@@ -75,9 +88,11 @@ class Elector:
         balance: LeaderBalance | None,
         clock: Clock,
         timers: Timers,
+        other_logs: OtherLogs,
     ) -> None:
         self._membership = membership
         self._logs = logs
+        self._other_logs = other_logs
         self._propose = propose
         self._rules = rules
         self._balance = balance
@@ -166,8 +181,12 @@ class Elector:
         if proposed_count:
             log.warning("elections.leader_gone", extra=fields(leader=node_id, partitions_count=proposed_count))
 
-    async def elect(self, wanted: Sequence[TopicPartition], *, is_unclean: bool) -> list[ErrorCode]:
+    async def elect(
+        self, wanted: Sequence[TopicPartition], *, is_unclean: bool, timeout_ms: int
+    ) -> list[ErrorCode]:  # fmt: skip
         """Hold the elections that an operator asks for, whoever wins; returns what became of each."""
+        due_ms = self._clock.monotonic_ms() + timeout_ms
+        usability = await self._usability(wanted, min(timeout_ms, USABILITY_TIMEOUT_MS)) if is_unclean else {}
         loop = asyncio.get_running_loop()
         results: list[asyncio.Future[ErrorCode]] = []
         for topic_partition in wanted:
@@ -184,12 +203,43 @@ class Elector:
                 self._membership.live,
                 self._rules.min_in_sync(topic, partition),
                 is_unclean=is_unclean,
+                usability=usability.get(topic_partition, {}),
             )
             if isinstance(after, ErrorCode):
                 result.set_result(after)
             else:
                 self._propose(StateChange(topic, partition, after), partial(_tell, result))
-        return list(await asyncio.gather(*results))
+        if results:
+            # The tree may not answer now; what was proposed is written, or given up, without the one who asked.
+            await asyncio.wait(results, timeout=max(due_ms - self._clock.monotonic_ms(), 0) / 1000)
+        return [result.result() if result.done() else ErrorCode.REQUEST_TIMED_OUT for result in results]
+
+    async def _usability(
+        self, wanted: Sequence[TopicPartition], timeout_ms: int
+    ) -> Mapping[TopicPartition, Mapping[NodeId, bool]]:
+        """Which candidates of unclean elections have a log that can be used, as far as their brokers tell."""
+        by_node: dict[NodeId, list[TopicPartition]] = {}
+        for topic_partition in wanted:
+            partition = self._view.partition(topic_partition)
+            if partition is not None and elections.is_due(partition.state, self._membership.live):
+                for node_id, _ in elections.unclean_candidates(
+                    partition.replicas, partition.state, self._membership.live
+                ):
+                    by_node.setdefault(node_id, []).append(topic_partition)
+        found: dict[TopicPartition, dict[NodeId, bool]] = {}
+        answers = await asyncio.gather(*(self._usable(*asked, timeout_ms) for asked in by_node.items()))
+        for (node_id, asked), usable in zip(by_node.items(), answers, strict=True):
+            if usable is not None:
+                for topic_partition in asked:
+                    found.setdefault(topic_partition, {})[node_id] = topic_partition in usable
+        return found
+
+    async def _usable(
+        self, node_id: NodeId, asked: Sequence[TopicPartition], timeout_ms: int
+    ) -> Collection[TopicPartition] | None:
+        if node_id == self._membership.node_id:
+            return {each for each in asked if self._logs.is_usable(each)}
+        return await self._other_logs.usable(node_id, asked, timeout_ms)
 
     # --- decisions ------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ sets otherwise.  So a broker that lost records never leads because of what it on
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import Partition, Topic, TopicsView
@@ -21,6 +22,8 @@ from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarn
 
 LiveEpochs = Mapping[NodeId, int]
 """The broker epoch of every live broker."""
+
+_NOTHING_KNOWN: Final[Mapping[NodeId, bool]] = MappingProxyType({})
 
 
 def is_due(state: PartitionState, live: LiveEpochs) -> bool:
@@ -80,12 +83,19 @@ def preferred(
 
 
 def requested(
-    replicas: Sequence[NodeId], state: PartitionState, live: LiveEpochs, min_in_sync: int, *, is_unclean: bool
+    replicas: Sequence[NodeId],
+    state: PartitionState,
+    live: LiveEpochs,
+    min_in_sync: int,
+    *,
+    is_unclean: bool,
+    usability: Mapping[NodeId, bool] = _NOTHING_KNOWN,
 ) -> PartitionState | ErrorCode:
     """The state after an election that an operator asked for, or why there is none.
 
     A preferred election lets the first assigned replica lead.  An unclean one is only for a partition without a leader;
-    it may lose records, and does so only if no replica that has them all is live.
+    it may lose records, and does so only if no replica that has them all is live.  `usability`: whether a replica's log
+    can be used, where that is known.
     """
     if not is_unclean:
         if state.leader == replicas[0] and not is_due(state, live):
@@ -96,8 +106,10 @@ def requested(
     after = elected(replicas, state, live, min_in_sync)
     if after is not None:
         return after
-    candidates = unclean_candidates(replicas, state, live)
-    return elected_unclean(state, candidates[0]) if candidates else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    candidates = [each for each in unclean_candidates(replicas, state, live) if usability.get(each.node_id, True)]
+    if not candidates:
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    return elected_unclean(state, next((each for each in candidates if each.node_id in usability), candidates[0]))
 
 
 def reaffirmed(state: PartitionState, own: ReplicaIncarnation, *, is_kept: bool) -> PartitionState | None:

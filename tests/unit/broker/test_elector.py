@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from ottla.coordination.elections import ElectionRules
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import (
     NO_LEADER,
@@ -59,6 +60,7 @@ class Node:
         self.membership = Membership(B)
         self.kept_from = 0
         self.unusable: set[int] = set()
+        self.usable_at: dict[NodeId, set[int]] = {}
         self.allows_unclean = False
         self.min_in_sync = 1
         self.states: list[tuple[PartitionState, int]] = []
@@ -75,6 +77,7 @@ class Node:
             balance,
             self.loop,
             self.loop,  # type: ignore[arg-type]  # what it uses of it
+            self,
         )
         self.elector.start()
         self.membership.registered(9)
@@ -85,6 +88,13 @@ class Node:
 
     def is_usable(self, topic_partition: TopicPartition) -> bool:
         return topic_partition.partition not in self.unusable
+
+    async def usable(
+        self, node_id: NodeId, wanted: Sequence[TopicPartition], timeout_ms: int
+    ) -> list[TopicPartition] | None:
+        """What the other brokers tell."""
+        found = self.usable_at.get(node_id)
+        return None if found is None else [each for each in wanted if each.partition in found]
 
     def _propose(self, change: StateChange, on_outcome: Callable[[ChangeOutcome], None]) -> None:
         self.proposed.append((change.partition.partition_index, change.state, change.expected_version))
@@ -331,6 +341,29 @@ def test_unclean_election_is_left_to_the_replicas_before_this_one_for_a_while() 
     assert node.taken() == []
     node.loop.advance(ELECTION_PATIENCE_MS / 1000)
     assert node.taken() == [(0, state_of("B", 6, "B9"), 4)]
+
+
+async def test_operators_unclean_election_passes_over_logs_that_cannot_be_used() -> None:
+    node = Node("A1 B9 C1")
+    node.replicas = (B, A, C)
+    node.unusable = {0}
+    node.usable_at = {A: {1}, C: {0, 1}}
+    dead = state_of("-", 5, "")
+    node.see(dead, dead, state_of("A", 5, "A1"))
+    wanted = [TopicPartition("orders", index) for index in (0, 1, 2)]
+    codes = await node.elector.elect(wanted, is_unclean=True, timeout_ms=1)
+    assert node.taken() == [(0, state_of("C", 6, "C1"), 4), (1, state_of("B", 6, "B9"), 4)]
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    assert codes == [timed_out, timed_out, ErrorCode.ELECTION_NOT_NEEDED], "the tree has not answered"
+    node.answers[0](ChangeOutcome(ChangeResult.APPLIED, 5))
+
+
+async def test_operators_unclean_election_is_refused_where_no_log_can_be_used() -> None:
+    node = Node("A1 B9")
+    node.unusable, node.usable_at = {0}, {A: set()}
+    node.see(state_of("C", 5, "C1"))
+    codes = await node.elector.elect([TopicPartition("orders", 0)], is_unclean=True, timeout_ms=60_000)
+    assert (codes, node.taken()) == ([ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE], [])
 
 
 def test_leader_that_nobody_listens_for_is_replaced_before_its_session_ends() -> None:

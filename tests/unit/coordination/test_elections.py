@@ -224,6 +224,23 @@ def test_operators_election_is_held_or_refused_with_kafkas_code(
     assert elections.requested(ALL, state, live_of(live), 1, is_unclean=is_unclean) == after
 
 
+@pytest.mark.parametrize(
+    ("usability", "after"),
+    [
+        ({A: False, C: True}, state_of("C", 6, "C1")),
+        ({A: False}, state_of("C", 6, "C1")),
+        ({C: True}, state_of("C", 6, "C1")),
+        ({A: True, C: True}, state_of("A", 6, "A1")),
+        ({A: False, C: False}, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+    ],
+)
+def test_unclean_election_prefers_a_log_that_is_known_to_be_usable_and_takes_none_that_is_not(
+    usability: dict[NodeId, bool], after: PartitionState | ErrorCode
+) -> None:
+    state, live = state_of("B", 5, "B1"), live_of("A1 C1")
+    assert elections.requested(ALL, state, live, 1, is_unclean=True, usability=usability) == after
+
+
 def due_for(
     own: str, state: PartitionState, live: str, *, allows_unclean: bool = False, replicas: tuple[NodeId, ...] = ALL
 ) -> list[tuple[PartitionState, int]]:

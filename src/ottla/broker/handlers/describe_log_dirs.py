@@ -1,9 +1,9 @@
 """DescribeLogDirs (key 35), v1-v4.
 
 The one data directory: its path, the size of each partition's segments, and from v4 on the total and usable bytes of
-its file system (KIP-827).  Partitions that are asked for and not on this broker are left out; null asks for all.  The
-lag is 0, as Apache Kafka's is for every replica but a future one, and there is none of those in one directory.  A
-directory that is offline answers KAFKA_STORAGE_ERROR.
+its file system (KIP-827).  Partitions that are asked for and not on this broker are left out, as those whose log takes
+no records any more; null asks for all.  The lag is 0, as Apache Kafka's is for every replica but a future one, and
+there is none of those in one directory.  A directory that is offline answers KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def handle(request: DescribeLogDirsRequest, broker: BrokerContext, call: C
 
 def _wanted(request: DescribeLogDirsRequest, broker: BrokerContext) -> Iterable[Partition]:
     if request.topics is None:
-        return list(broker.partitions)
+        return [partition for partition in broker.partitions if partition.takes_records]
     named = {(topic.topic, index): None for topic in request.topics for index in topic.partitions}
     found = (broker.partitions.find(name, index) for name, index in named)
-    return [partition for partition in found if partition is not None]
+    return [partition for partition in found if partition is not None and partition.takes_records]

@@ -184,6 +184,10 @@ class SmallBroker:
         assert found is not None
         return found
 
+    def fail_log(self, topic: str, index: int) -> None:
+        """Its disk fails, or damage is found in it: it takes no appends any more."""
+        self._directory.logs[TopicPartition(topic, index)].distrust()
+
     def append(self, topic: str, *timestamps_ms: int, codec: Codec = Codec.NONE) -> None:
         """One batch with a record for each timestamp."""
         batch = build_batch([Record(0, each, b"key", b"value") for each in timestamps_ms], codec)

@@ -139,6 +139,15 @@ async def test_directory_that_is_out_of_use_says_so() -> None:
     assert (directory.error_code, directory.log_dir, directory.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, "/data", [])
 
 
+async def test_log_that_takes_no_records_any_more_is_left_out() -> None:
+    broker = SmallBroker()
+    broker.add_topic("a", 2)
+    broker.fail_log("a", 1)
+    for wanted in (None, [DescribableLogDirTopic("a", [0, 1])]):
+        (directory,) = (await describe(broker, wanted)).results
+        assert [each.partition_index for each in directory.topics[0].partitions] == [0]
+
+
 async def test_election_for_a_log_that_could_not_be_opened_finds_no_leader() -> None:
     broker = SmallBroker()
     broker.add_topic("a", 2)
