@@ -26,7 +26,7 @@ _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 _MESSAGES: Final = {
     ErrorCode.ELECTION_NOT_NEEDED: "it has such a leader",
-    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "its first replica is not in sync",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "its first replica is not in sync, or cannot be used",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "none of its replicas is live with a log that can be used",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
     ErrorCode.REQUEST_TIMED_OUT: "it was not written in time, or its state was changed meanwhile: try again",
@@ -36,14 +36,6 @@ _MESSAGES: Final = {
 async def handle(request: ElectLeadersRequest, broker: BrokerContext, call: Call) -> ElectLeadersResponse:
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
-    elections = broker.elections
-    if elections is None:
-        return ElectLeadersResponse(
-            replica_election_results=[
-                ReplicaElectionResult(topic.topic, [_of_sole(broker, topic.topic, index) for index in topic.partitions])
-                for topic in request.topic_partitions or []
-            ]
-        )
     if request.topic_partitions is None:
         wanted = [TopicPartition(topic.name, node.partition_index) for topic, node in broker.topics.partitions()]
     else:
@@ -51,8 +43,12 @@ async def handle(request: ElectLeadersRequest, broker: BrokerContext, call: Call
             TopicPartition(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions
         ]
     results: dict[str, list[PartitionResult]] = {}
-    is_unclean = request.election_type == _UNCLEAN
-    codes = await elections.elect(wanted, is_unclean=is_unclean, timeout_ms=request.timeout_ms)
+    elections = broker.elections
+    if elections is None:
+        codes = [_of_sole(broker, each) for each in wanted]
+    else:
+        is_unclean = request.election_type == _UNCLEAN
+        codes = await elections.elect(wanted, is_unclean=is_unclean, timeout_ms=request.timeout_ms)
     for (name, index), code in zip(wanted, codes, strict=True):
         if request.topic_partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED:
             results.setdefault(name, []).append(PartitionResult(index, code, _MESSAGES.get(code)))
@@ -61,10 +57,10 @@ async def handle(request: ElectLeadersRequest, broker: BrokerContext, call: Call
     )
 
 
-def _of_sole(broker: BrokerContext, topic_name: str, index: int) -> PartitionResult:
-    if broker.partitions.find(topic_name, index) is not None:
-        return PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, "its only replica leads it")
-    topic = broker.topics.by_name.get(topic_name)
-    if topic is not None and 0 <= index < len(topic.partitions):
-        return PartitionResult(index, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "its only replica is out of use")
-    return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic_name}-{index}")
+def _of_sole(broker: BrokerContext, topic_partition: TopicPartition) -> ErrorCode:
+    """On a broker by itself: it leads each partition whose log can be used."""
+    if broker.partitions.find(*topic_partition) is not None:
+        return ErrorCode.ELECTION_NOT_NEEDED
+    if broker.topics.partition(topic_partition) is not None:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

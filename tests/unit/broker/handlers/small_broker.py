@@ -57,6 +57,7 @@ class SmallBroker:
         self.is_sole = True
         self.live = live(NODE_ID)
         self.may_lead = True
+        self.elections: Elections | None = None
         self.overrides: dict[ConfigEntity, Mapping[str, str]] = {}
         self.refusal: RequestError | None = None
         self.created: list[tuple[NewTopic, bool]] = []
@@ -138,10 +139,6 @@ class SmallBroker:
     async def delete_records(self, topic: str, index: int, before_offset: int, timeout_ms: int) -> int:
         self._refuse()
         return await RecordDeletions(self.partitions, self._directory).delete(topic, index, before_offset, timeout_ms)
-
-    @property
-    def elections(self) -> Elections | None:
-        return None
 
     async def next_producer_id(self) -> ProducerId:
         self._producer_id += 1

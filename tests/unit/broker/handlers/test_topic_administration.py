@@ -3,13 +3,15 @@ refusals."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from ottla.coordination.configs import ConfigEntity
 from ottla.coordination.topics_view import Move, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.identifiers import NodeId
+from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.alter_configs import (
     AlterableConfig,
@@ -160,6 +162,54 @@ async def test_election_for_a_log_that_could_not_be_opened_finds_no_leader() -> 
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+class HeldElections:
+    """The answers of elections, by partition index, and what was asked for."""
+
+    def __init__(self, codes: dict[int, ErrorCode]) -> None:
+        self.codes = codes
+        self.asked: list[tuple[list[TopicPartition], bool, int]] = []
+
+    async def elect(
+        self, wanted: Sequence[TopicPartition], *, is_unclean: bool, timeout_ms: int
+    ) -> list[ErrorCode]:  # fmt: skip
+        self.asked.append((list(wanted), is_unclean, timeout_ms))
+        return [self.codes[each.partition] for each in wanted]
+
+
+async def elections_of(
+    broker: SmallBroker, wanted: list[TopicPartitions] | None, election_type: int = 0
+) -> list[tuple[str, int, int]]:
+    """(topic, partition, error code) of each result."""
+    request = ElectLeadersRequest(election_type, wanted, timeout_ms=1_234)
+    response = await broker.ask(ApiKey.ELECT_LEADERS, 2, request, ElectLeadersResponse)
+    return [
+        (topic.topic, each.partition_id, each.error_code)
+        for topic in response.replica_election_results
+        for each in topic.partition_result
+    ]
+
+
+@pytest.mark.parametrize("election_type", [0, 1])
+async def test_election_for_all_partitions_names_those_where_something_happened(election_type: int) -> None:
+    broker = SmallBroker()
+    broker.add_topic("a", 3)
+    codes = {0: ErrorCode.NONE, 1: ErrorCode.ELECTION_NOT_NEEDED, 2: ErrorCode.REQUEST_TIMED_OUT}
+    broker.elections = held = HeldElections(codes)
+    found = [("a", index, code) for index, code in codes.items()]
+    assert await elections_of(broker, None, election_type) == [found[0], found[2]]
+    assert await elections_of(broker, [TopicPartitions("a", [2, 1])], election_type) == [found[2], found[1]]
+    everything = [TopicPartition("a", index) for index in (0, 1, 2)]
+    assert held.asked == [(everything, bool(election_type), 1_234), (everything[:0:-1], bool(election_type), 1_234)]
+
+
+async def test_election_for_all_partitions_of_a_broker_by_itself_names_those_that_it_cannot_lead() -> None:
+    broker = SmallBroker()
+    broker.add_topic("a", 2)
+    assert await elections_of(broker, None) == []
+    broker.partitions.remove(broker.partition("a", 1).topic_partition)
+    assert await elections_of(broker, None) == [("a", 1, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)]
 
 
 async def test_each_partition_is_reassigned_by_itself_as_asked_for() -> None:
