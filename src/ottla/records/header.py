@@ -46,6 +46,7 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 BASE_OFFSET: Final = struct.Struct(">q")
 LEADER_EPOCH: Final = struct.Struct(">i")
 CRC: Final = struct.Struct(">I")
+PRODUCER_ID: Final = struct.Struct(">q")
 # producer id, producer epoch, base sequence
 PRODUCER: Final = struct.Struct(">qhi")
 ATTRIBUTES: Final = struct.Struct(">h")

@@ -56,6 +56,11 @@ class ProducerEntry:
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.current_txn_first_offset = NO_OFFSET
 
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it had a transaction, as far as that is remembered; one without a batch is known by a marker only."""
+        return self.coordinator_epoch >= 0 or self.current_txn_first_offset >= 0 or not self.batches
+
     def window(self) -> list[ProducerBatch]:
         """The remembered batches of the current epoch, oldest first."""
         return [ProducerBatch._make(batch) for batch in self.batches]
@@ -73,6 +78,12 @@ class ProducerEntry:
             del batches[0]
         batches.append(batch)
         self.next_sequence = (batch[1] + 1) & SEQUENCE_MASK
+
+    def set_window(self, epoch: int, batches: list[tuple[int, int, int, int]]) -> None:
+        """Remember these batches instead, of which there is at least one."""
+        self.epoch = epoch
+        self.batches = batches
+        self.next_sequence = (batches[-1][1] + 1) & SEQUENCE_MASK
 
 
 class ProducerStates:
@@ -174,15 +185,50 @@ class ProducerStates:
         entry.last_active_ms = now_ms
         if header.is_control:
             entry.current_txn_first_offset = NO_OFFSET
+            # The marker's value has the true one and is not opened; 0, the first one, fences no coordinator.
+            entry.coordinator_epoch = max(entry.coordinator_epoch, 0)
             return
         last_sequence = (header.base_sequence + header.last_offset_delta) & SEQUENCE_MASK
         entry.add((header.base_sequence, last_sequence, header.base_offset, header.last_offset_delta))
         if header.is_transactional and entry.current_txn_first_offset == NO_OFFSET:
             entry.current_txn_first_offset = header.base_offset
 
-    def has_batch_from(self, offset: int) -> bool:
-        """Whether a batch at `offset` or above is remembered, or may be what a producer without batches came from."""
-        return any(not entry.batches or entry.batches[-1][2] >= offset for entry in self._entries.values())
+    def truncate_to(self, end_offset: int) -> list[int] | None:
+        """Forget the batches from `end_offset` on: the log ends there.  None: with transactions only a replay can.
+
+        Returns the producers of which batches that were forgotten before are to be remembered again; they are as they
+        were until `set_window`.  A beginning is not expected any more.
+        """
+        self._expects_beginnings = False
+        affected = [
+            (producer_id, entry)
+            for producer_id, entry in self._entries.items()
+            if entry.is_transactional or entry.batches[-1][2] >= end_offset
+        ]
+        if any(entry.is_transactional for _, entry in affected):
+            return None
+        incomplete = []
+        for producer_id, entry in affected:
+            batches = entry.batches
+            # Fewer than a window, from the epoch's first sequence on: no batch of this epoch was forgotten.
+            if len(batches) == WINDOW_BATCHES or batches[0][0] != 0:
+                incomplete.append(producer_id)
+                continue
+            kept = [batch for batch in batches if batch[2] < end_offset]
+            if kept:
+                entry.set_window(entry.epoch, kept)
+            elif entry.epoch == 0:
+                del self._entries[producer_id]
+            else:
+                incomplete.append(producer_id)
+        return incomplete
+
+    def set_window(self, producer_id: int, epoch: int, batches: list[tuple[int, int, int, int]]) -> None:
+        """Replace what is remembered of a producer; without batches it is forgotten."""
+        if batches:
+            self._entries[producer_id].set_window(epoch, batches)
+        else:
+            del self._entries[producer_id]
 
     def restore(self, producer_id: int, entry: ProducerEntry) -> None:
         """Add an entry from a snapshot."""

@@ -1,0 +1,167 @@
+"""The producers of a log that was cut: from memory, and from the log only what memory does not hold any more.
+
+A cut is made on the event loop, and its log may be long: reading all heads since the last snapshot takes about 12 s for
+1 GiB of single records.  A producer whose last batch stays needs nothing.  Of one that lost batches the window may be
+whole without them; else its last five batches are looked for from the cut back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ottla.records.header import CONTROL_BIT, PRODUCER_ID, TRANSACTIONAL_BIT
+from ottla.runtime.disk import Disk
+from ottla.storage.producers.producer_snapshot import load_latest_snapshot, snapshot_offsets_in
+from ottla.storage.producers.producer_state import SEQUENCE_MASK, WINDOW_BATCHES, ProducerStates
+from ottla.storage.producers.replay import producers_at
+from ottla.storage.segment.backward_scan import WrongIndex, blocks_backwards
+from ottla.storage.segment.batch_scan import BatchScan
+from ottla.storage.segment.segment import Segment
+
+_TRANSACTION_BITS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
+
+
+class _TransactionFound(Exception):
+    """A producer whose transactions were forgotten lost batches: only a replay tells what it was in."""
+
+
+def truncated_producers(
+    disk: Disk, path: str, segments: Sequence[Segment], states: ProducerStates, end_offset: int, now_ms: int
+) -> ProducerStates:
+    """The producers at `end_offset`, where the log ends now, after `states`, which may be changed for it.
+
+    They are what `producers_at` gives; but producers that were forgotten for their age stay so, and the others keep
+    the time of their last activity.  With transactions `producers_at` does it.  Raises `CorruptLog`, `OSError`.
+    """
+    try:
+        incomplete = states.truncate_to(end_offset)
+        if incomplete is not None:
+            if incomplete:
+                _complete(disk, path, segments, states, incomplete, end_offset)
+            return states
+    except (WrongIndex, _TransactionFound):
+        pass
+    return producers_at(disk, path, segments, end_offset, now_ms, states.expiration_ms)
+
+
+def _complete(
+    disk: Disk,
+    path: str,
+    segments: Sequence[Segment],
+    states: ProducerStates,
+    incomplete: Iterable[int],
+    end_offset: int,
+) -> None:
+    """Give producers the windows that they had at `end_offset`: from the log down to a snapshot, then from that."""
+    search = _WindowSearch(segments, incomplete, end_offset)
+    first_offset = segments[0].base_offset
+    for offset in reversed(snapshot_offsets_in(disk.list_directory(path))):
+        if not first_offset <= offset <= end_offset:
+            continue
+        search.go_back_to(offset)
+        if search.is_done:
+            break
+        loaded = load_latest_snapshot(disk, path, offset, states.expiration_ms, [offset])
+        if loaded is not None:
+            search.end_with(loaded.states)
+            break
+    else:
+        search.go_back_to(first_offset)
+    for producer_id, window in search.windows.items():
+        states.set_window(producer_id, window.epoch, window.batches)
+
+
+class _Window:
+    """A producer's last batches of one epoch, oldest first; without any it is not known."""
+
+    __slots__ = ("batches", "epoch", "is_whole")
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.batches: list[tuple[int, int, int, int]] = []
+        # Whether no older batch belongs to it.
+        self.is_whole = False
+
+    def add(self, epoch: int, batch: tuple[int, int, int, int]) -> None:
+        """A newer batch."""
+        if epoch != self.epoch:
+            self.is_whole = bool(self.batches)
+            self.epoch, self.batches = epoch, []
+        if len(self.batches) == WINDOW_BATCHES:
+            del self.batches[0]
+        self.batches.append(batch)
+
+    def precede(self, older: _Window) -> None:
+        """What is known of the producer before the batches that are known here."""
+        if not self.batches:
+            self.epoch, self.batches, self.is_whole = older.epoch, older.batches, older.is_whole
+        elif older.epoch != self.epoch:
+            self.is_whole = True
+        else:
+            self.batches = [*older.batches, *self.batches][-WINDOW_BATCHES:]
+            self.is_whole = older.is_whole
+        self.is_whole = self.is_whole or len(self.batches) == WINDOW_BATCHES
+
+
+class _WindowSearch:
+    """A walk back from a log's end that ends as soon as the windows of some producers are whole."""
+
+    def __init__(self, segments: Sequence[Segment], producer_ids: Iterable[int], end_offset: int) -> None:
+        self.windows = {producer_id: _Window() for producer_id in producer_ids}
+        self._segments = segments
+        self._end_offset = end_offset
+        # How the ids of those are written whose windows are not whole.
+        self._wanted = {producer_id: PRODUCER_ID.pack(producer_id) for producer_id in self.windows}
+
+    @property
+    def is_done(self) -> bool:
+        return not self._wanted
+
+    def go_back_to(self, start_offset: int) -> None:
+        """Look through the batches that begin at `start_offset` or above, below those that were looked through."""
+        for segment in reversed(self._segments):
+            if segment.base_offset >= self._end_offset:
+                continue
+            if not self._wanted or self._end_offset <= start_offset:
+                return
+            for scan in blocks_backwards(segment, start_offset, self._wanted.values()):
+                self._look_through(scan, start_offset)
+                if not self._wanted:
+                    return
+            self._end_offset = max(segment.base_offset, start_offset)
+
+    def _look_through(self, scan: BatchScan, start_offset: int) -> None:
+        wanted, end_offset = self._wanted, self._end_offset
+        found: dict[int, _Window] = {}
+        for _, head in scan.heads():
+            if head[9] in wanted and start_offset <= head[0] < end_offset:
+                if head[5] & _TRANSACTION_BITS:
+                    raise _TransactionFound
+                last_sequence = (head[11] + head[6]) & SEQUENCE_MASK
+                window = found.get(head[9])
+                if window is None:
+                    window = found[head[9]] = _Window()
+                window.add(head[10], (head[11], last_sequence, head[0], head[6]))
+        if scan.problem is not None:
+            raise WrongIndex
+        for producer_id, window in found.items():
+            self._precede(producer_id, window)
+
+    def _precede(self, producer_id: int, older: _Window) -> None:
+        window = self.windows[producer_id]
+        window.precede(older)
+        if window.is_whole:
+            del self._wanted[producer_id]
+
+    def end_with(self, states: ProducerStates) -> None:
+        """What is older than the batches that were looked through is in `states`."""
+        for producer_id in list(self._wanted):
+            entry = states.entry(producer_id)
+            if entry is None:
+                continue
+            if entry.is_transactional:
+                raise _TransactionFound
+            older = _Window()
+            older.epoch, older.batches = entry.epoch, entry.batches
+            self._precede(producer_id, older)
