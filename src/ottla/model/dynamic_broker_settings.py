@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.model.errors import ConfigError
 from ottla.model.limits import INT64_MAX
-from ottla.model.nearest import nearest_name
-from ottla.model.setting import AnySetting
+from ottla.model.setting import AnySetting, setting_named
 from ottla.model.setting_kinds import int64
 
 FOLLOWER_THROTTLED_RATE: Final = int64(
@@ -46,9 +44,4 @@ DYNAMIC_BROKER_SETTINGS: Final[Mapping[str, AnySetting]] = {
 
 def dynamic_broker_setting(name: str) -> AnySetting:
     """Raises `ConfigError` for a name that is not one of these."""
-    setting = DYNAMIC_BROKER_SETTINGS.get(name)
-    if setting is None:
-        nearest = nearest_name(name, DYNAMIC_BROKER_SETTINGS)
-        hint = "docs/configuration.md lists them" if nearest is None else f"did you mean {nearest}?"
-        raise ConfigError(f"{name} is not a setting of a running broker", hint=hint)
-    return setting
+    return setting_named(name, DYNAMIC_BROKER_SETTINGS, "a running broker")

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 from ottla.model import broker_settings as broker
 from ottla.model.errors import ConfigError
 from ottla.model.limits import SECOND_MS
-from ottla.model.nearest import nearest_name
-from ottla.model.setting import AnySetting, Setting
+from ottla.model.setting import AnySetting, Setting, setting_named
 from ottla.model.setting_kinds import int32
 from ottla.model.settings import BrokerSettings
 
@@ -55,12 +54,7 @@ GROUP_SETTINGS: Final[Mapping[str, Setting[int]]] = {
 
 def group_setting(name: str) -> AnySetting:
     """The group setting of this name.  Raises `ConfigError` that names the nearest."""
-    setting = GROUP_SETTINGS.get(name)
-    if setting is None:
-        nearest = nearest_name(name, GROUP_SETTINGS)
-        hint = "docs/configuration.md lists them" if nearest is None else f"did you mean {nearest}?"
-        raise ConfigError(f"{name} is not a setting of groups", hint=hint)
-    return setting
+    return setting_named(name, GROUP_SETTINGS, "groups")
 
 
 def in_force(setting: Setting[int], own: Mapping[str, str], settings: BrokerSettings) -> int:

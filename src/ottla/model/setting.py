@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Generic, TypeVar, cast
 
 from ottla.model.errors import ConfigError
 from ottla.model.limits import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from ottla.model.nearest import nearest_name
 
 SettingValue = bool | int | float | str | tuple[str, ...] | None
 T_co = TypeVar("T_co", bound=SettingValue, covariant=True)
@@ -166,3 +168,14 @@ class Setting(Generic[T_co]):
 
 
 AnySetting = Setting[SettingValue]
+S = TypeVar("S", bound=AnySetting)
+
+
+def setting_named(name: str, known: Mapping[str, S], owner: str) -> S:
+    """The setting of this name among those that `owner` has.  Raises `ConfigError` that names the nearest."""
+    setting = known.get(name)
+    if setting is None:
+        nearest = nearest_name(name, known)
+        hint = "docs/configuration.md lists them" if nearest is None else f"did you mean {nearest}?"
+        raise ConfigError(f"{name} is not a setting of {owner}", hint=hint)
+    return setting

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar, cast
 
 from ottla.model.broker_settings import BROKER_SETTINGS
-from ottla.model.errors import ConfigError
-from ottla.model.nearest import nearest_name
-from ottla.model.setting import AnySetting, Setting, SettingValue, Source
+from ottla.model.setting import AnySetting, Setting, SettingValue, Source, setting_named
 from ottla.model.topic_settings import SYNONYMS, TOPIC_SETTINGS
 
 T = TypeVar("T", bound=SettingValue)
@@ -92,23 +90,12 @@ def in_units_of_topic(value: SettingValue, factor: int) -> SettingValue:
 
 def broker_setting(name: str) -> AnySetting:
     """The broker setting of this name or older name.  Raises `ConfigError` that names the nearest."""
-    setting = BROKER_SETTINGS.get(name) or _BY_ALIAS.get(name)
-    if setting is None:
-        raise ConfigError(f"{name} is not a setting of the broker", hint=_did_you_mean(name, BROKER_SETTINGS))
-    return setting
+    return _BY_ALIAS.get(name) or setting_named(name, BROKER_SETTINGS, "the broker")
 
 
 def topic_setting(name: str) -> AnySetting:
     """The topic setting of this name.  Raises `ConfigError` that names the nearest."""
-    setting = TOPIC_SETTINGS.get(name)
-    if setting is None:
-        raise ConfigError(f"{name} is not a setting of topics", hint=_did_you_mean(name, TOPIC_SETTINGS))
-    return setting
-
-
-def _did_you_mean(name: str, known: Mapping[str, AnySetting]) -> str:
-    nearest = nearest_name(name, known)
-    return "docs/configuration.md lists them" if nearest is None else f"did you mean {nearest}?"
+    return setting_named(name, TOPIC_SETTINGS, "topics")
 
 
 _BY_ALIAS: Final[Mapping[str, AnySetting]] = {
