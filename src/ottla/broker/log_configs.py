@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from ottla.model import topic_settings as topic
 from ottla.model.broker_settings import PRODUCER_ID_EXPIRATION_MS
@@ -16,31 +16,43 @@ CONFIGS_KEPT_MAX: Final = 256
 
 
 class LogConfigs:
-    """Logs' settings, made once for the same overrides: thousands of logs have few that differ."""
+    """Settings of logs and topics, made once for the same overrides: thousands of logs have few that differ."""
 
     def __init__(self, broker: BrokerSettings) -> None:
         self._broker = broker
-        self._made: dict[frozenset[tuple[str, str]], LogConfig] = {}
+        self._made: dict[frozenset[tuple[str, str]], _Made] = {}
 
     def of(self, overrides: Mapping[str, str]) -> LogConfig:
         """As `log_config`.  Raises `ConfigError`."""
-        key = frozenset(overrides.items())
-        config = self._made.get(key)
-        if config is None:
-            config = log_config(overrides, self._broker)
-            if len(self._made) >= CONFIGS_KEPT_MAX:
-                self._made.clear()
-            self._made[key] = config
-        return config
+        return self._of(overrides).log
 
     def allows_unclean_election(self, overrides: Mapping[str, str]) -> bool:
-        """`unclean.leader.election.enable` of a topic."""
-        return TopicSettings(overrides, self._broker)[topic.UNCLEAN_LEADER_ELECTION_ENABLE]
+        """`unclean.leader.election.enable` of a topic.  Raises `ConfigError`."""
+        return self._of(overrides).allows_unclean_election
+
+    def _of(self, overrides: Mapping[str, str]) -> _Made:
+        key = frozenset(overrides.items())
+        made = self._made.get(key)
+        if made is None:
+            of = TopicSettings(overrides, self._broker)
+            made = _Made(_log_config(of, self._broker), of[topic.UNCLEAN_LEADER_ELECTION_ENABLE])
+            if len(self._made) >= CONFIGS_KEPT_MAX:
+                self._made.clear()
+            self._made[key] = made
+        return made
+
+
+class _Made(NamedTuple):
+    log: LogConfig
+    allows_unclean_election: bool
 
 
 def log_config(overrides: Mapping[str, str], broker: BrokerSettings) -> LogConfig:
     """A log's settings: the topic's own values over the broker's.  Raises `ConfigError`."""
-    of = TopicSettings(overrides, broker)
+    return _log_config(TopicSettings(overrides, broker), broker)
+
+
+def _log_config(of: TopicSettings, broker: BrokerSettings) -> LogConfig:
     return LogConfig(
         segment_bytes=of[topic.SEGMENT_BYTES],
         segment_ms=of[topic.SEGMENT_MS],

@@ -17,6 +17,15 @@ def test_config_is_made_once_for_the_same_overrides() -> None:
     assert configs.of({"cleanup.policy": "compact"}) != made
 
 
+def test_unclean_elections_are_allowed_by_the_topic_or_else_by_the_broker() -> None:
+    name = "unclean.leader.election.enable"
+    assert not LogConfigs(BrokerSettings()).allows_unclean_election({})
+    assert LogConfigs(BrokerSettings()).allows_unclean_election({name: "true"})
+    allowing = LogConfigs(BrokerSettings.of({name: "true"}))
+    assert allowing.allows_unclean_election({"segment.bytes": "1000000"})
+    assert not allowing.allows_unclean_election({name: "false"})
+
+
 def test_few_configs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_configs, "CONFIGS_KEPT_MAX", 2)
     configs = LogConfigs(BrokerSettings())
