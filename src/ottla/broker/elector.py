@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.membership import NOT_REGISTERED, Membership
+from ottla.broker.state_writer import Propose
 from ottla.coordination import elections
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.state_changes import StateChange
@@ -32,8 +33,6 @@ ELECTION_PATIENCE_MS: Final = 2_000
 
 # How long another broker has to tell whether its logs can be used; one that is up needs some ms.
 USABILITY_TIMEOUT_MS: Final = 2_000
-
-Propose = Callable[[StateChange, Callable[[ChangeOutcome], None]], None]
 
 
 class ReplicaLogs(Protocol):

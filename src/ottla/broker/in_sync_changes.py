@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, Protocol
 
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
+from ottla.broker.state_writer import Propose
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import Topic
 from ottla.model.partition_state import ChangeOutcome, ChangeResult
@@ -23,8 +25,6 @@ from ottla.runtime.clock import Clock
 LOOKS_PER_TURN: Final = 200
 # When a follower may have fallen behind, it is noticed within half of that time again.
 LOOKS_PER_LAG_TIME: Final = 2
-
-Propose = Callable[[StateChange, Callable[[ChangeOutcome], None]], None]
 
 
 class Loop(Protocol):
@@ -76,7 +76,7 @@ class InSyncChanges:
     def _look(self) -> None:
         self._turn = None
         now_ms = self._clock.monotonic_ms()
-        for partition in list(self._due)[:LOOKS_PER_TURN]:
+        for partition in list(islice(self._due, LOOKS_PER_TURN)):
             del self._due[partition]
             change = partition.propose(now_ms) if partition.is_served else None
             if change is not None:

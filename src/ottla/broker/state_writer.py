@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 RETRY_AFTER_S: Final = 0.2
 
 OnOutcome = Callable[[ChangeOutcome], None]
+Propose = Callable[[StateChange, OnOutcome], None]
+"""`StateWriter.propose`."""
 
 _UNKNOWN: Final = ChangeOutcome(ChangeResult.UNKNOWN, NO_STATE_VERSION)
 
@@ -86,9 +88,11 @@ class StateWriter:
         try:
             while self._proposals and not self._is_stopped:
                 batch, self._proposals = self._proposals, []
-                await self._write(batch)
-        except Exception:
-            log.exception("state_writer.bug")
+                try:
+                    await self._write(batch)
+                except Exception:
+                    # What was proposed meanwhile is written all the same.
+                    log.exception("state_writer.bug")
         finally:
             self._writing = None
 
@@ -113,7 +117,7 @@ class StateWriter:
                 await self._wait(RETRY_AFTER_S)
         finally:
             for proposal in undecided:
-                proposal.on_outcome(_UNKNOWN)
+                _tell(proposal, _UNKNOWN)
 
 
 def _decide(proposals: Sequence[_Proposal], outcomes: Sequence[ChangeOutcome]) -> list[_Proposal]:
@@ -123,5 +127,13 @@ def _decide(proposals: Sequence[_Proposal], outcomes: Sequence[ChangeOutcome]) -
         if outcome.result is ChangeResult.UNKNOWN:
             undecided.append(proposal)
         else:
-            proposal.on_outcome(outcome)
+            _tell(proposal, outcome)
     return undecided
+
+
+def _tell(proposal: _Proposal, outcome: ChangeOutcome) -> None:
+    try:
+        proposal.on_outcome(outcome)
+    except Exception:
+        # Of one partition: the others hear of theirs, once, all the same.
+        log.exception("state_writer.bug")

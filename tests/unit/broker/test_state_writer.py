@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from ottla.broker.state_writer import StateWriter
 from ottla.coordination.embedded.home import EmbeddedHome
@@ -148,6 +150,39 @@ async def test_outcome_stays_unknown_when_the_session_ended_before_it_was_decide
         node.tree.lose_answers = 0
         node.propose(1)
         assert (await node.outcomes_of(2))[1] == applied(1)
+
+
+async def test_bug_in_what_follows_from_an_outcome_leaves_all_others_theirs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bug(_outcome: ChangeOutcome) -> None:
+        node.propose(2)
+        raise AssertionError("a bug")
+
+    async with writing(tmp_path) as node:
+        node.propose(0)
+        node.writer.propose(node.change(1), bug)
+        assert await node.outcomes_of(2) == [applied(1), applied(1)]
+        assert await node.epochs() == [1, 1, 1]
+    assert [record.message for record in caplog.records] == ["state_writer.bug"]
+
+
+async def test_bug_in_an_attempt_leaves_its_changes_undecided_and_later_ones_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with writing(tmp_path) as node:
+        change_states = node.registry.change_states
+
+        async def attempt(changes: Sequence[StateChange]) -> list[ChangeOutcome]:
+            if changes[0].partition.partition_index == 0:
+                node.propose(1)
+                raise AssertionError("a bug")
+            return await change_states(changes)
+
+        monkeypatch.setattr(node.registry, "change_states", attempt)
+        node.propose(0)
+        assert await node.outcomes_of(2) == [UNKNOWN, applied(1)]
+    assert [record.message for record in caplog.records] == ["state_writer.bug"]
 
 
 async def test_stop_ends_repeated_attempts_and_begins_no_batch(tmp_path: Path) -> None:
