@@ -311,8 +311,7 @@ class Broker:
 
     def _session_problem(self) -> str | None:
         """Why this broker can lead nothing now."""
-        lease = self._membership.lease
-        if lease is not None and self.clock.monotonic_ms() >= lease.until_ms:
+        if not self.may_lead:
             return "ZooKeeper has not answered for so long that nothing is acknowledged"
         if self._membership.broker_epoch == NOT_REGISTERED:
             return "not registered yet in a new session with ZooKeeper"
@@ -403,9 +402,7 @@ class Broker:
 
     def _min_in_sync(self, topic: Topic, partition: PartitionNode) -> int:
         """The least number of in-sync replicas with which records of the partition are acknowledged."""
-        return min(
-            self._log_configs.of(self.configs.topic(topic.name)).min_insync_replicas, partition.replicas_count_min
-        )
+        return partition.min_in_sync(self._log_configs.of(self.configs.topic(topic.name)).min_insync_replicas)
 
     def _new_partition(self, opened: Log) -> Partition:
         return Partition(

@@ -206,7 +206,7 @@ class Partition:
                 node.replicas,
                 node.state,
                 node.state_version,
-                self._min_in_sync_setting(node),
+                node.min_in_sync(self._log.config.min_insync_replicas),
                 membership.live,
                 membership.own_epoch(node.state),
                 now_ms,
@@ -258,7 +258,7 @@ class Partition:
         self._log.update_config(config)
         self._apply_config(config)
         if self.node is not None:
-            self._replica.on_min_in_sync(self._min_in_sync_setting(self.node), now_ms)
+            self._replica.on_min_in_sync(self.node.min_in_sync(config.min_insync_replicas), now_ms)
         self._follow_replica()
         # Also when only the leader is in sync: a lower minimum has to end the others' eligibility first.
         if self._in_sync_observer is not None and self.role is _LEADER and self.node and len(self.node.replicas) > 1:
@@ -279,21 +279,18 @@ class Partition:
 
     @property
     def _min_in_sync_count(self) -> int:
-        if self.topic_partition.topic in INTERNAL_TOPICS:
+        """The in-sync replicas without which acks=all is refused."""
+        setting = self._log.config.min_insync_replicas
+        if self.node is not None and self.topic_partition.topic in INTERNAL_TOPICS:
             # The setting is meant for users' topics: groups continue with as many replicas as their log has.
-            replicas_count = 1 if self.node is None else self.node.replicas_count_min
-            return min(self._log.config.min_insync_replicas, replicas_count)
-        return self._log.config.min_insync_replicas
-
-    def _min_in_sync_setting(self, node: PartitionNode) -> int:
-        """While replicas move there are more of them, but no more need to be in sync than before or after."""
-        return min(self._min_in_sync_count, node.replicas_count_min)
+            return self.node.min_in_sync(setting)
+        # More than there are replicas can never be in sync, and are refused all the same (docs/compatibility.md).
+        return setting
 
     def _follow_replica(self) -> None:
         """The replica was told something: take over what it decided."""
         replica = self._replica
         in_sync_count = replica.in_sync_count
-        # More than there are replicas can never be in sync, and are refused all the same (docs/compatibility.md).
         self._has_min_in_sync = in_sync_count >= self._min_in_sync_count
         if replica.high_watermark != self.high_watermark:
             self._move_high_watermark(replica.high_watermark)

@@ -58,6 +58,10 @@ class Partition(NamedTuple):
         """The number of replicas before or after a move, whichever is less: more need not be in sync meanwhile."""
         return min(len(self.target), len(self.origin))
 
+    def min_in_sync(self, min_insync_replicas: int) -> int:
+        """How many replicas have to be in sync by this setting: never more than there are."""
+        return min(min_insync_replicas, self.replicas_count_min)
+
 
 class Topic(NamedTuple):
     """A topic; `partitions[i].partition_index == i`."""
