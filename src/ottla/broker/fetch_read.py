@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.broker.partition_read import LEADER_ONLY, ConsumerReader, PartitionRead, ReplicaReader
+from ottla.broker.partition_read import LEADER_ONLY, WAITED_OUT, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex
 from ottla.protocol.fetch import FetchRequest
 
@@ -71,7 +71,7 @@ def read_partitions(
             if read.run is not None:
                 readable_bytes += read.run.length_bytes
                 left_bytes -= read.run.length_bytes
-            elif read.error_code or read.diverging is not None:
+            elif read.error_code not in WAITED_OUT or read.diverging is not None:
                 is_due = True
             reads.append(read)
         topics.append((topic, reads))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ottla.broker.fetch_read import FetchRead
 from ottla.broker.fetch_session import FetchSession, SessionPartition
-from ottla.broker.partition_read import LEADER_ONLY, ConsumerReader, PartitionRead, ReplicaReader
+from ottla.broker.partition_read import LEADER_ONLY, WAITED_OUT, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import NO_PREFERRED_REPLICA, FetchRequest
@@ -90,8 +90,11 @@ def read_session(
             readable_bytes += length_bytes
             left_bytes -= length_bytes
             would_not_grow = would_not_grow or partition.ends_in_older_segment(offset, as_replica=replica is not None)
-        elif read.error_code or read.diverging is not None:
+        elif read.error_code not in WAITED_OUT or read.diverging is not None:
             is_due = True
+        elif read.error_code:
+            # It stays a candidate, and is told when the fetch is answered.
+            pass
         elif replica is not None and 0 <= follower_log_start < read.log_start_offset:
             # At once: a deletion of records may wait until every replica has made it.
             is_due = True

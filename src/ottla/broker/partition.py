@@ -48,6 +48,7 @@ _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _FENCED_EPOCH: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_NOT_AVAILABLE: Final = int(ErrorCode.OFFSET_NOT_AVAILABLE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOT_ENOUGH_AFTER_APPEND: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -486,7 +487,8 @@ class Partition:
         Consumers who `may_follow` are also served by a follower (KIP-392), below the high watermark that it knows,
         while it is in sync: one that is not may lag for good, and sends them back to the leader.
 
-        The limit is the high watermark, and the last stable offset if it `reads_committed`.  `leader_epoch` and
+        The limit is the high watermark, and the last stable offset if it `reads_committed`.  A reader above the high
+        watermark is OFFSET_NOT_AVAILABLE, which is waited out (KIP-392).  `leader_epoch` and
         `last_fetched_epoch` are what the reader knows, -1 for nothing.  No more than `size_bytes_max` bytes, which may
         cut the last batch; the first one is whole if `whole_first_batch`, else left out when it does not fit.
         """
@@ -512,6 +514,10 @@ class Partition:
                 return PartitionRead(self.index, _OUT_OF_RANGE)
             if fetch_offset < limit_offset and (size_bytes_max > 0 or whole_first_batch):
                 run = log.read(fetch_offset, limit_offset, max(size_bytes_max, 0), whole_first_batch=whole_first_batch)
+            elif fetch_offset > high_watermark:
+                # It has read further from a former leader than is known to be committed here, or reads from a follower
+                # that was told less.  A high watermark below its position would take back what it was told.
+                return PartitionRead(self.index, _NOT_AVAILABLE)
         except OttlaError as error:
             return PartitionRead(self.index, error.error_code)
         except OSError as error:

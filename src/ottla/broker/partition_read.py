@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NO_OFFSET, NodeId
 from ottla.model.partition_state import ReplicaIncarnation
 from ottla.protocol.fetch import NO_PREFERRED_REPLICA
 from ottla.runtime.disk import FileRun
+
+# A read without records is waited out with either of these; any other code is told at once.
+WAITED_OUT: Final = frozenset({int(ErrorCode.NONE), int(ErrorCode.OFFSET_NOT_AVAILABLE)})
 
 
 class PartitionRead(NamedTuple):

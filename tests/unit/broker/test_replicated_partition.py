@@ -702,7 +702,7 @@ def test_follower_refuses_consumers_who_know_leaders_only_and_those_of_another_e
 
 def test_follower_tells_what_is_outside_of_its_log() -> None:
     here = follower_of_one_record()
-    assert here.consume(1).error_code == 0, "it is not committed yet: the consumer waits"
+    assert here.consume(1).error_code == ErrorCode.OFFSET_NOT_AVAILABLE, "it is not committed yet: the consumer waits"
     assert here.consume(2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 

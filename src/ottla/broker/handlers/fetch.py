@@ -4,6 +4,10 @@ Long-polls until `min_bytes` are readable below the high watermark (below the la
 committed records), or `max_wait_ms` passes, or a partition has an error.  Records go from the page cache to the socket
 by sendfile; a run may end inside a batch, as in Apache Kafka, and clients drop the cut one.
 
+A reader above the high watermark waits, too: a new leader learns it from its followers, a follower (KIP-392) from its
+leader.  Where it is not reached in time the answer is OFFSET_NOT_AVAILABLE, since what a reader was told never goes
+back.  Apache Kafka answers with the lower high watermark.
+
 Up to v12 topics have names, from v13 on ids (KIP-516).  UNKNOWN_TOPIC_ID for an id that is not served, so a topic
 recreated under its old name is not read in place of the one that the client knows: the client requests metadata first.
 

@@ -253,6 +253,19 @@ def test_fetch_between_high_watermark_and_log_end_waits_instead_of_failing(serve
     assert [partition.error_code for partition in served.partitions()] == [0]
 
 
+def test_reader_above_the_high_watermark_is_told_so_at_its_deadline_and_of_no_lower_one(served: Served) -> None:
+    log = served.add("t")
+    log.add()
+    log.add(is_stable=False)
+    served.ask(at(2), max_wait_ms=300)
+    served.loop.advance(0.2)
+    assert served.answer() is None
+    served.loop.advance(0.11)
+    assert [(found.error_code, found.high_watermark) for found in served.partitions()] == [
+        (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    ]
+
+
 def test_fetch_is_told_when_the_topic_is_deleted_while_it_waits(served: Served) -> None:
     served.add("t")
     served.ask(at(0), max_wait_ms=2**31 - 1)
@@ -390,6 +403,23 @@ def test_waiting_session_of_many_partitions_is_held_by_the_session_and_reads_onc
     size = sizes[0]
     assert sorted(served.sizes()) == [size, size, size, 2 * size]
     assert reads == [3, 4]
+
+
+def test_session_of_a_reader_above_the_high_watermark_is_told_so_each_time_and_goes_on_when_it_is_reached(
+    served: Served,
+) -> None:
+    log = served.add("t")
+    log.add(is_stable=False)
+    served.ask(at(1), max_wait_ms=0, session_epoch=0)
+    assert [found.error_code for found in served.partitions()] == [ErrorCode.OFFSET_NOT_AVAILABLE]
+    served.ask(session_id=100, session_epoch=1, max_wait_ms=300)
+    assert served.answer() is None
+    served.loop.advance(0.31)
+    assert [found.error_code for found in served.partitions()] == [ErrorCode.OFFSET_NOT_AVAILABLE]
+    served.ask(session_id=100, session_epoch=2, max_wait_ms=300)
+    log.become_stable()
+    size = log.add()
+    assert served.sizes() == [size]
 
 
 def test_waiting_session_leaves_when_its_connection_closes_and_the_session_stays(served: Served) -> None:
