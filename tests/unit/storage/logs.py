@@ -25,9 +25,11 @@ class HandClock:
 
     def __init__(self) -> None:
         self.ms = 0
+        # By how much the wall clock is off.
+        self.off_ms = 0
 
     def now_ms(self) -> int:
-        return NOW_MS + self.ms
+        return NOW_MS + self.ms + self.off_ms
 
     def monotonic_ms(self) -> int:
         return self.ms

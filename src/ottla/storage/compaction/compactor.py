@@ -159,7 +159,7 @@ class Compactor:
 
     def _retire(self, log: Log, swapped: Swapped) -> None:
         paths = tuple(swapped.paths)
-        due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
+        due_ms = self._clock.monotonic_ms() + log.config.file_delete_delay_ms
         for segment in swapped.segments:
             self._removals.add(due_ms, (), segment.close)
         self._removals.add(due_ms, paths)

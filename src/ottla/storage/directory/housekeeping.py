@@ -1,6 +1,9 @@
 """The periodic work of a log directory, in slices: retention, and removing files after their delay.
 
 A slice is bounded work for the event loop; the caller runs the next one at once while more is due.
+
+When something is due is by the monotonic clock: a jump of the wall clock neither takes files from their readers nor
+stops retention until the former time comes again.  Only the age of records is by the wall clock, as users give it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ REMOVAL_RETRY_MS: Final = 60_000
 
 
 class Removal(NamedTuple):
-    """Files to remove at `due_ms`: they have no reader by then."""
+    """Files to remove at `due_ms`, of the monotonic clock: they have no reader by then."""
 
     due_ms: int
     sequence: int
@@ -54,13 +57,13 @@ class Removals:
         removal = Removal(due_ms, self._sequence, self._scheduler.plans_count, paths, close, directory)
         heapq.heappush(self._waiting, removal)
 
-    def remove_due(self, now_ms: int, count_max: int = REMOVALS_PER_SLICE) -> bool:
+    def remove_due(self, monotonic_ms: int, count_max: int = REMOVALS_PER_SLICE) -> bool:
         """Remove what is due, up to a maximum count; returns whether more is due at once.
 
         Raises `OSError`: what could not be removed is retried after `REMOVAL_RETRY_MS`.
         """
         in_flight = self._scheduler.in_flight
-        while self._waiting and self._waiting[0].due_ms <= now_ms:
+        while self._waiting and self._waiting[0].due_ms <= monotonic_ms:
             if count_max == 0:
                 return True
             if in_flight is not None and in_flight.number <= self._waiting[0].plans_count:
@@ -71,7 +74,7 @@ class Removals:
                 self._remove(removal)
             except OSError:
                 # Later, so that it does not hold up the others.
-                heapq.heappush(self._waiting, removal._replace(due_ms=now_ms + REMOVAL_RETRY_MS))
+                heapq.heappush(self._waiting, removal._replace(due_ms=monotonic_ms + REMOVAL_RETRY_MS))
                 raise
         return False
 
@@ -108,12 +111,12 @@ class RetentionPass:
         self._next_ms = 0
         self._round: Iterator[Log] | None = None
 
-    def run_slice(self, now_ms: int) -> bool:
-        """Apply retention to the next logs; returns whether more remain in this round."""
+    def run_slice(self, now_ms: int, monotonic_ms: int) -> bool:
+        """Apply retention as of `now_ms` to the next logs; returns whether more remain in this round."""
         if self._round is None:
-            if now_ms < self._next_ms:
+            if monotonic_ms < self._next_ms:
                 return False
-            self._next_ms = now_ms + self._interval_ms
+            self._next_ms = monotonic_ms + self._interval_ms
             self._round = iter(list(self._logs.values()))
         cut_count = 0
         for _ in range(LOGS_PER_SLICE):

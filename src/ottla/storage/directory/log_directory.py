@@ -229,7 +229,7 @@ class LogDirectory:
                 continue
             topic_partition = topic_partition_of(name)
             if name.endswith(DELETED_DIRECTORY_SUFFIX):
-                self._removals.add(self._clock.now_ms(), (), directory=path)
+                self._removals.add(self._clock.monotonic_ms(), (), directory=path)
             elif name.endswith(DAMAGED_DIRECTORY_SUFFIX):
                 _log.warning("log.damaged_one_is_kept", extra=fields(path=path, hint=_DAMAGED_HINT))
             elif name.endswith(STRAY_DIRECTORY_SUFFIX):
@@ -528,7 +528,7 @@ class LogDirectory:
         log = self.logs.get(topic_partition)
         self._take_out(topic_partition, forgotten_id)
         if log is not None:
-            self._removals.add(self._clock.now_ms() + log.config.file_delete_delay_ms, (), log.close)
+            self._removals.add(self._clock.monotonic_ms() + log.config.file_delete_delay_ms, (), log.close)
         self._forget_renamed()
 
     def _take_out(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
@@ -548,13 +548,14 @@ class LogDirectory:
         unique = f"{now_ms:x}" if topic_id is None else topic_id.hex
         target = f"{self.path}/{deleted_directory_name(topic_partition, unique)}"
         is_there = log is not None or self._disk.exists(path)
+        monotonic_ms = self._clock.monotonic_ms()
         if is_there:
             self._disk.rename(path, target)
         self._take_out(topic_partition, topic_id)
         if log is not None:
-            self._removals.add(now_ms + log.config.file_delete_delay_ms, (), log.close, target)
+            self._removals.add(monotonic_ms + log.config.file_delete_delay_ms, (), log.close, target)
         elif is_there:
-            self._removals.add(now_ms, (), directory=target)
+            self._removals.add(monotonic_ms, (), directory=target)
 
     # --- housekeeping ---------------------------------------------------------------------------------------
 
@@ -563,7 +564,7 @@ class LogDirectory:
         self._start_moves.settle(self._log_starts)
 
     def housekeep(self, now_ms: int) -> bool:
-        """One slice of retention, checkpoints and removals; True when the next slice is due at once.
+        """One slice of retention as of `now_ms`, checkpoints and removals; True when the next slice is due at once.
 
         `OSError`s are reported and the work is retried in the next slice.
         """
@@ -571,9 +572,10 @@ class LogDirectory:
         if self.offline is not None:
             return False
         try:
-            goes_on = self._retention.run_slice(now_ms)
+            monotonic_ms = self._clock.monotonic_ms()
+            goes_on = self._retention.run_slice(now_ms, monotonic_ms)
             self.checkpoint()
-            return self._removals.remove_due(now_ms) or goes_on
+            return self._removals.remove_due(monotonic_ms) or goes_on
         except (OSError, StorageError) as error:
             _log.error("directory.housekeeping_failed", extra=fields(path=self.path, error=str(error)))
             return False

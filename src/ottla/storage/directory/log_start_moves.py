@@ -44,7 +44,7 @@ class LogStartMoves:
             log_starts.set(log.topic_partition, log.log_start_offset)
         log_starts.write()
         for log in list(self._moved):
-            due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
+            due_ms = self._clock.monotonic_ms() + log.config.file_delete_delay_ms
             log.release_removed_segments(partial(self._retire, due_ms))
             del self._moved[log]
 

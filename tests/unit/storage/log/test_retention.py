@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from tests.unit.storage.logs import NOW_MS, Place, append, batch_of, read_all
@@ -96,6 +97,30 @@ def test_a_reader_keeps_its_files_until_the_delay_is_over(place: Place) -> None:
     directory.housekeep(place.clock.now_ms())
     assert not list(Path(log.path).glob("00000000000000000000.*"))
     assert not list(Path(log.path).glob("*.deleted"))
+
+
+def test_a_reader_keeps_its_files_when_the_wall_clock_jumps_forward(place: Place) -> None:
+    log = fill(place, 8)
+    run = log.read(0, 8, 10_000, whole_first_batch=True)
+    assert run is not None
+    log.delete_records_before(6)
+    assert log.delete_old_segments(NOW_MS) == 3
+    place.open_directory.housekeep(place.clock.now_ms())
+    place.clock.off_ms = 10 * FOREVER.file_delete_delay_ms
+    place.open_directory.housekeep(place.clock.now_ms())
+    assert len(run.file.read_at(run.position, run.length_bytes)) == run.length_bytes
+
+
+def test_retention_goes_on_when_the_wall_clock_has_gone_back(place: Place) -> None:
+    log = fill(place, 8)
+    place.clock.off_ms = 3_600_000
+    place.open_directory.housekeep(place.clock.now_ms())
+    assert log.log_start_offset == 0
+    place.clock.off_ms = 0
+    log.update_config(replace(FOREVER, retention_ms=1_000))
+    place.clock.ms = RETENTION_CHECK_INTERVAL_MS
+    place.open_directory.housekeep(place.clock.now_ms())
+    assert log.log_start_offset == 8
 
 
 def test_unflushed_rolled_files_that_go_are_not_synced_any_more(tmp_path: Path) -> None:
