@@ -28,6 +28,7 @@ from ottla.records.header import HEADER
 from ottla.records.record import Record, decode_batch, split_batches
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
+from tests.unit.broker.leader_answers import NO_RECORDS, fetched
 from tests.unit.broker.served_log import MANY_BYTES, ServedLog
 
 NODES: Final = (NodeId(1), NodeId(2), NodeId(3))
@@ -105,16 +106,15 @@ class Cluster:
         read = leader.read_as_replica(
             reader, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch, MANY_BYTES, whole_first_batch=True
         )
-        run = None if read.run is None else memoryview(read.run.file.read_at(read.run.position, read.run.length_bytes))
-        follower.apply_fetched(
-            fetch.request_id,
-            read.error_code,
-            read.high_watermark,
-            read.log_start_offset,
-            read.diverging,
-            run,
-            self.now_ms,
+        run = read.run
+        answer = fetched(
+            NO_RECORDS if run is None else memoryview(run.file.read_at(run.position, run.length_bytes)),
+            code=read.error_code,
+            high_watermark=read.high_watermark,
+            log_start=read.log_start_offset,
+            diverging=read.diverging,
         )
+        follower.apply_fetched(fetch.request_id, answer, self.now_ms)
         return follower.log_end_offset != before
 
     def values(self) -> list[str]:

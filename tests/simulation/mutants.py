@@ -18,7 +18,7 @@ from ottla.coordination.topics_view import Partition
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult, Members, PartitionState, ReplicaIncarnation
 from ottla.replication.fetch_verdict import FetchVerdict
-from ottla.replication.follower_fetch import BACK_OFF, TRUNCATED, FollowerFetch, FollowerStep
+from ottla.replication.follower_fetch import BACK_OFF, TRUNCATED, FollowerFetch, FollowerStep, LeaderAnswer
 from ottla.replication.following import Following
 from ottla.replication.in_sync_change import InSyncChange
 from ottla.replication.leadership import Leadership
@@ -96,15 +96,15 @@ def truncate_to_the_leaders_end_alone(
 
 
 def response_that_moves_the_high_watermark_before_truncating(
-    self: Replica, request_id: int, error_code: int, high_watermark: int, *rest: Any, has_records: bool
+    self: Replica, request_id: int, answer: LeaderAnswer
 ) -> FollowerStep:
-    following = self._following
-    diverging = rest[1]
-    if diverging is not None and following._fetch is not None and following.leader_high_watermark < high_watermark:
+    following, high_watermark = self._following, answer.high_watermark
+    has_diverged = answer.diverging is not None and following._fetch is not None
+    if has_diverged and following.leader_high_watermark < high_watermark:
         following.leader_high_watermark = high_watermark
         self._advance_as_follower()
         return BACK_OFF
-    return _on_response(self, request_id, error_code, high_watermark, *rest, has_records=has_records)
+    return _on_response(self, request_id, answer)
 
 
 # --- fencing ----------------------------------------------------------------------------------------------------------
@@ -128,10 +128,10 @@ def state_of_any_age(self: Replica, *arguments: Any) -> None:
     _on_state(self, *arguments)
 
 
-def response_to_any_fetch(self: Replica, request_id: int, *rest: Any, has_records: bool) -> FollowerStep:
+def response_to_any_fetch(self: Replica, request_id: int, answer: LeaderAnswer) -> FollowerStep:
     fetch = self._following.next_fetch()
     request_id = request_id if fetch is None else fetch.request_id
-    return _on_response(self, request_id, *rest, has_records=has_records)
+    return _on_response(self, request_id, answer)
 
 
 def reaffirmed_as_leader(state: PartitionState, own: ReplicaIncarnation, *, is_kept: bool) -> PartitionState | None:

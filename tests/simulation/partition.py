@@ -57,6 +57,16 @@ class Waiting(NamedTuple):
     offset: int
 
 
+class Answer(NamedTuple):
+    """A leader's answer to a fetch; its records with their epochs."""
+
+    error_code: int
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None
+    records: list[tuple[int, Value]]
+
+
 class ParkedFetch(NamedTuple):
     """A follower's fetch that waits for an append."""
 
@@ -317,11 +327,7 @@ class SimulatedPartition:
             self.index,
             fetch.request_id,
             fetch.token,
-            error_code,
-            self.replica.high_watermark,
-            log.log_start_offset,
-            diverging,
-            records,
+            Answer(error_code, self.replica.high_watermark, log.log_start_offset, diverging, records),
         )
 
     # --- following --------------------------------------------------------------------------------------------
@@ -362,27 +368,16 @@ class SimulatedPartition:
             self._is_fetching = False
             self.fetch()
 
-    def on_response(
-        self,
-        request_id: int,
-        token: int,
-        error_code: int,
-        high_watermark: int,
-        log_start_offset: int,
-        diverging: tuple[int, int] | None,
-        records: list[tuple[int, Value]],
-    ) -> None:
+    def on_response(self, request_id: int, token: int, answer: Answer) -> None:
         """The leader's answer, or an earlier one's late copy."""
-        if not self.is_usable or (records and self.broker.is_disk_full) or token <= self._dropped_token:
+        if not self.is_usable or (answer.records and self.broker.is_disk_full) or token <= self._dropped_token:
             return
         replica, log = self.replica, self.log
         ends = (log.log_end_offset, replica.high_watermark)
-        step = replica.on_response(
-            request_id, error_code, high_watermark, log_start_offset, diverging, has_records=bool(records)
-        )
+        step = replica.on_response(request_id, answer)
         action = step.action
         if action is FollowerAction.APPEND:
-            for epoch, value in records:
+            for epoch, value in answer.records:
                 log.append_record(epoch, value)
             if log.is_stable_at_once:
                 self._on_stable()
@@ -391,8 +386,8 @@ class SimulatedPartition:
         elif action is FollowerAction.RESET:
             log.reset_to(step.offset)
             replica.on_reset()
-        if log_start_offset > log.log_start_offset and not error_code and diverging is None:
-            log.delete_records_before(min(log_start_offset, replica.high_watermark))
+        if action is not FollowerAction.BACK_OFF and action is not FollowerAction.DROP:
+            log.delete_records_before(min(answer.log_start_offset, replica.high_watermark))
         if replica.high_watermark != ends[1]:
             self.on_high_watermark()
         if token != self._fetch_token:

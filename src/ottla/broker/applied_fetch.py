@@ -8,6 +8,7 @@ from typing import Final
 
 from ottla.model.error_code import ErrorCode
 from ottla.observe.events import fields
+from ottla.protocol.replica_fetch import FetchedPartition
 from ottla.replication.follower_fetch import FollowerAction
 from ottla.replication.replica import Replica
 from ottla.storage.errors import AppendRefused
@@ -43,39 +44,28 @@ class AppliedFetch(enum.Enum):
 
 
 def apply_fetched(
-    replica: Replica,
-    log: Log,
-    request_id: int,
-    error_code: int,
-    high_watermark: int,
-    log_start_offset: int,
-    diverging: tuple[int, int] | None,
-    run: memoryview | None,
-    now_ms: int,
-) -> AppliedFetch:
+    replica: Replica, log: Log, request_id: int, answer: FetchedPartition, now_ms: int
+) -> AppliedFetch:  # fmt: skip
     """Carry out what `replica` makes of the leader's answer to the fetch `request_id`.
 
     An answer to another fetch than the present one changes nothing.  Raises `StorageError` when the disk fails.
     """
-    step = replica.on_response(
-        request_id, error_code, high_watermark, log_start_offset, diverging, has_records=bool(run)
-    )  # fmt: skip
+    step = replica.on_response(request_id, answer)
     action = step.action
     if action is FollowerAction.BACK_OFF:
-        return AppliedFetch.STALE if error_code in _OTHER_STATE else AppliedFetch.RETRY
+        return AppliedFetch.STALE if answer.error_code in _OTHER_STATE else AppliedFetch.RETRY
     if action is FollowerAction.RESET:
         _log.warning("replica.reset", extra=fields(partition=log.topic_partition, start_offset=step.offset))
         log.reset_to(step.offset)
         replica.on_reset()
     elif action is FollowerAction.APPEND:
-        assert run is not None
         try:
-            log.append_run(run, now_ms)
+            log.append_run(answer.records, now_ms)
         except AppendRefused as error:
             _log.error("replica.append_refused", extra=fields(partition=log.topic_partition, reason=str(error)))
             return AppliedFetch.RETRY
     # Retention and DeleteRecords of the leader hold here, too, as far as this replica knows what is committed.
-    committed_start = min(log_start_offset, replica.high_watermark)
+    committed_start = min(answer.log_start_offset, replica.high_watermark)
     if action is not FollowerAction.DROP and committed_start > log.log_start_offset:
         log.delete_records_before(committed_start)
     return AppliedFetch.NOTHING if log.stable_end == log.log_end_offset else AppliedFetch.APPENDED

@@ -24,6 +24,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, NodeId, TopicPartition
 from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
 from ottla.observe.events import fields
+from ottla.protocol.replica_fetch import FetchedPartition
 from ottla.replication.follower_fetch import FollowerFetch
 from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.in_sync_change import InSyncChange
@@ -752,32 +753,13 @@ class Partition:
         """
         return self._replica.next_fetch()
 
-    def apply_fetched(
-        self,
-        request_id: int,
-        error_code: int,
-        high_watermark: int,
-        log_start_offset: int,
-        diverging: tuple[int, int] | None,
-        run: memoryview | None,
-        now_ms: int,
-    ) -> AppliedFetch:
+    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch:
         """Carry out the leader's answer to the fetch `request_id`: append its records, or cut the log where it says so.
 
         Raises `StorageError` when this broker's own disk fails.
         """
         try:
-            return apply_fetched(
-                self._replica,
-                self._log,
-                request_id,
-                error_code,
-                high_watermark,
-                log_start_offset,
-                diverging,
-                run,
-                now_ms,
-            )
+            return apply_fetched(self._replica, self._log, request_id, answer, now_ms)
         finally:
             self._follow_watermark()
 

@@ -86,16 +86,7 @@ class FollowedPartition(Protocol):
 
     def next_fetch(self) -> FollowerFetch | None: ...
 
-    def apply_fetched(
-        self,
-        request_id: int,
-        error_code: int,
-        high_watermark: int,
-        log_start_offset: int,
-        diverging: tuple[int, int] | None,
-        run: memoryview | None,
-        now_ms: int,
-    ) -> AppliedFetch: ...
+    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch: ...
 
 
 class Peer(Protocol):
@@ -409,15 +400,7 @@ class ReplicaFetcher:
         if throttle.is_on and throttle.holds(partition.topic_partition) and not partition.is_in_sync:
             throttle.take(len(part.records))
         try:
-            applied = partition.apply_fetched(
-                request_id,
-                part.error_code,
-                part.high_watermark,
-                part.log_start_offset,
-                part.diverging,
-                part.records if len(part.records) else None,
-                now_ms,
-            )
+            applied = partition.apply_fetched(request_id, part, now_ms)
         except (OttlaError, OSError) as error:
             self._on_partition_failed(key, partition, error)
             return

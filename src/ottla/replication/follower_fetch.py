@@ -1,9 +1,10 @@
-"""A follower's fetch of one partition: what it asks, and what its leader's answer means."""
+"""A follower's fetch of one partition: what it asks, its leader's answer, and what that means."""
 
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from collections.abc import Sized
+from typing import NamedTuple, Protocol
 
 from ottla.model.identifiers import NodeId
 
@@ -16,6 +17,27 @@ class FollowerFetch(NamedTuple):
     leader_epoch: int
     fetch_offset: int
     last_fetched_epoch: int
+
+
+class LeaderAnswer(Protocol):
+    """What a leader answers to a fetch, as replication reads it: of the records only whether there are any."""
+
+    @property
+    def error_code(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def diverging(self) -> tuple[int, int] | None:
+        """(epoch, end offset) where the follower's history leaves the leader's (KIP-595)."""
+        ...
+
+    @property
+    def records(self) -> Sized: ...
 
 
 class FollowerAction(enum.Enum):

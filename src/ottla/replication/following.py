@@ -19,6 +19,7 @@ from ottla.replication.follower_fetch import (
     FollowerAction,
     FollowerFetch,
     FollowerStep,
+    LeaderAnswer,
 )
 from ottla.replication.replica_log import ReplicaLog
 
@@ -67,16 +68,7 @@ class Following:
             self._fetch = fetch
         return fetch
 
-    def on_response(
-        self,
-        request_id: int,
-        error_code: int,
-        high_watermark: int,
-        log_start_offset: int,
-        diverging: tuple[int, int] | None,
-        *,
-        has_records: bool,
-    ) -> FollowerStep:
+    def on_response(self, request_id: int, answer: LeaderAnswer) -> FollowerStep:
         """What to do after the leader's answer.  Truncates the log itself; raises its `OttlaError`."""
         fetch = self._fetch
         if fetch is None or request_id != fetch.request_id:
@@ -85,17 +77,18 @@ class Following:
         if fetch.fetch_offset != log.log_end_offset:
             self._fetch = None
             return DROP
-        if error_code != _NONE:
-            if error_code == _OUT_OF_RANGE and log_start_offset > log.log_end_offset:
+        log_start_offset = answer.log_start_offset
+        if answer.error_code != _NONE:
+            if answer.error_code == _OUT_OF_RANGE and log_start_offset > log.log_end_offset:
                 return self._reset_to(log_start_offset)
             return BACK_OFF
-        if diverging is not None:
-            return self._truncate(diverging, log_start_offset)
+        if answer.diverging is not None:
+            return self._truncate(answer.diverging, log_start_offset)
         if self._is_unproven(log_start_offset):
             return self._reset_to(log_start_offset)
-        if high_watermark > self.leader_high_watermark:
-            self.leader_high_watermark = high_watermark
-        if not has_records:
+        if answer.high_watermark > self.leader_high_watermark:
+            self.leader_high_watermark = answer.high_watermark
+        if not len(answer.records):
             return FETCH
         self._fetch = None
         return APPEND

@@ -23,7 +23,7 @@ from ottla.replication.fetch_verdict import (
     UNKNOWN_EPOCH,
     FetchVerdict,
 )
-from ottla.replication.follower_fetch import FollowerAction, FollowerFetch, FollowerStep
+from ottla.replication.follower_fetch import FollowerAction, FollowerFetch, FollowerStep, LeaderAnswer
 from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.following import Following
 from ottla.replication.in_sync_change import InSyncChange
@@ -304,25 +304,14 @@ class Replica:
         """The fetch to send to the leader now, None when there is none: see `Following.next_fetch`."""
         return self._following.next_fetch()
 
-    def on_response(
-        self,
-        request_id: int,
-        error_code: int,
-        high_watermark: int,
-        log_start_offset: int,
-        diverging: tuple[int, int] | None,
-        *,
-        has_records: bool,
-    ) -> FollowerStep:
+    def on_response(self, request_id: int, answer: LeaderAnswer) -> FollowerStep:
         """What to do after the leader's answer to a fetch; the log is already truncated where the answer asks for it.
 
         After `APPEND` the caller appends the records, and after `RESET` it empties the log and calls `on_reset`.
         Raises the log's `OttlaError`.
         """
         try:
-            step = self._following.on_response(
-                request_id, error_code, high_watermark, log_start_offset, diverging, has_records=has_records
-            )
+            step = self._following.on_response(request_id, answer)
         finally:
             # A truncation that failed may have cut too.
             self.on_truncated()

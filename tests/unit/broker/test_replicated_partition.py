@@ -20,6 +20,7 @@ from ottla.records.record import Record
 from ottla.replication.replica import Role
 from ottla.storage.errors import DiskFull, LogOffline, OutOfOrderSequence
 from ottla.storage.log_config import LogConfig
+from tests.unit.broker.leader_answers import NO_RECORDS, fetched
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
 from tests.unit.broker.served_log import MANY_BYTES, ServedLog, one_record
 from tests.unit.broker.test_partition import Fetch, Produce, produce
@@ -461,7 +462,7 @@ def follower(config: LogConfig | None = None) -> Replicated:
 
 def take(
     here: Replicated,
-    run: memoryview | None = None,
+    records: memoryview = NO_RECORDS,
     *,
     code: int = 0,
     high_watermark: int = 0,
@@ -471,7 +472,8 @@ def take(
     """The follower here takes an answer to its present fetch."""
     fetch = here.partition.next_fetch()
     assert fetch is not None
-    return here.partition.apply_fetched(fetch.request_id, code, high_watermark, log_start, diverging, run, 0)
+    answer = fetched(records, code=code, high_watermark=high_watermark, log_start=log_start, diverging=diverging)
+    return here.partition.apply_fetched(fetch.request_id, answer, 0)
 
 
 def test_follower_takes_the_leaders_batches_as_they_are_and_fetches_on_when_they_are_stable() -> None:
@@ -534,9 +536,9 @@ def test_late_answer_changes_nothing() -> None:
     there, here = leader(), follower()
     fetch = here.partition.next_fetch()
     assert fetch is not None
-    run = records_of(there)
+    answer = fetched(records_of(there), high_watermark=1)
     here.be(THIRD, 2)
-    assert here.partition.apply_fetched(fetch.request_id, 0, 1, 0, None, run, 0) is AppliedFetch.NOTHING
+    assert here.partition.apply_fetched(fetch.request_id, answer, 0) is AppliedFetch.NOTHING
     assert here.partition.log_end_offset == 0
 
 
@@ -669,16 +671,9 @@ def follower_of_one_record() -> Replicated:
     records = bytes(records_of(leader()))
     here = Replicated()
     here.be(ELSEWHERE, 1)
-    respond(here, 0, memoryview(records))
+    take(here, memoryview(records))
     here.served.become_stable()
     return here
-
-
-def respond(here: Replicated, high_watermark: int, run: memoryview | None = None) -> None:
-    """The leader answers the follower's fetch."""
-    fetch = here.partition.next_fetch()
-    assert fetch is not None
-    here.partition.apply_fetched(fetch.request_id, 0, high_watermark, 0, None, run, here.now_ms)
 
 
 def test_follower_serves_consumers_below_its_own_high_watermark_and_wakes_them() -> None:
@@ -686,7 +681,7 @@ def test_follower_serves_consumers_below_its_own_high_watermark_and_wakes_them()
     here.partition.park_fetch(waiting)
     read = here.consume(0)
     assert (read.error_code, read.high_watermark, read.run) == (0, 0, None)
-    respond(here, 1)
+    take(here, high_watermark=1)
     assert waiting.woken_count == 1
     read = here.consume(0)
     assert (read.error_code, read.high_watermark, read.run is None) == (0, 1, False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
@@ -37,6 +38,16 @@ def log_of(*epochs: int, stable_end: int | None = None) -> Log:
         log.append_record(epoch, f"e{epoch}")
     log.flush_to(len(epochs) if stable_end is None else stable_end)
     return log
+
+
+class Answer(NamedTuple):
+    """A leader's answer to a fetch."""
+
+    error_code: int
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None
+    records: Sequence[str] = ()
 
 
 class OnePartition:

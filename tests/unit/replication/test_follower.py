@@ -15,7 +15,7 @@ from ottla.replication.follower_fetch import (
     FollowerFetch,
     FollowerStep,
 )
-from tests.unit.replication.replicas import OnePartition, log_of, state_of
+from tests.unit.replication.replicas import Answer, OnePartition, log_of, state_of
 
 
 def follower_of(*epochs: int, stable_end: int | None = None, high_watermark: int = 0) -> OnePartition:
@@ -40,9 +40,9 @@ def answer(
     diverging: tuple[int, int] | None = None,
     has_records: bool = False,
 ) -> FollowerStep:
-    step = partition.replica.on_response(
-        asked.request_id, error, high_watermark, log_start_offset, diverging, has_records=has_records
-    )
+    records = ["a record"] if has_records else []
+    told = Answer(error, high_watermark, log_start_offset, diverging, records)
+    step = partition.replica.on_response(asked.request_id, told)
     partition.replica.check_invariants()
     return step
 
