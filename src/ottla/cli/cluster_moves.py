@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
-from ottla.cli.client_flags import DEFAULT_BOOTSTRAP, open_cluster
-from ottla.cli.local_cluster import DEFAULT_DATA_DIR, read_local_cluster
 from ottla.cli.table import table
 from ottla.client.admin import Admin
 from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
@@ -49,17 +46,6 @@ class Inventory(NamedTuple):
     sizes_bytes: Mapping[TopicPartition, int]
 
 
-def cluster_flag(function: F) -> F:
-    option = click.option(
-        "--bootstrap-server",
-        "-b",
-        "bootstrap",
-        metavar="HOST:PORT,...",
-        help=f"Bootstrap brokers.  [default: those of ./{DEFAULT_DATA_DIR} if it is there, else {DEFAULT_BOOTSTRAP}]",
-    )
-    return option(function)
-
-
 def throttle_flag(function: F) -> F:
     option = click.option(
         "--throttle",
@@ -76,13 +62,6 @@ def no_wait_flag(function: F) -> F:
         "--no-wait", "returns_at_once", is_flag=True, help="Begin the moves, and do not wait for their end."
     )
     return option(function)
-
-
-def connect(bootstrap: str | None) -> Cluster:
-    if bootstrap is None:
-        local = read_local_cluster(Path(DEFAULT_DATA_DIR))
-        bootstrap = DEFAULT_BOOTSTRAP if local is None else local.bootstrap
-    return open_cluster(bootstrap, "ottla-cluster")
 
 
 def take_inventory(cluster: Cluster) -> Inventory:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ottla.cli.cluster_moves import cluster_flag, connect, plan_json, plan_text, take_inventory
+from ottla.cli.cluster_connection import cluster_flag, connect
+from ottla.cli.cluster_moves import plan_json, plan_text, take_inventory
 
 
 @click.command(name="plan")

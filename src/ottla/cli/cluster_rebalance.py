@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
+from ottla.cli.cluster_connection import cluster_flag, connect
 from ottla.cli.cluster_moves import (
     carry_out,
-    cluster_flag,
-    connect,
     end_moves,
     no_wait_flag,
     plan_text,

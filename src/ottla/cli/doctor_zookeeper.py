@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.findings import Finding, ok, problem, warning
 from ottla.model.errors import OttlaError
-from ottla.observe.text import safe_line
 
 if TYPE_CHECKING:
     from ottla.cli.cluster_health import ZooKeeperHealth
@@ -26,7 +25,7 @@ _LATENCY: Final = "Latency min/avg/max"
 
 def zookeeper_findings(settings: BrokerSettings) -> Iterator[Finding | TreeInspection]:
     """Findings, and at last what the tree has, if it could be read."""
-    from ottla.cli.cluster_health import zookeeper_health
+    from ottla.cli.zookeeper_servers import servers_health
     from ottla.coordination.zookeeper.connect_string import ConnectString
     from ottla.coordination.zookeeper.credentials import DigestCredentials
     from ottla.coordination.zookeeper.inspection import inspect_tree
@@ -41,13 +40,11 @@ def zookeeper_findings(settings: BrokerSettings) -> Iterator[Finding | TreeInspe
     except OttlaError as error:
         yield problem(AREA, str(error), error.hint or "correct zookeeper.connect and zookeeper.digest")
         return
-    servers: list[ZooKeeperHealth] = []
-    confs: dict[str, str] = {}
-    for (host, port), address in zip(where.servers, where.addresses, strict=True):
-        answer = ask_zookeeper(host, port, "srvr", timeout_s=ANSWER_WITHIN_S)
-        servers.append(zookeeper_health(address, "\n".join(map(safe_line, answer.splitlines()))))
-        confs[address] = ask_zookeeper(host, port, "conf", timeout_s=ANSWER_WITHIN_S)
-    yield from server_findings(servers)
+    yield from server_findings(servers_health(where, ANSWER_WITHIN_S))
+    confs = {
+        address: ask_zookeeper(host, port, "conf", timeout_s=ANSWER_WITHIN_S)
+        for (host, port), address in zip(where.servers, where.addresses, strict=True)
+    }
     yield from timeout_findings(confs, settings[ZOOKEEPER_SESSION_TIMEOUT_MS])
     started_s = time.perf_counter()
     try:
