@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ottla.coordination.tree import (
-    ANY_VERSION,
     ConnectionLoss,
-    CreateNode,
-    DeleteNode,
     Lease,
     Node,
     Operation,
     SessionState,
-    SetNode,
+    SingleWrites,
     Stat,
     Tree,
     Watch,
 )
 
 
-class UnsureTree:
+class UnsureTree(SingleWrites):
     """`Tree` over another: the next `lose_answers` writes are done (or with `drop_writes` not) and never answered."""
 
     def __init__(self, tree: Tree) -> None:
@@ -43,17 +40,6 @@ class UnsureTree:
 
     def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
         self._tree.add_session_listener(listener)
-
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        await self.multi([CreateNode(path, data, ephemeral)])
-
-    async def set(self, path: str, data: bytes, version: int) -> Stat:
-        (stat,) = await self.multi([SetNode(path, data, version)])
-        assert stat is not None
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([DeleteNode(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
         if self.lose_answers == 0:

@@ -11,6 +11,7 @@ from ottla.coordination import adoption
 from ottla.coordination.registries import cluster_id
 from ottla.coordination.tree import Tree
 from ottla.model.errors import OttlaError
+from ottla.model.partition_state import NO_BROKER_EPOCH
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
@@ -70,7 +71,7 @@ async def _adopt(disk: PosixDisk, data_dir: str, found: str, target: Tree) -> Ad
     finally:
         await home.close()
     # Its logs hold all that it reported so far, and the states name no life of it any more.
-    kept_logs.set_kept_from(disk, data_dir, adoption.NO_BROKER_EPOCH)
+    kept_logs.set_kept_from(disk, data_dir, NO_BROKER_EPOCH)
     directory_tree.mark_shared(disk, data_dir)
     await adoption.finish(target)
     return Adopted(found, count)

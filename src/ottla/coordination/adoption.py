@@ -22,10 +22,8 @@ from ottla.coordination.topic_nodes import decode_state, encode_state
 from ottla.coordination.tree import NO_OWNER, CreateNode, SetNode, Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.partition_state import ReplicaIncarnation
+from ottla.model.partition_state import NO_BROKER_EPOCH, ReplicaIncarnation
 
-# Change ids, which are broker epochs, begin above it.
-NO_BROKER_EPOCH: Final = 0
 _STATE_PATH: Final = re.compile(r"/brokers/topics/[^/]+/[^/]+/partitions/[0-9]+/state")
 # ZooKeeper keeps its own settings there.
 _SERVERS_OWN: Final = "/zookeeper"

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from ottla.coordination.layout import CHANGES
 from ottla.coordination.node_json import Fields, NodeDamaged
 from ottla.coordination.requests import BATCH_BYTES_MAX
+from ottla.coordination.standing_watch import StandingWatch
 from ottla.coordination.tree import (
     ConnectionLoss,
     Operation,
@@ -166,21 +167,12 @@ class ChangeFollower:
 
     def __init__(self, tree: Tree, on_stale: Callable[[], None] | None) -> None:
         self._tree = tree
-        self._on_stale = on_stale
+        self._watch = StandingWatch(on_stale)
         self._seen_version: int | None = None
-        self._is_watching = False
 
     async def look(self) -> Mark:
-        """The tree's current mark.  The watch is set first, so no later change is missed."""
-        if self._is_watching or self._on_stale is None:
-            node = await self._tree.get(CHANGES)
-        else:
-            self._is_watching = True
-            try:
-                node = await self._tree.get(CHANGES, watch=self._on_change)
-            except BaseException:
-                self._is_watching = False
-                raise
+        """The tree's current mark."""
+        node = await self._watch.read(lambda watch: self._tree.get(CHANGES, watch=watch))
         return Mark(node.stat.version, _decode_ring(node.data))
 
     def missed(self, mark: Mark) -> Subjects | None:
@@ -205,11 +197,6 @@ class ChangeFollower:
     def settle(self, mark: Mark) -> None:
         """Everything up to this mark has been read; without this call `missed` reports it again."""
         self._seen_version = mark.version
-
-    def _on_change(self) -> None:
-        self._is_watching = False
-        if self._on_stale is not None:
-            self._on_stale()
 
 
 def states_subject(topic: str, indexes: Iterable[int]) -> str:

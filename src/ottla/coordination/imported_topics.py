@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.coordination.topic_nodes import TopicPointer
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import Tree
 from ottla.model.identifiers import LeaderEpoch, NodeId
-from ottla.model.partition_state import PartitionState, ReplicaIncarnation
-
-# No broker is running while a topic is imported; the next one that starts becomes the leader of the partitions.
-NO_BROKER_EPOCH: Final = 0
+from ottla.model.partition_state import NO_BROKER_EPOCH, PartitionState, ReplicaIncarnation
 
 
 class ImportedTopic(NamedTuple):
@@ -33,7 +30,10 @@ async def check_importable(tree: Tree, node_id: NodeId, topics: Sequence[Importe
 
 
 async def register(tree: Tree, node_id: NodeId, topic: ImportedTopic) -> None:
-    """Create the topic like `TopicRegistry.create`, but with its former id and epochs."""
+    """Create the topic like `TopicRegistry.create`, but with its former id and epochs.
+
+    No broker runs meanwhile; the next one that starts becomes the leader of the partitions.
+    """
     states = [
         PartitionState(node_id, LeaderEpoch(epoch), (ReplicaIncarnation(node_id, NO_BROKER_EPOCH),))
         for epoch in topic.leader_epochs

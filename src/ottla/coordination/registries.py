@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from ottla.coordination import layout
 from ottla.coordination.node_json import Fields, NodeDamaged, encode
+from ottla.coordination.standing_watch import StandingWatch
 from ottla.coordination.tree import ANY_VERSION, CreateNode, DeleteNode, Node, NodeExists, NoNode, Operation, Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -110,8 +111,7 @@ class BrokerRegistry:
     def __init__(self, tree: Tree, *, on_stale: Callable[[], None] | None = None) -> None:
         self.view = BrokersView(0, MappingProxyType({}))
         self._tree = tree
-        self._on_stale = on_stale
-        self._is_watching = False
+        self._watch = StandingWatch(on_stale)
         self._refreshing = Mutex()
 
     async def register(self, registration: BrokerRegistration, now_ms: int) -> int:
@@ -139,7 +139,8 @@ class BrokerRegistry:
     async def refresh(self) -> BrokersView:
         """Read the live brokers; returns the same view when nothing changed."""
         async with self._refreshing:
-            node_ids = [_node_id_of(name) for name in await self._names()]
+            names = await self._watch.read(lambda watch: self._tree.children(layout.BROKER_IDS, watch=watch))
+            node_ids = [_node_id_of(name) for name in names]
             paths = [layout.broker_path(node_id) for node_id in node_ids]
             live: dict[NodeId, LiveBroker] = {}
             for node_id, path, node in zip(node_ids, paths, await self._tree.get_many(paths), strict=True):
@@ -148,21 +149,6 @@ class BrokerRegistry:
             if live != self.view.by_id:
                 self.view = BrokersView(self.view.version + 1, MappingProxyType(live))
             return self.view
-
-    async def _names(self) -> list[str]:
-        if self._is_watching or self._on_stale is None:
-            return await self._tree.children(layout.BROKER_IDS)
-        self._is_watching = True
-        try:
-            return await self._tree.children(layout.BROKER_IDS, watch=self._on_change)
-        except BaseException:
-            self._is_watching = False
-            raise
-
-    def _on_change(self) -> None:
-        self._is_watching = False
-        if self._on_stale is not None:
-            self._on_stale()
 
     def _live(self, node_id: NodeId, path: str, node: Node) -> LiveBroker:
         known = self.view.by_id.get(node_id)

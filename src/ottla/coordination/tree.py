@@ -19,6 +19,7 @@ of the weaker one; `tests/contract` checks each of them on every home.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import ClassVar, Final, NamedTuple, Protocol
@@ -273,6 +274,24 @@ class Tree(Protocol):
     async def close(self) -> None:
         """End the session: its ephemeral nodes are deleted, its state becomes LOST."""
         ...
+
+
+class SingleWrites(ABC):
+    """The writes of one node for a tree that does all of them by `multi`."""
+
+    @abstractmethod
+    async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]: ...
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        await self.multi([CreateNode(path, data, ephemeral)])
+
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
+        (stat,) = await self.multi([SetNode(path, data, version)])
+        assert stat is not None
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi([DeleteNode(path, version)])
 
 
 def check_size(operations: Sequence[Operation]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.coordination import layout
-from ottla.coordination.adoption import NO_BROKER_EPOCH, AdoptionDiffers, TreeNotEmpty, adopt, finish, is_under_way
+from ottla.coordination.adoption import AdoptionDiffers, TreeNotEmpty, adopt, finish, is_under_way
 from ottla.coordination.configs import ConfigRegistry
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.layout import lay_out
@@ -19,6 +19,7 @@ from ottla.coordination.registries import cluster_id
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import ConnectionLoss, Operation, Stat, Tree
 from ottla.model.identifiers import NodeId
+from ottla.model.partition_state import NO_BROKER_EPOCH
 
 HERE = NodeId(4)
 

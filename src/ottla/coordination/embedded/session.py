@@ -9,17 +9,14 @@ from typing import Protocol
 from ottla.coordination.embedded.node_table import NodeTable, TreeChange
 from ottla.coordination.embedded.watches import WatchTable
 from ottla.coordination.tree import (
-    ANY_VERSION,
     LEASE_FOREVER,
-    CreateNode,
-    DeleteNode,
     Lease,
     Node,
     NoNode,
     Operation,
     SessionLost,
     SessionState,
-    SetNode,
+    SingleWrites,
     Stat,
     Watch,
     check_path,
@@ -46,7 +43,7 @@ class SessionHome(Protocol):
     def call_soon(self, callback: Callable[[], None]) -> None: ...
 
 
-class EmbeddedSession:
+class EmbeddedSession(SingleWrites):
     """`coordination.tree.Tree` on an `EmbeddedHome`.  Never suspended: it is connected until it is lost."""
 
     def __init__(self, home: SessionHome, session_id: int) -> None:
@@ -59,17 +56,6 @@ class EmbeddedSession:
 
     def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
         self._listeners.append(listener)
-
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        await self.multi([CreateNode(path, data, ephemeral)])
-
-    async def set(self, path: str, data: bytes, version: int) -> Stat:
-        (stat,) = await self.multi([SetNode(path, data, version)])
-        assert stat is not None
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([DeleteNode(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
         self._require_session()

@@ -26,7 +26,6 @@ from kazoo.protocol.serialization import Exists, GetChildren, GetData
 from kazoo.protocol.states import KazooState, ZnodeStat
 
 from ottla.coordination.tree import (
-    ANY_VERSION,
     AccessDenied,
     BadVersion,
     CheckNode,
@@ -42,7 +41,7 @@ from ottla.coordination.tree import (
     Operation,
     SessionLost,
     SessionState,
-    SetNode,
+    SingleWrites,
     Stat,
     TreeError,
     Watch,
@@ -88,7 +87,7 @@ class _Watcher(NamedTuple):
         self.watch()
 
 
-class ZooKeeperSession:
+class ZooKeeperSession(SingleWrites):
     """One session, from `open` to its loss; it is never another one.
 
     `former` is the key of a session that this one continues.
@@ -192,17 +191,6 @@ class ZooKeeperSession:
 
     def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
         self._listeners.append(listener)
-
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        await self.multi([CreateNode(path, data, ephemeral)])
-
-    async def set(self, path: str, data: bytes, version: int) -> Stat:
-        (stat,) = await self.multi([SetNode(path, data, version)])
-        assert stat is not None
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([DeleteNode(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
         self._require_session()

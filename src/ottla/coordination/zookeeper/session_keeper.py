@@ -15,12 +15,12 @@ from functools import partial
 from typing import Final
 
 from ottla.coordination.tree import (
-    ANY_VERSION,
     Lease,
     Node,
     Operation,
     SessionLost,
     SessionState,
+    SingleWrites,
     Stat,
     Watch,
 )
@@ -36,7 +36,7 @@ RETRY_DELAY_S_MAX: Final = 2.0
 log = logging.getLogger(__name__)
 
 
-class SessionKeeper:
+class SessionKeeper(SingleWrites):
     """`coordination.tree.Tree` over the sessions of a `ZooKeeperHome`; its own state LOST is not final.
 
     `lease` is one object for all sessions; it ends with each.
@@ -75,20 +75,11 @@ class SessionKeeper:
     def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
         self._listeners.append(listener)
 
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        await self._present(path).create(path, data, ephemeral=ephemeral)
-
     async def get(self, path: str, *, watch: Watch | None = None) -> Node:
         return await self._present(path).get(path, watch=watch)
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         return await self._present(paths[0] if paths else "/").get_many(paths)
-
-    async def set(self, path: str, data: bytes, version: int) -> Stat:
-        return await self._present(path).set(path, data, version)
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._present(path).delete(path, version)
 
     async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
         return await self._present(path).children(path, watch=watch)
