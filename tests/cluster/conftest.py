@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ottla.testing.broker import RunningBroker
-from ottla.testing.zookeeper import RunningZooKeeper, ZooKeeperUnavailable
+from ottla.testing.zookeeper import RunningZooKeeper
 from tests.run_async import pytest_pyfunc_call
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 __all__ = ["pytest_pyfunc_call"]
 
@@ -21,11 +22,8 @@ _chroots = count(1)
 
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[RunningZooKeeper]:
-    try:
-        with RunningZooKeeper() as running:
-            yield running
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
+    with skips_without_zookeeper(), RunningZooKeeper() as running:
+        yield running
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.configs import ConfigResource, ResourceType
 from ottla.testing.cluster import RunningCluster
-from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.cluster.traffic import make_topic, produce
 from tests.peers.java_tool import LEADER_ELECTION_COMMAND, REASSIGN_PARTITIONS_COMMAND, TOPIC_COMMAND, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 TOPIC = "orders"
 RATE = "follower.replication.throttled.rate"
@@ -27,11 +27,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    try:
-        with RunningCluster(4) as running:
-            yield running
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
+    with skips_without_zookeeper(), RunningCluster(4) as running:
+        yield running
 
 
 def run(cluster: RunningCluster, main_class: str, *arguments: str) -> str:

@@ -12,8 +12,8 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster
-from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.eventually import eventually
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
 PARTITIONS_COUNT = 6
@@ -21,11 +21,8 @@ PARTITIONS_COUNT = 6
 
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
-    try:
-        with RunningCluster(settings=SETTINGS, serves_metrics=True) as running:
-            yield running
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
+    with skips_without_zookeeper(), RunningCluster(settings=SETTINGS, serves_metrics=True) as running:
+        yield running
 
 
 def get(broker: RunningBroker, path: str) -> tuple[int, str]:

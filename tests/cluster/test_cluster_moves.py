@@ -13,10 +13,10 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.configs import ConfigResource, ResourceType
 from ottla.testing.cluster import RunningCluster
-from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.cluster.test_rolling_restart import TOPIC, Load
 from tests.cluster.traffic import consume, make_topic
 from tests.eventually import eventually
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 ENDS_WITHIN_S = 120
 
@@ -55,12 +55,10 @@ def own_settings(cluster: RunningCluster) -> set[str]:
 
 
 def test_replicas_are_planned_spread_and_drained_under_load() -> None:
-    try:
+    with skips_without_zookeeper():
         running = RunningCluster(3)
-        running.start()
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
     try:
+        running.start()
         make_topic(running.bootstrap, TOPIC, partitions=6, replicas=2, config={"min.insync.replicas": "1"})
         load = Load(running.bootstrap)
         eventually(lambda: len(load.acknowledged) > 100)

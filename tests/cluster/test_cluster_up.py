@@ -19,9 +19,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
-from ottla.testing.zookeeper import ZooKeeperUnavailable
 from ottla.testing.zookeeper_jars import find_zookeeper_jars, find_zookeeper_java
 from tests.eventually import eventually
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 ENDS_WITHIN_S = 120
 TOPIC = "kept"
@@ -30,10 +30,8 @@ PARTITIONS_COUNT = 3
 
 @pytest.fixture(autouse=True)
 def zookeeper_can_be_run() -> None:
-    try:
+    with skips_without_zookeeper():
         find_zookeeper_java(), find_zookeeper_jars()
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
 
 
 class Up:

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.testing.cluster import RunningCluster
-from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.cluster.traffic import consume, make_topic, produce
 from tests.eventually import eventually
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 TOPIC = "orders"
 VALUES = [f"{number:0200d}" for number in range(2_000)]
@@ -24,10 +24,8 @@ Damage = Callable[[bytearray], None]
 
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
-    try:
+    with skips_without_zookeeper():
         cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "6000"})
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
     with cluster:
         make_topic(
             cluster.bootstrap,

@@ -9,19 +9,16 @@ import pytest
 
 from ottla.cli.program import run
 from ottla.testing.cluster import RunningCluster
-from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.cluster.traffic import make_topic
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
-    try:
-        with RunningCluster(3, settings={"zookeeper.session.timeout.ms": "4000"}) as running:
-            yield running
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
+    with skips_without_zookeeper(), RunningCluster(3, settings={"zookeeper.session.timeout.ms": "4000"}) as running:
+        yield running
 
 
 def test_doctor_looks_at_the_whole_cluster(cluster: RunningCluster, capsys: pytest.CaptureFixture[str]) -> None:

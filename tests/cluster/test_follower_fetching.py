@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from ottla.model.broker_settings import RACK_AWARE_SELECTOR
 from ottla.testing.cluster import RunningCluster
-from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.cluster.traffic import make_topic, produce
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 TOPIC = "orders"
 RACKS = ("a", "b", "c")
@@ -30,13 +30,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
-    try:
-        with RunningCluster(3, settings=SETTINGS, racks=RACKS, serves_metrics=True) as running:
-            make_topic(running.bootstrap, TOPIC, 1, 3)
-            running.wait_for_isr(TOPIC, 0)
-            yield running
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
+    with skips_without_zookeeper(), RunningCluster(3, settings=SETTINGS, racks=RACKS, serves_metrics=True) as running:
+        make_topic(running.bootstrap, TOPIC, 1, 3)
+        running.wait_for_isr(TOPIC, 0)
+        yield running
 
 
 def bytes_out(cluster: RunningCluster, node_id: int) -> float:

@@ -12,10 +12,10 @@ from ottla.client.errors import ClientError
 from ottla.client.metadata import PartitionInfo
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.cluster import RunningCluster
-from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.cluster.test_rolling_restart import TOPIC, Load
 from tests.cluster.traffic import consume, make_topic
 from tests.eventually import eventually
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 PARTITIONS = 6
 
@@ -54,12 +54,10 @@ def wait_until_at(cluster: RunningCluster, *node_ids: int) -> None:
 
 @pytest.mark.parametrize("killed", [1, 3])
 def test_topic_moves_while_a_broker_is_killed_and_nothing_is_lost_or_twice(killed: int) -> None:
-    try:
+    with skips_without_zookeeper():
         running = RunningCluster(4, settings={"replica.fetch.max.bytes": "4096"})
-        running.start()
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
     try:
+        running.start()
         make_topic(running.bootstrap, TOPIC, partitions=PARTITIONS, replicas=2, config={"min.insync.replicas": "1"})
         begin(running, lambda index: [1, 2] if index % 2 else [2, 1])
         wait_until_at(running, 1, 2)

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ottla.testing.cluster import RunningCluster
-from ottla.testing.zookeeper import ZooKeeperUnavailable
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 TOPIC = "orders"
 KILLS = 3
@@ -23,11 +23,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
-    try:
+    with skips_without_zookeeper():
         # Followers that are gone leave the in-sync replicas with their session.
         cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "6000"})
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
     with cluster:
         yield cluster
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.testing.zookeeper import RunningZooKeeper, ZooKeeperUnavailable
+from ottla.testing.zookeeper import RunningZooKeeper
 from tests.contract.tree_homes import EmbeddedTreeHome, TreeHome, ZooKeeperTreeHome
 from tests.run_async import pytest_pyfunc_call
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 __all__ = ["pytest_pyfunc_call"]
 
@@ -20,11 +21,8 @@ _chroots = count(1)
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[RunningZooKeeper]:
     """One server for all tests of this worker.  Those that stop it have one of their own."""
-    try:
-        with RunningZooKeeper() as running:
-            yield running
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
+    with skips_without_zookeeper(), RunningZooKeeper() as running:
+        yield running
 
 
 @pytest.fixture

@@ -24,9 +24,10 @@ from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 from ottla.coordination.zookeeper.session_keeper import SessionKeeper
 from ottla.runtime.clock import SystemClock
-from ottla.testing.zookeeper import SESSION_TIMEOUT_MS_MAX, RunningEnsemble, RunningZooKeeper, ZooKeeperUnavailable
+from ottla.testing.zookeeper import SESSION_TIMEOUT_MS_MAX, RunningEnsemble, RunningZooKeeper
 from tests.contract.test_tree_contract import until_gone
 from tests.contract.tree_homes import until
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 SESSION_TIMEOUT_MS = 3_000
 # A busy machine may take long to start a server again: sessions that must survive that have the longest time-out.
@@ -37,11 +38,8 @@ CONNECTED, SUSPENDED, LOST = SessionState.CONNECTED, SessionState.SUSPENDED, Ses
 @pytest.fixture
 def server() -> Iterator[RunningZooKeeper]:
     """One that the test may stop."""
-    try:
-        with RunningZooKeeper() as running:
-            yield running
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
+    with skips_without_zookeeper(), RunningZooKeeper() as running:
+        yield running
 
 
 def home_of(connect: str, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> ZooKeeperHome:
@@ -335,10 +333,8 @@ async def test_nothing_acknowledged_is_lost_and_nothing_takes_effect_late_while_
 
 
 async def test_writes_go_on_when_an_ensemble_loses_its_leader() -> None:
-    try:
+    with skips_without_zookeeper():
         ensemble = RunningEnsemble()
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
 
     async def faults(counters: list[Counter]) -> AsyncIterator[None]:
         yield

@@ -43,15 +43,12 @@ class EmbeddedTreeHome:
         self.path = path
 
     @asynccontextmanager
-    async def _running(self) -> AsyncIterator[RunningHome]:
+    async def running(self) -> AsyncIterator[RunningHome]:
         home = await EmbeddedHome.open(str(self.path))
         try:
             yield home
         finally:
             await home.close()
-
-    def running(self) -> AbstractAsyncContextManager[RunningHome]:
-        return self._running()
 
     def crash_writer_command(self) -> list[str]:
         return [sys.executable, "-m", "tests.contract.crash_writer", "embedded", str(self.path)]
@@ -82,15 +79,12 @@ class ZooKeeperTreeHome:
         self.connect_string = connect
 
     @asynccontextmanager
-    async def _running(self) -> AsyncIterator[RunningHome]:
+    async def running(self) -> AsyncIterator[RunningHome]:
         home = RunningZooKeeperHome(ZooKeeperHome(self.connect_string))
         try:
             yield home
         finally:
             await home.close()
-
-    def running(self) -> AbstractAsyncContextManager[RunningHome]:
-        return self._running()
 
     def crash_writer_command(self) -> list[str]:
         return [sys.executable, "-m", "tests.contract.crash_writer", "zookeeper", self.connect_string]

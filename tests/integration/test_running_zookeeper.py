@@ -10,17 +10,15 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from ottla.testing.zookeeper import RunningEnsemble, RunningZooKeeper, ZooKeeperDidNotStart, ZooKeeperUnavailable
+from ottla.testing.zookeeper import RunningEnsemble, RunningZooKeeper, ZooKeeperDidNotStart
 from tests.eventually import eventually
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 
 @pytest.fixture(scope="module")
 def zookeeper() -> Iterator[RunningZooKeeper]:
-    try:
-        with RunningZooKeeper() as running:
-            yield running
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
+    with skips_without_zookeeper(), RunningZooKeeper() as running:
+        yield running
 
 
 @contextmanager
@@ -50,13 +48,17 @@ def test_node_survives_a_crash_and_a_stop_on_the_same_port(zookeeper: RunningZoo
 
 def test_paused_server_answers_when_it_is_resumed(zookeeper: RunningZooKeeper) -> None:
     zookeeper.pause()
-    with socket.create_connection(("127.0.0.1", zookeeper.port), timeout=0.2) as connection:
-        connection.sendall(b"ruok")
-        with pytest.raises(TimeoutError):
-            connection.recv(4)
+    try:
+        with socket.create_connection(("127.0.0.1", zookeeper.port), timeout=30) as connection:
+            connection.sendall(b"ruok")
+            connection.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                connection.recv(4)
+            zookeeper.resume()
+            connection.settimeout(30)
+            assert connection.recv(4) == b"imok"
+    finally:
         zookeeper.resume()
-        connection.settimeout(30)
-        assert connection.recv(4) == b"imok"
 
 
 def test_sessions_of_a_second_are_granted(zookeeper: RunningZooKeeper) -> None:
@@ -72,19 +74,14 @@ def test_server_that_cannot_start_says_why(zookeeper: RunningZooKeeper, tmp_path
 
 
 def test_temporary_data_is_removed_at_the_end() -> None:
-    try:
-        with RunningZooKeeper() as running:
-            assert running.data_dir.is_dir()
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
+    with skips_without_zookeeper(), RunningZooKeeper() as running:
+        assert running.data_dir.is_dir()
     assert not running.data_dir.exists()
 
 
 def test_ensemble_works_on_without_its_leader_and_takes_it_back() -> None:
-    try:
+    with skips_without_zookeeper():
         ensemble = RunningEnsemble()
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(str(reason))
     with ensemble, client_of(ensemble.connect) as client:
         client.create("/kept", b"1")
         first = ensemble.leader()

@@ -13,19 +13,17 @@ from bench.cluster.view import brokers_seen, create_topic, group_of, is_led, spr
 from bench.study import Observed
 from bench.wire import Wire
 
-from ottla.testing.zookeeper_jars import ZooKeeperUnavailable
 from tests.eventually import eventually
 from tests.peers.apache_kafka import ApacheKafka
+from tests.zookeeper_or_skip import skips_without_zookeeper
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaCluster]:
-    try:
+    with skips_without_zookeeper():
         running = OttlaCluster("os", tmp_path_factory.mktemp("three-brokers"))
-    except ZooKeeperUnavailable as reason:
-        pytest.skip(f"ZooKeeper is not available: {reason}")
     try:
         running.start()
         yield running
