@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.peers.answering import NotAnswering, wait_until_serving
+from tests.peers.apache_kafka import COLLECTOR_OPTIONS
 from tests.peers.free_ports import find_free_ports
 from tests.peers.java_tool import STORAGE_TOOL, java_command, run_tool
 from tests.peers.kafka_jars import install
@@ -24,19 +25,9 @@ from bench.wire import BrokerRefused, Wire
 
 START_TIMEOUT_S: Final = 240
 
-# The collector's options of kafka-run-class.sh.  The heap of kafka-server-start.sh is 1 GB for each broker; half of it
-# is enough here, and flatters the peer's memory, not Ottla's.
-JVM_OPTIONS: Final = (
-    "-Xmx512M",
-    "-Xms256M",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-XX:MaxInlineLevel=15",
-    "-Djava.awt.headless=true",
-)
+# The heap of kafka-server-start.sh is 1 GB for each broker; half of it is enough here, and flatters the peer's memory,
+# not Ottla's.
+JVM_OPTIONS: Final = ("-Xmx512M", "-Xms256M", *COLLECTOR_OPTIONS)
 PROPERTIES: Final = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",

@@ -14,8 +14,8 @@ from bench.cluster.view import (
     brokers_seen,
     create_topic,
     group_of,
-    is_in_sync,
     is_led,
+    is_whole,
     spread_leaders,
     states,
     wait_for,
@@ -125,7 +125,7 @@ def measure_return(cluster: ClusterPeer, sizes: Sizes, observed: Observed) -> No
     settle_disk()
     started_s = time.monotonic()
     cluster.launch(victim)
-    seconds = wait_for("the broker in sync", lambda: is_in_sync(cluster, topic)) - started_s
+    seconds = wait_for("the broker in sync", lambda: is_whole(states(cluster, topic), 1)) - started_s
     mb = result.records_total * VALUE_BYTES / 1e6
     observed.add("return", cluster.name, {"seconds": seconds, "mb": mb, "mb_per_s": mb / seconds})
 

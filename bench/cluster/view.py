@@ -80,22 +80,19 @@ def is_led(cluster: ClusterPeer, topic: str, partitions: int, without: int = -1)
     return True
 
 
-def is_in_sync(cluster: ClusterPeer, topic: str) -> bool:
-    return all(set(state.in_sync) == set(state.replicas) for state in states(cluster, topic))
-
-
 def wait_until_whole(cluster: ClusterPeer, topic: str, partitions: int) -> float:
     """Until all are led and all replicas are in sync, by the metadata of every broker that runs."""
     return wait_for(
         f"{topic} to be led and in sync",
         lambda: (
-            all(_is_whole(states(cluster, topic, node_id), partitions) for node_id in cluster.ports)
+            all(is_whole(states(cluster, topic, node_id), partitions) for node_id in cluster.ports)
             and is_led(cluster, topic, partitions)
         ),
     )
 
 
-def _is_whole(seen: list[PartitionState], partitions: int) -> bool:
+def is_whole(seen: list[PartitionState], partitions: int) -> bool:
+    """Whether all are there, led and in sync: a broker that has just started may know none of them yet."""
     return len(seen) == partitions and all(
         state.leader >= 0 and set(state.in_sync) == set(state.replicas) for state in seen
     )

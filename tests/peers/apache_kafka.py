@@ -29,10 +29,8 @@ HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 240
 START_ATTEMPTS: Final = 3
 
-# The heap of kafka-server-start.sh and the collector's options of kafka-run-class.sh.
-JVM_OPTIONS: Final = (
-    "-Xmx1G",
-    "-Xms1G",
+# The collector's options of kafka-run-class.sh.
+COLLECTOR_OPTIONS: Final = (
     "-server",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
@@ -41,6 +39,8 @@ JVM_OPTIONS: Final = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
+# The heap of kafka-server-start.sh.
+JVM_OPTIONS: Final = ("-Xmx1G", "-Xms1G", *COLLECTOR_OPTIONS)
 
 # Only what one node needs; everything else stays at Apache Kafka's defaults.
 SINGLE_NODE: Final = {
