@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -10,6 +11,7 @@ from tests.simulation.mutants import MUTANTS
 from tests.simulation.search import run_seeds
 
 SEEDS_MAX: Final = 1000
+DOCS: Final = Path(__file__).parents[2] / "docs" / "replication.md"
 
 # Hundreds of seeds may miss it: test_scripts has the order of events that shows it.
 SCRIPTED: Final = {"a fetch counts in any leader epoch"}
@@ -22,3 +24,10 @@ def test_planted_bug_breaks_a_promise(bug: str) -> None:
 
 def test_same_seeds_break_nothing_without_the_bugs() -> None:
     assert run_seeds(range(30)).violations == {}
+
+
+def test_docs_list_every_planted_bug_with_its_reference() -> None:
+    rows = [line.split(" | ") for line in DOCS.read_text().splitlines() if line.count(" | ") == 3]
+    assert {(bug.removeprefix("| "), reference) for bug, reference, *_ in rows} >= {
+        (mutant.bug, mutant.reference) for mutant in MUTANTS.values()
+    }
