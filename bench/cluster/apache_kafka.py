@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import tempfile
-import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
@@ -100,17 +99,16 @@ class KafkaCluster:
 
     def stop(self) -> None:
         """At the same time: a combined node that is stopped last waits in vain for a quorum to let it go."""
-        running = self._running()
-        for process in running.values():
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-        give_up_s = time.monotonic() + END_TIMEOUT_S
-        for process in running.values():
-            try:
-                process.wait(max(0.0, give_up_s - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        running = list(self._running())
+        for node_id in running:
+            self.terminate(node_id)
+        for node_id in running:
+            self.wait_ended(node_id)
+
+    def close(self) -> None:
+        for process in self._running().values():
+            process.kill()
+            process.wait()
 
     def start(self) -> None:
         launched = [node_id for node_id in self._ports if node_id not in self._running()]
@@ -143,4 +141,4 @@ def start_kafka_cluster(work_dir: Path) -> Iterator[KafkaCluster]:
             cluster.start()
             yield cluster
         finally:
-            cluster.stop()
+            cluster.close()

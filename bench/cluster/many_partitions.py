@@ -24,7 +24,9 @@ def measure_many_partitions(cluster: ClusterPeer, sizes: Sizes, observed: Observ
     time.sleep(QUIET_S)
     figures["idle_cores"] = idle_cores(cluster, sizes.idle_s)
     figures |= memory_mb(cluster) | _metadata(cluster)
+    began_s = time.monotonic()
     cluster.stop()
+    figures["stop_s"] = time.monotonic() - began_s
     began_s = time.monotonic()
     cluster.start()
     figures["start_led_s"] = wait_for("all to be led", lambda: is_led(cluster, TOPIC, count)) - began_s

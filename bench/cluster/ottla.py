@@ -56,6 +56,12 @@ class OttlaCluster:
         self._cluster.broker(node_id).resume()
 
     def stop(self) -> None:
+        running = list(self.ports)
+        for node_id in running:
+            self.terminate(node_id)
+        for node_id in running:
+            self.wait_ended(node_id)
+        # ZooKeeper, which the brokers' last changes went to.
         self._cluster.stop()
 
     def start(self) -> None:

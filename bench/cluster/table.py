@@ -34,6 +34,7 @@ ROWS: Final[Sequence[Row]] = (
     Row("the broker's return: producer's worst, ms", "shutdown", "return_max_ms"),
     Row("return to ISR with {mb} MB to catch up, s", "return", "seconds"),
     Row("{count} partitions: made, led and in sync after, s", "partitions", "created_s"),
+    Row("{count} partitions: all brokers stop, all ended after, s", "partitions", "stop_s"),
     Row("{count} partitions: all brokers start, all led after, s", "partitions", "start_led_s"),
     Row("{count} partitions: kill -9 of one broker, all led after, s", "partitions", "failover_s", "≤ 0.5x"),
     Row("{count} partitions: its return, all in sync after, s", "partitions", "return_in_sync_s"),
