@@ -45,6 +45,8 @@ DELETE_HORIZON_BIT: Final = 0x40
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 BASE_OFFSET: Final = struct.Struct(">q")
 LEADER_EPOCH: Final = struct.Struct(">i")
+# base offset, batch length, leader epoch: what a leader stamps, and the length between
+BASE_OFFSET_TO_EPOCH: Final = struct.Struct(">qii")
 CRC: Final = struct.Struct(">I")
 PRODUCER_ID: Final = struct.Struct(">q")
 # producer id, producer epoch, base sequence

@@ -20,10 +20,8 @@ from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from ottla.observe.events import fields
 from ottla.observe.story import Story
 from ottla.records.header import (
-    BASE_OFFSET,
+    BASE_OFFSET_TO_EPOCH,
     HEADER,
-    LEADER_EPOCH,
-    LEADER_EPOCH_AT,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
 )
@@ -341,8 +339,7 @@ class Log:
         ):
             segment = self._make_room(size_bytes, now_ms)
             position = segment.size_bytes
-        BASE_OFFSET.pack_into(batch, 0, base_offset)
-        LEADER_EPOCH.pack_into(batch, LEADER_EPOCH_AT, self.leader_epoch)
+        BASE_OFFSET_TO_EPOCH.pack_into(batch, 0, base_offset, header[1], self.leader_epoch)
         if self._epoch_is_new:
             self._write_epochs(EpochStart(self.leader_epoch, base_offset))
         try:
@@ -687,13 +684,14 @@ class Log:
             place = places.find(start_offset)
             segment, position = self._place_to_read(start_offset) if place is None else place
         if limit_offset >= log_end_offset:
+            limit_offset = log_end_offset
             limit_segment = self._active
             limit_position = limit_segment.size_bytes
         elif limit_offset == self.stable_end:
             limit_segment, limit_position = places.stable_segment, places.stable_position
         else:
             limit_segment, limit_position = self._place_to_read(limit_offset)
-        return log_reader.run_between(
+        run = log_reader.run_between(
             self._segments,
             segment,
             position,
@@ -703,6 +701,10 @@ class Log:
             size_bytes_max,
             whole_first_batch,
         )
+        if run is not None and run.file is limit_segment.file and run.position + run.length_bytes == limit_position:
+            # This reader has everything: it will continue here, and so will others.
+            places.remember(limit_offset, limit_segment, limit_position)
+        return run
 
     def _place_to_read(self, offset: int) -> tuple[Segment, int]:
         try:
@@ -1093,7 +1095,7 @@ class Log:
         assert self._active.base_offset <= self.log_end_offset
         assert self._appended_offset < self.log_end_offset
         assert self._appended_offset < 0 or self._appended_position < self._active.size_bytes
-        self._places.check_invariants(self.segments, self.stable_end)
+        self._places.check_invariants(self.segments, self.log_end_offset)
         if self._is_os_policy and self.failure is None:
             assert self.stable_end == self.log_end_offset
 

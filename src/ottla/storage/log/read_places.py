@@ -7,8 +7,8 @@ from typing import Final
 
 from ottla.storage.segment.segment import Segment
 
-# A consumer that waits reads from where the stable end was when it last read.
-PASSED_STABLE_ENDS_MAX: Final = 16
+# A reader that waits continues where the log, or what it may read of it, ended when it last read.
+PASSED_ENDS_MAX: Final = 32
 
 Place = tuple[Segment, int]
 
@@ -25,11 +25,17 @@ class ReadPlaces:
 
     def move_stable(self, from_offset: int, segment: Segment, position: int) -> None:
         """The stable end moved from `from_offset` to this place."""
-        passed = self._passed
-        if len(passed) >= PASSED_STABLE_ENDS_MAX:
-            del passed[next(iter(passed))]
-        passed[from_offset] = (self.stable_segment, self.stable_position)
+        self.remember(from_offset, self.stable_segment, self.stable_position)
         self.stable_segment, self.stable_position = segment, position
+
+    def remember(self, offset: int, segment: Segment, position: int) -> None:
+        """A reader has got everything below `offset`, and this is the place of `offset`."""
+        passed = self._passed
+        if offset in passed:
+            return
+        if len(passed) >= PASSED_ENDS_MAX:
+            del passed[next(iter(passed))]
+        passed[offset] = (segment, position)
 
     def set_stable(self, segment: Segment, position: int) -> None:
         self.stable_segment, self.stable_position = segment, position
@@ -41,12 +47,12 @@ class ReadPlaces:
         """Segments were removed or changed: only the stable end's place is kept, and that is the caller's to set."""
         self._passed.clear()
 
-    def check_invariants(self, segments: Sequence[Segment], stable_end: int) -> None:
-        """No place is above the stable end or in a segment that the log does not have."""
+    def check_invariants(self, segments: Sequence[Segment], log_end_offset: int) -> None:
+        """No place is above the log's end or in a segment that the log does not have."""
         present = set(segments)
         assert self.stable_segment in present
         assert self.stable_position <= self.stable_segment.size_bytes
         for offset, (segment, position) in self._passed.items():
-            assert offset < stable_end
+            assert offset <= log_end_offset
             assert segment in present
             assert position <= segment.size_bytes

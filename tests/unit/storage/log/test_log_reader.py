@@ -8,6 +8,7 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
 from ottla.records.header import ATTRIBUTES_AT, CRC, CRC_AT
+from ottla.runtime.posix_disk import PosixFile
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
@@ -117,3 +118,39 @@ def test_reads_find_everything_when_indexes_are_dropped_all_the_time(log: Log) -
         assert records_in(run)[0].offset == offset - offset % 2
         for segment in list(log.segments)[:-1]:
             segment.drop_indexes()
+
+
+@pytest.mark.parametrize("limit", ["the log's end", "an end that other readers have passed"])
+def test_a_reader_that_has_everything_continues_without_a_search(
+    log: Log, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    append(log, batch_of(3))
+    middle = log.log_end_offset
+    if limit != "the log's end":
+        append(log, batch_of(2))
+    first = log.read(0, middle, 1 << 20, whole_first_batch=True)
+    append(log, batch_of(4))
+    append(log, batch_of(1))
+    assert first is not None
+
+    def search(file: PosixFile, position: int, length_bytes: int) -> bytes:
+        pytest.fail("the place where the reader continues is known")
+
+    monkeypatch.setattr(PosixFile, "read_at", search)
+    second = log.read(middle, log.log_end_offset, 1 << 20, whole_first_batch=True)
+    assert second is not None
+    assert second.position == first.position + first.length_bytes
+    log.check_invariants()
+
+
+def test_a_place_that_was_read_to_is_forgotten_when_the_log_is_cut_below_it(log: Log) -> None:
+    append(log, batch_of(3))
+    append(log, batch_of(3))
+    log.read(0, log.log_end_offset, 1 << 20, whole_first_batch=True)
+    log.truncate_to(3)
+    append(log, batch_of(1))
+    append(log, batch_of(2))
+    append(log, batch_of(2))
+    log.check_invariants()
+    found = records_in(log.read(6, log.log_end_offset, 1 << 20, whole_first_batch=True))
+    assert [record.offset for record in found] == [6, 7]
