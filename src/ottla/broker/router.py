@@ -83,37 +83,30 @@ class Router:
                     # The hot path does not read the client id, it only skips it.
                     body = position + 10 + (name_length if name_length > 0 else 0)
                     count = self.produce_count = self.produce_count + 1
-                    if count & SAMPLING_MASK or self._meter is None:
-                        self._produce.handle(connection, view, body, end, version, correlation_id)
-                    else:
-                        timing = self._meter.begin(connection)
-                        self._produce.handle(connection, view, body, end, version, correlation_id)
-                        self._meter.handled(_PRODUCE, connection, timing)
+                    meter = None if count & SAMPLING_MASK else self._meter
+                    timing = None if meter is None else meter.begin(connection)
+                    self._produce.handle(connection, view, body, end, version, correlation_id)
+                    if meter is not None and timing is not None:
+                        meter.handled(_PRODUCE, connection, timing)
                     return
             header = read_request_header(view, position, end)
-            connection.client_id = header.client_id
+            key, version, correlation_id, connection.client_id, body = header
             meter = self._meter
-            if meter is None or not meter.times_next(header.api_key):
-                self._dispatch(connection, header, view, end)
+            timing = None if meter is None or not meter.times_next(key) else meter.begin(connection)
+            if key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
+                self._fetch.handle(connection, view, body, end, version, correlation_id)
+            elif key == _PRODUCE and _PRODUCE_MIN <= version <= _PRODUCE_MAX:
+                self.produce_count += 1
+                self._produce.handle(connection, view, body, end, version, correlation_id)
             else:
-                timing = meter.begin(connection)
-                self._dispatch(connection, header, view, end)
-                meter.handled(header.api_key, connection, timing)
+                self._start_other(connection, header, bytes(view[body:end]))
+            if meter is not None and timing is not None:
+                meter.handled(key, connection, timing)
         except WireError as error:
             self.refuse(connection, error)
         except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
             # A bug of ours must leave no client waiting: the connection could not go on behind an unanswered request.
             close_failed(connection, error, client_id=connection.client_id)
-
-    def _dispatch(self, connection: Connection, header: RequestHeader, view: memoryview, end: int) -> None:
-        key, version = header.api_key, header.api_version
-        if key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
-            self._fetch.handle(connection, view, header.body_position, end, version, header.correlation_id)
-        elif key == _PRODUCE and _PRODUCE_MIN <= version <= _PRODUCE_MAX:
-            self.produce_count += 1
-            self._produce.handle(connection, view, header.body_position, end, version, header.correlation_id)
-        else:
-            self._start_other(connection, header, bytes(view[header.body_position : end]))
 
     def refuse(self, connection: Connection, error: WireError) -> None:
         """Close a connection whose request cannot be read or answered."""

@@ -75,15 +75,26 @@ _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")
 _PARTITION_V12: Final = struct.Struct(">iiqiqi")
+# The head of v7, the topics count, the first topic's name length.
+_HEAD_AND_NAME: Final = struct.Struct(">iiiibiiih")
+# The partitions count, one partition of v9, the forgotten topics count, and from v11 on the rack's length.
+_ONE_PARTITION_V9: Final = struct.Struct(">iiiqqii")
+_ONE_PARTITION_V11: Final = struct.Struct(">iiiqqiih")
 _CONSUMER: Final = -1
 _NO_EPOCH: Final = -1
 _REPLICA_STATE_TAG: Final = 1
 # Replica id, replica epoch.
 _REPLICA_STATE: Final = struct.Struct(">iq")
+# One tagged field, its tag, its length, replica id, replica epoch, no tagged fields in it.
+_ONE_REPLICA_STATE: Final = struct.Struct(">BBBiqB")
 
 
 def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version: int) -> FetchRequest:
     """The request whose body is `buffer[position:end]`, in one of the versions 4 to 17."""
+    if 9 <= version < FLEXIBLE_FROM_VERSION:
+        request = _read_one_partition(buffer, position, end, version)
+        if request is not None:
+            return request
     data = memoryview(buffer)[:end]
     session_id, session_epoch = 0, -1
     replica_epoch = _NO_EPOCH
@@ -134,6 +145,34 @@ def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version:
         forgotten,
         rack,
         replica_epoch,
+    )
+
+
+def _read_one_partition(
+    buffer: bytearray | memoryview, position: int, end: int, version: int
+) -> FetchRequest | None:  # fmt: skip
+    """A request of v9 to v11 for one partition, which most consumers send; None for any other."""
+    name_at = position + _HEAD_AND_NAME.size
+    if name_at > end:
+        return None
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics_count, name_length = (
+        _HEAD_AND_NAME.unpack_from(buffer, position)
+    )
+    rest = _ONE_PARTITION_V11 if version >= 11 else _ONE_PARTITION_V9
+    name_end = name_at + name_length
+    rack_at = name_end + rest.size
+    if topics_count != 1 or name_length < 0 or rack_at > end:
+        return None
+    partitions_count, index, epoch, offset, start, limit, forgotten_count, *rack_length = rest.unpack_from(
+        buffer, name_end
+    )
+    rack = bytes(buffer[rack_at:end])
+    if partitions_count != 1 or forgotten_count != 0 or len(rack) != sum(rack_length):
+        return None
+    name = bytes(buffer[name_at:name_end])
+    topics = [(name, [(index, epoch, offset, _NO_EPOCH, start, limit)])]
+    return FetchRequest(
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, [], rack
     )
 
 
@@ -250,6 +289,11 @@ def _read_indexes(data: memoryview, position: int, count: int) -> tuple[list[int
 
 def _read_replica_state(data: memoryview, position: int) -> tuple[int, int, int]:
     """Replica id and epoch in the request's tagged field 1, both -1 when it is left out, as consumers do; its end."""
+    if position + _ONE_REPLICA_STATE.size <= len(data):
+        # As replicas send it.
+        count, tag, length, replica_id, replica_epoch, rest = _ONE_REPLICA_STATE.unpack_from(data, position)
+        if count == 1 and tag == _REPLICA_STATE_TAG and length == _REPLICA_STATE.size + 1 and rest == 0:
+            return replica_id, replica_epoch, position + _ONE_REPLICA_STATE.size
     end = skip_tagged_fields(data, position)
     count, position = read_uvarint(data, position)
     replica_id, replica_epoch = _CONSUMER, _NO_EPOCH

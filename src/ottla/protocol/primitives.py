@@ -61,6 +61,9 @@ def uvarint_bytes(value: int) -> bytes:
 
 def read_compact_length(data: memoryview, position: int) -> tuple[int, int]:
     """A length in compact form (stored plus one); -1 is null."""
+    if position < len(data) and (byte := data[position]) < 0x80:
+        # Nearly always.
+        return byte - 1, position + 1
     stored, position = read_uvarint(data, position)
     if stored - 1 > INT32_MAX:
         raise WireError(f"a length of {stored - 1} does not fit 31 bits")
@@ -103,6 +106,9 @@ def take_text(data: memoryview, position: int, length: int) -> str:
 
 def skip_tagged_fields(data: memoryview, position: int) -> int:
     """Skip a section of tagged fields, none of which is known."""
+    if position < len(data) and data[position] == 0:
+        # Nearly always.
+        return position + 1
     count, position = read_uvarint(data, position)
     if count * 2 > len(data) - position:
         raise WireError(f"{count} tagged fields cannot fit in {len(data) - position} bytes")

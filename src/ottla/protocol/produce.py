@@ -75,7 +75,9 @@ def read_produce(buffer: bytearray | memoryview, position: int, end: int, versio
                 partitions_count, index, length = _ONE_PARTITION.unpack_from(buffer, name_end)
                 if partitions_count == 1 and length >= 0 and records_at + length == end:
                     name = bytes(buffer[name_at:name_end])
-                    return ProduceRequest(None, acks, timeout_ms, [(name, [(index, records_at, end)])])
+                    # The class's own constructor is a Python function, which takes 0.2 us more.
+                    values = (None, acks, timeout_ms, [(name, [(index, records_at, end)])])
+                    return tuple.__new__(ProduceRequest, values)
         return _read_legacy(memoryview(buffer)[:end], position)
     return _read_flexible(memoryview(buffer)[:end], position)
 
