@@ -119,14 +119,17 @@ def test_rule_of_dead_modules_finds_one() -> None:
 # Where tests sleep, and why that is no hope for a state.
 SLEEPS: Final = {
     "tests/cluster/chaos_run.py": "pauses between faults",
+    "tests/cluster/clock_faults.py": "for how long clocks are off, and are watched, is the fault",
     "tests/cluster/disk_faults.py": "how long a disk is full or broken is the fault",
     "tests/cluster/fencing.py": "how long a leader may still try to acknowledge after it was replaced",
+    "tests/cluster/injected_calls.py": "a poll with a deadline that ends with the process",
     "tests/cluster/network_faults.py": "how long a network is partitioned is the fault",
     "tests/cluster/scripted_orders.py": "how long a replica may be elected that must not be, and the moment of a kill",
     "tests/cluster/target.py": "how long a process is down is the fault",
     "tests/cluster/faults.py": "how long a process is down or paused is the fault",
     "tests/contract/tree_homes.py": "a poll with a deadline",
     "tests/eventually.py": "the poll with a deadline that tests use",
+    "tests/history/consuming_librdkafka.py": "a member that is slow is the fault",
     "tests/history/mutated_broker.py": "the planted fault is slow",
     "tests/history/clients.py": "a pause of a member beyond its session is the fault",
     "tests/history/workload.py": "pauses between faults",

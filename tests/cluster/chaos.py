@@ -25,8 +25,8 @@ from ottla.model.errors import OttlaError
 from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.cluster import isolation
 from tests.cluster.chaos_run import CLUSTER_SETTINGS, DIFFERS, new_network, run_cluster
-from tests.cluster.fault_table import ALL_FAULTS
-from tests.cluster.faults import FAULTS
+from tests.cluster.fault_table import ALL_FAULTS, PLAIN_FAULTS, PRIVATE_FAULTS, SLOW_FAULTS
+from tests.cluster.group_faults import STATIC_MEMBER_FAULTS
 from tests.cluster.mutated_broker import MUTATIONS
 from tests.cluster.network import Network
 from tests.history.chaos import PROTOCOLS
@@ -34,6 +34,8 @@ from tests.history.clients import RANGE
 
 # With fewer, most pairs of kinds would never meet in a round.
 KINDS_MIN: Final = 3
+# With the cluster's start and its quiet end less than a minute on a machine that has time.
+QUICK_COUNT: Final = 2
 
 
 def mixed(names: Sequence[str], count: int, seed: int) -> list[str]:
@@ -57,8 +59,15 @@ def main() -> int:
     )
     parser.add_argument("--evidence", action="store_true", help="print what each fault was seen to do")
     parser.add_argument("--plain", action="store_true", help="no namespaces: only what needs no privilege")
+    parser.add_argument("--private", action="store_true", help="only what needs privileges")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_COUNT} faults that are soon over, in each run")
     chosen = parser.parse_args()
-    wanted = chosen.only or sorted(ALL_FAULTS)
+    wanted = chosen.only or sorted(PRIVATE_FAULTS if chosen.private else ALL_FAULTS)
+    if chosen.quick:
+        wanted = [name for name in wanted if name not in SLOW_FAULTS]
+        chosen.faults = QUICK_COUNT
+    if chosen.protocol == "consumer":
+        wanted = [name for name in wanted if name not in STATIC_MEMBER_FAULTS]
     if chosen.control is not None:
         wanted = sorted(set(MUTATIONS[chosen.control].plan))
     names, network = _possible(wanted, is_plain=chosen.plain)
@@ -82,6 +91,7 @@ def _rounds(chosen: argparse.Namespace, names: Sequence[str], seeds: Iterable[in
     totals: Counter[str] = Counter()
     for seed in seeds:
         plan = mixed(names, chosen.faults, seed)
+        print(f"seed={seed} plan: {' '.join(plan)}", flush=True)
         try:
             result = run_cluster(PROTOCOLS[chosen.protocol], plan, seed=seed, network=network)
         except ZooKeeperUnavailable:
@@ -131,9 +141,9 @@ def _possible(names: Sequence[str], *, is_plain: bool) -> tuple[list[str], Netwo
         reason = isolation.missing()
         if reason is None:
             isolation.enter([sys.executable, "-m", "tests.cluster.chaos", *sys.argv[1:]])
-        print(f"skipped: {reason}; so not done: {' '.join(sorted(set(names) - FAULTS.keys()))}", flush=True)
+        print(f"skipped: {reason}; so not done: {' '.join(sorted(set(names) - PLAIN_FAULTS.keys()))}", flush=True)
     if not isolation.is_isolated():
-        return [name for name in names if name in FAULTS], None
+        return [name for name in names if name in PLAIN_FAULTS], None
     return list(names), new_network(Path(tempfile.mkdtemp(prefix="ottla-network-")))
 
 

@@ -22,6 +22,9 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.cluster import RunningCluster
+from ottla.testing.place import LOOPBACK
+from tests.cluster.broker_clocks import SHIFTED_COMMAND, BrokerClocks
+from tests.cluster.clock_faults import CLOCK_FAULTS, CLOCK_SETTINGS
 from tests.cluster.fault_table import ALL_FAULTS, CONTROL_FAULTS
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.faults import SESSION_TIMEOUT_MS
@@ -48,6 +51,7 @@ REPLICAS_COUNT: Final = 3
 PAUSE_S: Final = (0.2, 4.0)
 LINES_SHOWN: Final = 30
 DIFFERS: Final = "differs from"
+PLAIN_COMMAND: Final = (sys.executable, "-m", "ottla")
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     **SETTINGS,
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
@@ -92,7 +96,7 @@ def run_cluster(
     seed: int,
     pause_s: tuple[float, float] = PAUSE_S,
     producers: Sequence[ProducerKind] = (LIBRDKAFKA, LIBRDKAFKA),
-    command: Sequence[str] = (sys.executable, "-m", "ottla"),
+    command: Sequence[str] = PLAIN_COMMAND,
     settings: Mapping[str, str] = CLUSTER_SETTINGS,
     network: Network | None = None,
 ) -> ClusterResult:
@@ -103,23 +107,29 @@ def run_cluster(
     directory = Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
     cluster_directory = directory / "cluster"
     node_ids = range(1, BROKERS_COUNT + 1)
+    clocks = None
+    if not CLOCK_FAULTS.keys().isdisjoint(plan):
+        assert command == PLAIN_COMMAND, "brokers have either clocks of their own or a planted fault"
+        clocks, command = BrokerClocks(directory / "clocks", node_ids), SHIFTED_COMMAND
+        settings = {**settings, **CLOCK_SETTINGS}
     with ExitStack() as stack:
         site, cluster = None, None
         if network is not None:
             site = stack.enter_context(Site(network, directory / "disks", cluster_directory, node_ids))
         try:
-            cluster = _cluster(cluster_directory, network, command, settings)
+            cluster = _cluster(cluster_directory, network, clocks, command, settings)
             with cluster:
                 enter = () if network is None else network.place(CLIENTS).enter
                 clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, producers, enter)
-                result = _run(Target(cluster, clients, random.Random(seed), site), plan, pause_s)
+                result = _run(Target(cluster, clients, random.Random(seed), site, clocks), plan, pause_s)
         except BaseException as error:
             lines = [] if cluster is None else cluster.last_lines(LINES_SHOWN)
             error.add_note("\n".join([*lines, f"all files of this run are kept in {directory}"]))
             if site is not None:
                 site.keep(directory)
             raise
-        result.problems += differences([cluster_directory / broker_name(node_id) for node_id in node_ids])
+        directories = [cluster_directory / broker_name(node_id) for node_id in node_ids]
+        result.problems += differences(directories, clients.partitions_count)
         if not result.is_clean:
             result.kept_directory, result.last_lines = directory, cluster.last_lines(LINES_SHOWN)
             if site is not None:
@@ -130,18 +140,24 @@ def run_cluster(
 
 
 def _cluster(
-    directory: Path, network: Network | None, command: Sequence[str], settings: Mapping[str, str]
+    directory: Path,
+    network: Network | None,
+    clocks: BrokerClocks | None,
+    command: Sequence[str],
+    settings: Mapping[str, str],
 ) -> RunningCluster:
-    if network is None:
-        return RunningCluster(BROKERS_COUNT, directory, settings=settings, command=command)
+    node_ids = range(1, BROKERS_COUNT + 1)
+    places = {each: LOOPBACK if network is None else network.place(broker_name(each)) for each in node_ids}
+    if clocks is not None:
+        places = {node_id: clocks.placed(node_id, place) for node_id, place in places.items()}
     return RunningCluster(
         BROKERS_COUNT,
         directory,
         settings=settings,
         command=command,
-        zookeeper_port=ZOOKEEPER_PORT,
-        places=[network.place(broker_name(node_id)) for node_id in range(1, BROKERS_COUNT + 1)],
-        zookeeper_place=network.place(ZOOKEEPER),
+        zookeeper_port=0 if network is None else ZOOKEEPER_PORT,
+        places=list(places.values()),
+        zookeeper_place=LOOPBACK if network is None else network.place(ZOOKEEPER),
     )
 
 
@@ -173,7 +189,7 @@ def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> C
         clients.kill()
     cluster.wait_until_replicated()
     history = clients.history()
-    report = check([*history, *read_finally(cluster.bootstrap)], clients.member_names)
+    report = check([*history, *read_finally(cluster.bootstrap, clients.partitions_count)], clients.member_names)
     problems = clients.problems
     unsettled = report.figures["sends_unknown"] + report.figures["sends_failed"]
     if unsettled:
@@ -206,10 +222,10 @@ def longest_silence_s(history: Iterable[Operation]) -> float:
     return max(gaps, default=0) / 1e9
 
 
-def differences(broker_directories: Sequence[Path]) -> list[str]:
+def differences(broker_directories: Sequence[Path], partitions_count: int = PARTITIONS_COUNT) -> list[str]:
     """Partitions whose replicas are not the same, byte by byte: after a quiet end and a clean stop they are."""
     found = []
-    for index in range(PARTITIONS_COUNT):
+    for index in range(partitions_count):
         logs = [_bytes_of(directory / f"{TOPIC}-{index}") for directory in broker_directories]
         for directory, log in zip(broker_directories, logs, strict=True):
             if log != logs[0]:

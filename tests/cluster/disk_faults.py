@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,16 +12,21 @@ from ottla.client.metadata import TopicInfo
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.broker import RunningBroker
 from tests.cluster.fault_without_effect import FaultWithoutEffect
+from tests.cluster.injected_calls import injected
 from tests.cluster.target import Fault, Target
-from tests.eventually import eventually
 from tests.history.clients import PARTITIONS_COUNT, TOPIC
 
 # How long a disk is full or broken.
 ILL_S: Final = (1.0, 5.0)
 # A batch's own head; a flip there is found when the batch is, as everywhere in it.
 _FLIPPED_BYTES: Final = 8
-_STRUCK_WITHIN_S: Final = 30.0
-_INJECTED: Final = "(INJECTED)"
+_SYNCS: Final = "fdatasync,fsync,syncfs"
+_WRITES: Final = "pwrite64,pwritev"
+# Some of them are of some machines only.
+_RENAMES: Final = "?rename,?renameat,?renameat2"
+# A disk that others have kept busy for long.
+SLOW_SYNC_MS: Final = 300
+SLOW_S: Final = (3.0, 10.0)
 
 
 # --- power cuts ---------------------------------------------------------------------------------------------------
@@ -90,33 +92,82 @@ def disk_full(target: Target) -> str:
 
 
 def sync_fails(target: Target) -> str:
-    """EIO of a sync of a leader: what it has not flushed may be gone, whatever a later sync says."""
-    return _with_failing_calls(target, target.leader(), "fdatasync,syncfs", "when=1+")
+    """EIO of the syncs of a leader: what it has not flushed may be gone, whatever a later sync says."""
+    return _with_failing_calls(target, [target.leader()], _SYNCS, "when=1+")
+
+
+def sync_fails_at_follower(target: Target) -> str:
+    """It must not report what it could not flush."""
+    return _with_failing_calls(target, [target.follower()], _SYNCS, "when=1+")
+
+
+def sync_fails_everywhere(target: Target) -> str:
+    """Nobody can flush: nothing may be acknowledged until the operator has restarted somebody."""
+    return _with_failing_calls(target, list(target.cluster.brokers.values()), _SYNCS, "when=1+")
 
 
 def write_fails(target: Target) -> str:
     """EIO of one write of a leader."""
-    return _with_failing_calls(target, target.leader(), "pwrite64,pwritev", "when=1")
+    return _with_failing_calls(target, [target.leader()], _WRITES, "when=1")
 
 
-def _with_failing_calls(target: Target, broker: RunningBroker, calls: str, when: str) -> str:
-    """The operator restarts the broker afterwards."""
-    with tempfile.NamedTemporaryFile("r") as trace:
-        command = ["strace", "-f", "-qq", "-p", str(broker.pid), "-o", trace.name]
-        command += ["-e", f"trace={calls}", "-e", f"inject={calls}:error=EIO:{when}"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as strace:
-            try:
-                eventually(lambda: _INJECTED in Path(trace.name).read_text(), within_s=_STRUCK_WITHIN_S)
-            except AssertionError:
-                raise FaultWithoutEffect(f"none of {calls} of broker {broker.node_id} failed") from None
-            finally:
-                strace.send_signal(signal.SIGINT)
-                strace.wait()
-        injected = Path(trace.name).read_text().count(_INJECTED)
+def write_fails_at_follower(target: Target) -> str:
+    return _with_failing_calls(target, [target.follower()], _WRITES, "when=1")
+
+
+def write_fails_everywhere(target: Target) -> str:
+    return _with_failing_calls(target, list(target.cluster.brokers.values()), _WRITES, "when=1")
+
+
+def rename_fails(target: Target) -> str:
+    """EIO of every rename of a leader for a while: of checkpoints, for the most part."""
+    return _with_failing_calls(target, [target.leader()], _RENAMES, "when=1+")
+
+
+def _with_failing_calls(target: Target, brokers: Sequence[RunningBroker], calls: str, when: str) -> str:
+    """The operator restarts the brokers afterwards."""
+    with injected(brokers, calls, f"error=EIO:{when}") as struck_count:
+        time.sleep(target.random.uniform(*ILL_S))
+        injected_count = struck_count()
     time.sleep(target.random.uniform(*ILL_S))
-    broker.kill()
-    broker.start()
-    return f"{injected} of {calls} of broker {broker.node_id} answered EIO"
+    for broker in brokers:
+        broker.kill()
+    _start(brokers)
+    return f"{injected_count} of {calls} of {_ids_of(brokers)} answered EIO"
+
+
+# --- disks that are slow ------------------------------------------------------------------------------------------
+
+
+def slow_sync_of_leader(target: Target) -> str:
+    return _with_slow_syncs(target, [target.leader()])
+
+
+def slow_sync_of_follower(target: Target) -> str:
+    return _with_slow_syncs(target, [target.follower()])
+
+
+def slow_sync_everywhere(target: Target) -> str:
+    return _with_slow_syncs(target, list(target.cluster.brokers.values()))
+
+
+def _with_slow_syncs(target: Target, brokers: Sequence[RunningBroker]) -> str:
+    """Nothing fails, and nobody is restarted."""
+    pids = [broker.pid for broker in brokers]
+    acknowledged_count = target.acknowledged_count()
+    with injected(brokers, _SYNCS, f"delay_enter={SLOW_SYNC_MS * 1000}") as struck_count:
+        time.sleep(target.random.uniform(*SLOW_S))
+        delayed_count = struck_count()
+        acknowledged_count = target.acknowledged_count() - acknowledged_count
+    for broker, pid in zip(brokers, pids, strict=True):
+        if not broker.is_running or broker.pid != pid:
+            target.clients.problems.append(f"broker {broker.node_id} ended when its disk was slow")
+    told = f"{delayed_count} syncs of {_ids_of(brokers)} took {SLOW_SYNC_MS} ms longer"
+    return f"{told}; {acknowledged_count} records acknowledged meanwhile"
+
+
+def _ids_of(brokers: Sequence[RunningBroker]) -> str:
+    return f"broker {', '.join(str(broker.node_id) for broker in brokers)}"
 
 
 # --- data that is damaged or gone ---------------------------------------------------------------------------------
@@ -208,7 +259,15 @@ DISK_FAULTS: Final[Mapping[str, Fault]] = {
     "disk-dies": disk_dies,
     "disk-full": disk_full,
     "sync-fails": sync_fails,
+    "sync-fails-at-follower": sync_fails_at_follower,
+    "sync-fails-everywhere": sync_fails_everywhere,
     "write-fails": write_fails,
+    "write-fails-at-follower": write_fails_at_follower,
+    "write-fails-everywhere": write_fails_everywhere,
+    "rename-fails": rename_fails,
+    "slow-sync-of-leader": slow_sync_of_leader,
+    "slow-sync-of-follower": slow_sync_of_follower,
+    "slow-sync-everywhere": slow_sync_everywhere,
     "corrupt-replica": corrupt_replica,
     "truncate-replica": truncate_replica,
     "lose-disk": lose_disk,

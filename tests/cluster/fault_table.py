@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tests.cluster.clock_faults import CLOCK_FAULTS
 from tests.cluster.disk_faults import DISK_FAULTS
 from tests.cluster.faults import FAULTS
+from tests.cluster.group_faults import GROUP_FAULTS
 from tests.cluster.network_faults import NETWORK_FAULTS
 from tests.cluster.scripted_orders import SCRIPTED_ORDERS, power_cut_all_unflushed
 from tests.cluster.target import Fault
+from tests.cluster.topic_faults import TOPIC_FAULTS
 
+PLAIN_FAULTS: Final[Mapping[str, Fault]] = {**FAULTS, **GROUP_FAULTS, **TOPIC_FAULTS, **CLOCK_FAULTS}
 PRIVATE_FAULTS: Final[Mapping[str, Fault]] = {**DISK_FAULTS, **NETWORK_FAULTS, **SCRIPTED_ORDERS}
-ALL_FAULTS: Final[Mapping[str, Fault]] = {**FAULTS, **PRIVATE_FAULTS}
+ALL_FAULTS: Final[Mapping[str, Fault]] = {**PLAIN_FAULTS, **PRIVATE_FAULTS}
+# Some tens of seconds each, by watching or waiting.
+SLOW_FAULTS: Final = CLOCK_FAULTS.keys() | SCRIPTED_ORDERS.keys() | {"recreate-topic-while-one-is-away"}
 # Loses records by intent: only the controls do it.
 CONTROL_FAULTS: Final[Mapping[str, Fault]] = {"power-cut-all-unflushed": power_cut_all_unflushed}

@@ -23,6 +23,12 @@ SESSION_TIMEOUT_MS: Final = 2_000
 # Longer than a session: what was paused is taken for dead, and must notice that itself when it wakes up.
 PAUSED_S: Final = 2 * SESSION_TIMEOUT_MS / 1000
 
+# A broker that is starved: for how long, and its share.
+STARVED_S: Final = (3.0, 8.0)
+STARVED_ON_S: Final = 0.01
+STARVED_OFF_S: Final = 0.09
+STARVED_SHARE_MIN: Final = 0.5
+
 
 def _killed(target: Target, broker: RunningBroker, what: str) -> str:
     """Kill it, wait for a while, start it again."""
@@ -106,6 +112,39 @@ def pause_broker(target: Target) -> str:
     return f"broker {broker.node_id} paused for {paused_s:.1f} s"
 
 
+def pause_coordinator(target: Target) -> str:
+    """SIGSTOP of the broker that coordinates the group, for longer than its session."""
+    broker = target.coordinator()
+    broker.pause()
+    try:
+        time.sleep(PAUSED_S)
+        successor = eventually(target.coordinator, lambda seen: seen is not broker)
+    finally:
+        broker.resume()
+    return f"coordinator paused: from broker {broker.node_id} to {successor.node_id}"
+
+
+def starve_broker(target: Target) -> str:
+    """It gets a tenth of the time that it wants, in small pieces, as on a machine with too much work."""
+    broker = target.any_broker()
+    began_s = time.monotonic()
+    duration_s = target.random.uniform(*STARVED_S)
+    stopped_s = 0.0
+    while time.monotonic() - began_s < duration_s:
+        broker.pause()
+        paused_s = time.monotonic()
+        try:
+            time.sleep(STARVED_OFF_S)
+        finally:
+            broker.resume()
+        stopped_s += time.monotonic() - paused_s
+        time.sleep(STARVED_ON_S)
+    share = stopped_s / (time.monotonic() - began_s)
+    if share < STARVED_SHARE_MIN:
+        raise FaultWithoutEffect(f"broker {broker.node_id} was stopped for {share:.0%} of the time only")
+    return f"broker {broker.node_id} was stopped for {share:.0%} of {duration_s:.1f} s"
+
+
 def kill_zookeeper(target: Target) -> str:
     """kill -9 of ZooKeeper, and a start soon."""
     zookeeper = target.cluster.zookeeper
@@ -155,6 +194,8 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "stop-broker": stop_broker,
     "pause-leader": pause_leader,
     "pause-broker": pause_broker,
+    "pause-coordinator": pause_coordinator,
+    "starve-broker": starve_broker,
     "kill-zookeeper": kill_zookeeper,
     "pause-zookeeper": pause_zookeeper,
     "kill-member": kill_member,

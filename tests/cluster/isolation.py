@@ -17,6 +17,12 @@ _COMMANDS: Final = ("unshare", "nsenter", "mount", "umount", "mkfs.xfs", "losetu
 _PACKAGES: Final = "util-linux, mount, xfsprogs, iproute2, nftables and strace of Debian"
 # What tells the run that it is in its namespaces already.
 _ENTERED: Final = "OTTLA_TEST_NAMESPACES"
+_TRIALS: Final = (
+    "losetup -f",
+    "ip link add dev trial type bridge",
+    "nft add table inet trial",
+    "ip tuntap add dev tunnel mode tun",
+)
 _TRIAL_S: Final = 30
 
 
@@ -35,7 +41,7 @@ def missing() -> str | None:
         return f"there is no {', '.join(absent)} here (in {_PACKAGES})"
     # Also inside a container that is root's: whether the kernel lets it.
     trial = subprocess.run(
-        [*_UNSHARE, "sh", "-c", "losetup -f && ip link add dev trial type bridge && nft add table inet trial"],
+        [*_UNSHARE, "sh", "-c", " && ".join(_TRIALS)],
         capture_output=True,
         text=True,
         timeout=_TRIAL_S,

@@ -48,8 +48,9 @@ def forget_epochs() -> None:
         fetch_offset: int,
         last_fetched_epoch: int,
         now_ms: int,
+        log_start_offset: int,
     ) -> FetchVerdict:
-        return on_fetch(replica, node_id, broker_epoch, leader_epoch, fetch_offset, _NO_EPOCH, now_ms)
+        return on_fetch(replica, node_id, broker_epoch, leader_epoch, fetch_offset, _NO_EPOCH, now_ms, log_start_offset)
 
     Replica.on_fetch = on_fetch_by_length  # type: ignore[assignment, method-assign]
 

@@ -5,16 +5,19 @@ The run itself is at the bridge and is never cut off, so that it can watch both 
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import Flag, auto
 from pathlib import Path
 from typing import Final
 
 from ottla.testing.place import Place
+from tests.cluster.lossy_links import READY, LinkFigures, LinkQuality
 
 _BRIDGE: Final = "switch"
 _PREFIX: Final = "10.99.0"
@@ -90,6 +93,25 @@ class Network:
         listed = self._in(name, "nft", "list", *_TABLE.split())
         self._in(name, "nft", "delete", *_TABLE.split())
         return sum(int(count) for count in re.findall(r"counter packets (\d+)", listed))
+
+    @contextmanager
+    def degraded(self, names: Iterable[str], quality: LinkQuality, seed: int) -> Iterator[Callable[[], LinkFigures]]:
+        """All that these send to each other is delayed, lost and doubled.
+
+        Yields what ends it and tells what it did; leaving the context ends it, too.
+        """
+        nodes = [f"{self._namespace(name)}={self.address(name)}" for name in names]
+        command = (sys.executable, "-m", "tests.cluster.lossy_links", str(seed), *map(str, quality), *nodes)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as switch:
+            assert switch.stdout is not None
+            if switch.stdout.readline().strip() != READY:
+                raise RuntimeError(f"{' '.join(command)} did not start")
+
+            def end() -> LinkFigures:
+                told, _ = switch.communicate()
+                return LinkFigures(**json.loads(told))
+
+            yield end
 
     def open_all(self) -> None:
         """Every wall that is left."""

@@ -1,4 +1,4 @@
-"""Partitions of the network: a leader, or any broker, is cut off from some, while others reach it."""
+"""Partitions of the network, where a broker is cut off from some while others reach it, and links that lose packets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from ottla.testing.broker import RunningBroker
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.faults import SESSION_TIMEOUT_MS
 from tests.cluster.fencing import watch_the_fence
+from tests.cluster.lossy_links import LinkQuality
 from tests.cluster.network import Direction
 from tests.cluster.site import CLIENTS, ZOOKEEPER, broker_name
 from tests.cluster.target import Fault, Target
 
 # Also for less than a session, and long enough for a session to end and an election to follow.
 CUT_S: Final = (0.5, 3.5 * SESSION_TIMEOUT_MS / 1000)
+
+# A long way, over bad radio.
+LOSSY: Final = LinkQuality(delay_ms=50, jitter_ms=50, loss=0.05, duplication=0.1)
+LOSSY_S: Final = (4.0, 12.0)
+_PACKETS_MIN: Final = 200
+# The clock of the switch may be late, and never early.
+_DELAY_MS_MIN: Final = 0.7 * LOSSY.delay_ms
 
 
 def leader_from_followers(target: Target) -> str:
@@ -59,6 +67,44 @@ def one_way(target: Target) -> str:
     return _cut(target, broker_name(broker.node_id or 0), others, direction)
 
 
+def lossy_between_brokers(target: Target) -> str:
+    return _degrade(target, _brokers(target))
+
+
+def lossy_to_zookeeper(target: Target) -> str:
+    return _degrade(target, [*_brokers(target), ZOOKEEPER])
+
+
+def lossy_to_clients(target: Target) -> str:
+    return _degrade(target, [*_brokers(target), CLIENTS])
+
+
+def lossy_everywhere(target: Target) -> str:
+    return _degrade(target, [*_brokers(target), ZOOKEEPER, CLIENTS])
+
+
+def _degrade(target: Target, names: Sequence[str]) -> str:
+    """50 +- 50 ms, so packets overtake each other; 5 % are lost and 10 % come twice."""
+    duration_s = target.random.uniform(*LOSSY_S)
+    acknowledged_count = target.acknowledged_count()
+    with target.site.network.degraded(names, LOSSY, target.random.randrange(1 << 30)) as end:
+        time.sleep(duration_s)
+        acknowledged_count = target.acknowledged_count() - acknowledged_count
+        figures = end()
+    if figures.packets_count < _PACKETS_MIN or not figures.lost_count or not figures.doubled_count:
+        raise FaultWithoutEffect(f"the links of {', '.join(names)} were not bad: {figures}")
+    if figures.mean_delay_ms < _DELAY_MS_MIN:
+        raise FaultWithoutEffect(f"the links of {', '.join(names)} were fast: {figures}")
+    if not target.site.network.reaches(names[0], names[1]):
+        raise FaultWithoutEffect(f"{names[0]} does not reach {names[1]} without the switch")
+    told = f"bad links between {', '.join(names)} for {duration_s:.1f} s: {figures}"
+    return f"{told}; {acknowledged_count} records acknowledged meanwhile"
+
+
+def _brokers(target: Target) -> list[str]:
+    return [broker_name(node_id) for node_id in sorted(target.cluster.brokers)]
+
+
 def _cut(target: Target, name: str, others: Iterable[str], direction: Direction = Direction.BOTH) -> str:
     cut = sorted(others)
     network = target.site.network
@@ -90,4 +136,8 @@ NETWORK_FAULTS: Final[Mapping[str, Fault]] = {
     "brokers-in-a-ring": brokers_in_a_ring,
     "zookeeper-alone": zookeeper_alone,
     "one-way": one_way,
+    "lossy-between-brokers": lossy_between_brokers,
+    "lossy-to-zookeeper": lossy_to_zookeeper,
+    "lossy-to-clients": lossy_to_clients,
+    "lossy-everywhere": lossy_everywhere,
 }

@@ -12,6 +12,7 @@ from ottla.broker.groups.offsets_topic import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster
+from tests.cluster.broker_clocks import BrokerClocks
 from tests.cluster.site import Site
 from tests.history.clients import GROUP, PARTITIONS_COUNT, TOPIC, HistoryClients
 
@@ -21,21 +22,35 @@ DOWN_S: Final = (0.1, 6.0)
 
 @dataclass(frozen=True)
 class Target:
-    """`private`: the disks and the network of a run that has namespaces of its own."""
+    """`private`: the disks and the network of a run that has namespaces of its own.
+
+    `shiftable`: the clocks of a run whose brokers have clocks of their own.
+    """
 
     cluster: RunningCluster
     clients: HistoryClients
     random: random.Random
     private: Site | None = None
+    shiftable: BrokerClocks | None = None
 
     @property
     def site(self) -> Site:
         assert self.private is not None, "this fault needs namespaces"
         return self.private
 
+    @property
+    def clocks(self) -> BrokerClocks:
+        assert self.shiftable is not None, "this fault needs brokers with clocks of their own"
+        return self.shiftable
+
     def leader(self) -> RunningBroker:
         """Of a partition of the topic, by chance."""
         return self.cluster.broker(self.cluster.leader_of(TOPIC, self.random.randrange(PARTITIONS_COUNT)))
+
+    def follower(self) -> RunningBroker:
+        """Of a partition of the topic, by chance; it may lead others."""
+        leader_id = self.cluster.leader_of(TOPIC, self.random.randrange(PARTITIONS_COUNT))
+        return self.cluster.broker(self.random.choice([each for each in self.cluster.brokers if each != leader_id]))
 
     def coordinator(self) -> RunningBroker:
         """Of the group."""

@@ -23,12 +23,13 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
     begun = (operation for operation in operations if isinstance(operation, Send))
     sends = list({(send.partition, send.value): send for send in begun}.values())
     polls = [operation for operation in operations if isinstance(operation, Poll)]
+    sends, unplaced = log_checks.placed(sends, polls)
     commits = [operation for operation in operations if isinstance(operation, Commit)]
     order = log_checks.version_order(sends, polls)
     report = Report()
     report.figures = {
         "operations": len(operations),
-        "sends_ok": sum(send.outcome is Outcome.OK for send in sends),
+        "sends_ok": sum(send.outcome is Outcome.OK for send in [*sends, *unplaced]),
         "sends_failed": sum(send.outcome is Outcome.FAILED for send in sends),
         "sends_unknown": sum(send.outcome is Outcome.UNKNOWN for send in sends),
         "records_polled": sum(len(poll.records) for poll in polls),
@@ -38,6 +39,7 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
     }
     log_checks.check_values(order, sends, polls, report)
     log_checks.check_losses(sends, polls, FINAL_READER, report)
+    log_checks.check_unplaced(unplaced, report)
     log_checks.check_polls(order, operations, report)
     log_checks.check_sends(sends, report)
     log_checks.check_real_time(sends, polls, report)

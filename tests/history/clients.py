@@ -20,6 +20,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from tests.eventually import eventually
 from tests.history.checker import FINAL_READER
+from tests.history.consuming_librdkafka import DAWDLED, INSTANCE_ID_VARIABLE
 from tests.history.operations import Operation, Outcome, Poll, Positioned, Send, read_lines
 from tests.history.recorder import now_ns
 
@@ -28,11 +29,15 @@ GROUP: Final = "readers"
 PARTITIONS_COUNT: Final = 6
 MEMBERS_COUNT: Final = 3
 DRAIN_S: Final = 90.0
+SETTLED_S: Final = 4.0
+# Of the group's static member; it has one at most.
+INSTANCE_ID: Final = "static"
 CLIENT_LINES_SHOWN: Final = 25
 # Longer than a session's time-out and the rebalance behind it.
 PAUSED_S: Final = 4.0
 # In the line of a send that was acknowledged.
 _ACKNOWLEDGED: Final = b'"ok"'
+_GIVEN: Final = f'["{Positioned.__name__}"'.encode()
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,10 @@ class HistoryClients:
         self._kinds = kinds
         self._random = random.Random(seed)
         self._directory = directory
+        self.partitions_count = PARTITIONS_COUNT
         self._producers: list[ClientProcess] = []
+        # Those that were stopped before the end, too.
+        self._producers_ever: list[ClientProcess] = []
         self._members: list[ClientProcess] = []
         # Of all members that there were.
         self.member_names: list[str] = []
@@ -144,7 +152,74 @@ class HistoryClients:
 
     def acknowledged_count(self) -> int:
         """Records of all producers so far; it may be asked often, since it reads their files and decodes nothing."""
-        return sum(producer.history.read_bytes().count(_ACKNOWLEDGED) for producer in self._producers)
+        return sum(producer.history.read_bytes().count(_ACKNOWLEDGED) for producer in self._producers_ever)
+
+    def given_count(self) -> int:
+        """How often members were given a partition so far."""
+        return sum(map(_given_count, self._directory.glob("member*.history")))
+
+    def wait_until_settled(self) -> None:
+        """Until no member has been given a partition for a while: what an earlier fault has begun is over."""
+        last = (-1, 0.0)
+
+        def is_settled() -> bool:
+            nonlocal last
+            count = self.given_count()
+            if count != last[0]:
+                last = (count, time.monotonic())
+            return time.monotonic() - last[1] > SETTLED_S
+
+        eventually(is_settled, every_s=0.2)
+
+    def slow_members(self) -> int:
+        """The group rebalances, and some members are slow then; how many were."""
+        before_count = self._dawdled_count()
+        for member in self._members:
+            if LIBRDKAFKA.name in member.name:
+                member.process.send_signal(signal.SIGUSR1)
+        self.replace_member()
+        eventually(lambda: self._dawdled_count() > before_count, within_s=DRAIN_S)
+        return self._dawdled_count() - before_count
+
+    def restart_static_member(self) -> tuple[float, int]:
+        """kill -9 of a static member, and a start under the same instance id: the seconds until it has its partitions
+        again, and how often others were given some meanwhile."""
+        member = self._static_member()
+        self.wait_until_settled()
+        before_count = self.given_count()
+        began_s = time.monotonic()
+        self._members.remove(member)
+        member.process.kill()
+        member.process.wait()
+        again = self._start_member(INSTANCE_ID)
+        eventually(lambda: _given_count(again.history), within_s=DRAIN_S)
+        took_s = time.monotonic() - began_s
+        return took_s, self.given_count() - before_count - _given_count(again.history)
+
+    def replace_static_member(self) -> int | None:
+        """Another process takes a living one's instance id: the status with which the former one ended."""
+        member = self._static_member()
+        self._members.remove(member)
+        self._start_member(INSTANCE_ID)
+        try:
+            return member.process.wait(DRAIN_S)
+        except subprocess.TimeoutExpired:
+            member.process.kill()
+            member.process.wait()
+            return None
+
+    def _static_member(self) -> ClientProcess:
+        """The one that there is, or one that takes another member's place."""
+        for member in self._members:
+            if INSTANCE_ID in member.name:
+                return member
+        self.replace_member(INSTANCE_ID)
+        member = self._members[-1]
+        eventually(lambda: _given_count(member.history), within_s=DRAIN_S)
+        return member
+
+    def _dawdled_count(self) -> int:
+        return sum(path.read_text(errors="replace").count(DAWDLED) for path in self._directory.glob("member*.output"))
 
     def kill_member(self) -> None:
         member = self._members.pop(self._random.randrange(len(self._members)))
@@ -159,21 +234,37 @@ class HistoryClients:
         time.sleep(PAUSED_S)
         member.process.send_signal(signal.SIGCONT)
 
-    def replace_member(self) -> None:
+    def replace_member(self, instance_id: str | None = None) -> None:
         member = self._members.pop(self._random.randrange(len(self._members)))
-        self._start_member()
+        self._start_member(instance_id)
         self._stop([member])
 
-    def _start_producer(self, name: str, kind: ProducerKind) -> None:
-        arguments = (name, self._bootstrap, TOPIC, str(PARTITIONS_COUNT))
-        self._producers.append(self._start(kind.command, name, arguments))
+    def write_to(self, partitions_count: int) -> None:
+        """The topic has grown: the producer that has run for longest ends, and another one writes to all of it."""
+        self.partitions_count = partitions_count
+        self._stop([self._producers.pop(0)])
+        number = len(self._producers_ever)
+        kind = self._producer_kinds[number % len(self._producer_kinds)]
+        self._start_producer(f"producer{number}-{kind.name}", kind)
 
-    def _start_member(self) -> None:
+    def _start_producer(self, name: str, kind: ProducerKind) -> None:
+        arguments = (name, self._bootstrap, TOPIC, str(self.partitions_count))
+        started = self._start(kind.command, name, arguments)
+        self._producers.append(started)
+        self._producers_ever.append(started)
+
+    def _start_member(self, instance_id: str | None = None) -> ClientProcess:
         kind = self._kinds[len(self.member_names) % len(self._kinds)]
-        name = f"member{len(self.member_names)}-{kind.name}"
+        static: tuple[str, ...] = ()
+        if instance_id is not None:
+            kind = next(kind for kind in self._kinds if kind.name.startswith(LIBRDKAFKA.name))
+            static = ("env", f"{INSTANCE_ID_VARIABLE}={instance_id}")
+        name = "-".join(filter(None, [f"member{len(self.member_names)}", kind.name, instance_id]))
         self.member_names.append(name)
         arguments = (name, self._bootstrap, TOPIC, GROUP, kind.protocol)
-        self._members.append(self._start((sys.executable, "-m", f"tests.history.{kind.module}"), name, arguments))
+        command = (*static, sys.executable, "-m", f"tests.history.{kind.module}")
+        self._members.append(self._start(command, name, arguments))
+        return self._members[-1]
 
     def _start(self, command: Sequence[str], name: str, arguments: Sequence[str]) -> ClientProcess:
         history, output = self._directory / f"{name}.history", self._directory / f"{name}.output"
@@ -213,16 +304,20 @@ class HistoryClients:
             self.problems.append(f"acknowledged records were not read by the group: {late}")
 
 
+def _given_count(history: Path) -> int:
+    return history.read_bytes().count(_GIVEN) if history.exists() else 0
+
+
 def is_acknowledged(operation: Operation) -> TypeGuard[Send]:
     return isinstance(operation, Send) and operation.outcome is Outcome.OK
 
 
-def read_finally(bootstrap: str) -> list[Operation]:
+def read_finally(bootstrap: str, partitions_count: int = PARTITIONS_COUNT) -> list[Operation]:
     """Every partition from its beginning, by a library that none of the producers uses."""
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True)
     operations: list[Operation] = []
     try:
-        partitions = [KafkaTopicPartition(TOPIC, partition) for partition in range(PARTITIONS_COUNT)]
+        partitions = [KafkaTopicPartition(TOPIC, partition) for partition in range(partitions_count)]
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
         ends = consumer.end_offsets(partitions)

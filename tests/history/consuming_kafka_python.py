@@ -30,6 +30,7 @@ from tests.history.operations import Outcome
 from tests.history.recorder import Recorder
 
 SESSION_TIMEOUT_MS: Final = 2_000
+METADATA_EVERY_MS: Final = 2_000
 POLL_MS: Final = 200
 REFUSED: Final = (
     CommitFailedError,
@@ -123,6 +124,8 @@ def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file:
         session_timeout_ms=SESSION_TIMEOUT_MS,
         heartbeat_interval_ms=500,
         reconnect_backoff_max_ms=200,
+        # The topic may grow.
+        metadata_max_age_ms=METADATA_EVERY_MS,
         partition_assignment_strategy=[RangePartitionAssignor],
     )
     with Recorder(Path(file)) as recorder:

@@ -2,11 +2,14 @@
 
     python -m tests.history.consuming_librdkafka NAME BOOTSTRAP TOPIC GROUP PROTOCOL FILE
 
-`PROTOCOL` is `range`, `cooperative-sticky` (both classic) or `consumer` (KIP-848).  SIGTERM makes it leave.
+`PROTOCOL` is `range`, `cooperative-sticky` (both classic) or `consumer` (KIP-848).  SIGTERM makes it leave, SIGUSR1
+makes it slow in the next rebalance.  With an instance id in OTTLA_TEST_INSTANCE_ID it is a static member (KIP-345),
+which ends with status 3 when another one takes its place.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -22,6 +25,14 @@ from tests.history.operations import Outcome
 from tests.history.recorder import Recorder
 
 SESSION_TIMEOUT_MS: Final = 2_000
+# Long enough for a process to be started again.
+STATIC_SESSION_TIMEOUT_MS: Final = 15_000
+INSTANCE_ID_VARIABLE: Final = "OTTLA_TEST_INSTANCE_ID"
+FENCED_STATUS: Final = 3
+# Longer than a session of the others: its heartbeats go on meanwhile.
+DAWDLE_S: Final = 3.0
+DAWDLED: Final = "dawdled"
+METADATA_EVERY_MS: Final = 2_000
 POLL_S: Final = 0.2
 COMMITTED_S: Final = 5.0
 REFUSED: Final = frozenset(
@@ -79,14 +90,23 @@ def settings(bootstrap: str, group: str, protocol: str) -> dict[str, str | int |
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "reconnect.backoff.max.ms": 200,
+        # The topic may grow.
+        "topic.metadata.refresh.interval.ms": METADATA_EVERY_MS,
     }
     if protocol == "consumer":
         return common | {"group.protocol": "consumer"}
+    instance_id = os.environ.get(INSTANCE_ID_VARIABLE)
+    static = {} if instance_id is None else {"group.instance.id": instance_id}
     return common | {
         "partition.assignment.strategy": protocol,
-        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "session.timeout.ms": SESSION_TIMEOUT_MS if instance_id is None else STATIC_SESSION_TIMEOUT_MS,
         "heartbeat.interval.ms": 500,
+        **static,
     }
+
+
+class Fenced(Exception):
+    """Another process is the static member now."""
 
 
 def read(consumer: Consumer, member: Member) -> None:
@@ -98,7 +118,11 @@ def read(consumer: Consumer, member: Member) -> None:
         if message is None:
             break
         partition, offset, value = message.partition(), message.offset(), message.value()
-        if message.error() is None and partition is not None and offset is not None and value is not None:
+        error = message.error()
+        if error is not None and error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID):
+            member.end_poll()
+            raise Fenced(error.str())
+        if error is None and partition is not None and offset is not None and value is not None:
             member.got(partition, offset, value)
     member.end_poll()
 
@@ -106,11 +130,20 @@ def read(consumer: Consumer, member: Member) -> None:
 def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file: str) -> None:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    is_slow = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: is_slow.set())
     consumer = Consumer(settings(bootstrap, group, protocol))
     with Recorder(Path(file)) as recorder:
         member = Member(name, LibrdkafkaClient(consumer, topic), recorder)
 
+        def dawdle() -> None:
+            if is_slow.is_set():
+                is_slow.clear()
+                time.sleep(DAWDLE_S)
+                sys.stderr.write(f"{DAWDLED}\n")
+
         def given(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+            dawdle()
             numbers = [partition.partition for partition in partitions]
             # A cooperative rebalance pauses what a member keeps.  librdkafka resumes it where the application was, and
             # may give it the last record once more when that was handed out in the same moment.
@@ -119,18 +152,28 @@ def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file:
             member.read_committed(numbers)
 
         def taken(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+            dawdle()
             member.taken([partition.partition for partition in partitions])
 
         def lost(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
             member.lost(partition.partition for partition in partitions)
 
         consumer.subscribe([topic], on_assign=given, on_revoke=taken, on_lost=lost)
-        while not stopping.is_set():
-            read(consumer, member)
-            member.commit_sometimes()
-        consumer.close()
+        try:
+            while not stopping.is_set():
+                read(consumer, member)
+                member.commit_sometimes()
+        except Fenced:
+            member.lost(member.owned)
+            raise
+        finally:
+            consumer.close()
 
 
 if __name__ == "__main__":
     _, NAME, BOOTSTRAP, TOPIC, GROUP, PROTOCOL, FILE = sys.argv
-    main(NAME, BOOTSTRAP, TOPIC, GROUP, PROTOCOL, FILE)
+    try:
+        main(NAME, BOOTSTRAP, TOPIC, GROUP, PROTOCOL, FILE)
+    except Fenced as fenced:
+        sys.stderr.write(f"{fenced}\n")
+        sys.exit(FENCED_STATUS)

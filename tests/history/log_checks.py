@@ -18,6 +18,28 @@ from tests.history.report import Anomaly, Report
 VersionOrder: TypeAlias = Mapping[int, Mapping[int, Mapping[str, None]]]
 
 
+def placed(sends: Iterable[Send], polls: Iterable[Poll]) -> tuple[list[Send], list[Send]]:
+    """The sends with their offsets, and the acknowledged ones that have none.
+
+    librdkafka names no offset when it learns of a write from the acknowledgement of a later one: then it is at the
+    first offset where somebody read it.
+    """
+    offset_of: dict[tuple[int, str], int] = {}
+    for poll in polls:
+        for offset, value in poll.records:
+            offset_of.setdefault((poll.partition, value), offset)
+    found: list[Send] = []
+    unplaced: list[Send] = []
+    for send in sends:
+        if send.outcome is not Outcome.OK or send.offset >= 0:
+            found.append(send)
+        elif (send.partition, send.value) in offset_of:
+            found.append(send._replace(offset=offset_of[send.partition, send.value]))
+        else:
+            unplaced.append(send)
+    return found, unplaced
+
+
 def version_order(sends: Iterable[Send], polls: Iterable[Poll]) -> VersionOrder:
     order: dict[int, dict[int, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     for send in sends:
@@ -70,6 +92,12 @@ def check_losses(sends: Sequence[Send], polls: Sequence[Poll], final_reader: str
             report.add(Anomaly.LOST_WRITE, where)
         if send.value not in read_finally[send.partition]:
             report.add(Anomaly.UNSEEN, where)
+
+
+def check_unplaced(unplaced: Iterable[Send], report: Report) -> None:
+    """Acknowledged writes whose offset nobody knows, because nobody has read them."""
+    for send in unplaced:
+        report.add(Anomaly.UNSEEN, f"partition {send.partition} value {send.value}, acknowledged without an offset")
 
 
 def check_polls(order: VersionOrder, operations: Iterable[Operation], report: Report) -> None:

@@ -26,7 +26,10 @@ class Outcome(StrEnum):
 
 
 class Send(NamedTuple):
-    """One record sent.  `value` is unique per partition; `offset` is -1 unless the outcome is OK."""
+    """One record sent.  `value` is unique per partition.
+
+    `offset` is -1 unless the outcome is OK, and then too when the library names none.
+    """
 
     process: str
     invoked_ns: int

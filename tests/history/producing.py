@@ -55,13 +55,14 @@ def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str
 
             def settled(error: KafkaError | None, message: Message) -> None:
                 offset = message.offset()
-                if error is None and offset is not None:
-                    sends.stored(value, offset)
-                elif error is not None and error.code() in DEFINITE:
+                if error is None:
+                    # There is no offset when its acknowledgement was lost and a later one told of it.
+                    sends.stored(value, -1 if offset is None else offset)
+                elif error.code() in DEFINITE:
                     sends.failed(value)
                 else:
                     sends.unknown(value)
-                    sys.stderr.write(f"{value}: error {error}, offset {offset}\n")
+                    sys.stderr.write(f"{value}: error {error}\n")
 
             producer.produce(topic, value=value, partition=partition, on_delivery=settled)
 

@@ -71,6 +71,13 @@ def test_checker_finds_a_stale_commit_where_libraries_give_no_generations() -> N
     assert check([*given, by_former], members=("m0", "m1")).is_clean, "nothing says who was given it later"
 
 
+def test_write_that_was_acknowledged_without_an_offset_is_where_it_is_read() -> None:
+    b = B._replace(offset=-1)
+    assert check([A, b, C, ALL]).is_clean
+    assert check([A, b, C, poll(90, (0, "a"), (2, "c"))]).found == {Anomaly.UNSEEN}
+    assert check([A, b, C, poll(90, (0, "a"), (1, "b"), (2, "c"), (3, "b"))]).found == {Anomaly.DUPLICATE}
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_checker_finds_nothing_in_a_random_history_that_keeps_every_promise(seed: int) -> None:
     report = check(CorrectWorld(seed).run(), MEMBERS)
