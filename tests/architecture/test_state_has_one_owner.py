@@ -89,7 +89,7 @@ def test_rule_of_assignments_finds_each_kind_of_offence() -> None:
     offences = [
         "log.flushed_end = 1",
         "log.stable_end += 1",
-        "del log._removed_segments[0]",
+        "del log._segments[0]",
         "a, self.log.is_deleted = 1, True",
         "partition.log.failure: object = None",
         "log._segments[0] = None",

@@ -31,7 +31,8 @@ from ottla.replication.in_sync_change import InSyncChange
 from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
 from ottla.storage.errors import BeginningMissing, OutOfOrderSequence, StorageError
-from ottla.storage.log.log import Appended, Log
+from ottla.storage.log.appended import Appended
+from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
 

@@ -40,6 +40,7 @@ from ottla.storage.errors import (
     shortage_of,
 )
 from ottla.storage.log import log_reader, retention
+from ottla.storage.log.appended import Appended, AppendedCount
 from ottla.storage.log.leader_run import check_run
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.read_places import ReadPlaces
@@ -122,26 +123,17 @@ class LogFlush(NamedTuple):
     truncations_count: int
 
 
-class Appended(NamedTuple):
-    """What was appended to a log since it was opened, whatever was removed since."""
-
-    records_count: int
-    size_bytes: int
-
-
 class Log:
     """One partition's log; the module's docstring says what holds between its offsets."""
 
     __slots__ = (
         "_active",
-        "_appended_before",
+        "_appended_count",
         "_appended_offset",
         "_appended_position",
         "_cache",
         "_caches_end",
         "_committed_end",
-        "_counted_from_offset",
-        "_counted_from_position",
         "_disk",
         "_epoch_is_new",
         "_epochs",
@@ -154,10 +146,8 @@ class Log:
         "_on_stable",
         "_on_truncated",
         "_places",
-        "_removed_segments",
         "_scheduler",
         "_segments",
-        "_truncated_segments",
         "config",
         "failure",
         "flush_ms_max",
@@ -223,17 +213,10 @@ class Log:
         self._committed_end: Callable[[], int] | None = None
         # Whether a file other than the active segment's, or a name, changed since the last flush was planned.
         self._has_other_unsynced = False
-        # Their files are removed, but a flush in flight may hold the descriptors: closed with the log.
-        self._truncated_segments: list[Segment] = []
-        # Below the log start; their files may be removed when the start is checkpointed.
-        self._removed_segments: list[Segment] = []
         # The base offset of the last batch and its position in the active segment; -1 when not known.
         self._appended_offset = NO_OFFSET
         self._appended_position = 0
-        # Appends are not counted one by one: `appended` is this sum, and how far the active segment has grown since.
-        self._appended_before = Appended(0, 0)
-        self._counted_from_offset = self.log_end_offset
-        self._counted_from_position = self._active.size_bytes
+        self._appended_count = AppendedCount(self.log_end_offset, self._active.size_bytes)
         self._places = ReadPlaces(self._active, self._active.size_bytes)
         self._flush_at_offset = FOREVER
         self._set_config(parts.config)
@@ -287,16 +270,12 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """All segments' `.log` files."""
-        return sum(segment.size_bytes for segment in self._segments)
+        return self._segments.size_bytes
 
     @property
     def appended(self) -> Appended:
         """The sums over all appends since the log was opened."""
-        before = self._appended_before
-        return Appended(
-            before.records_count + self.log_end_offset - self._counted_from_offset,
-            before.size_bytes + self._active.size_bytes - self._counted_from_position,
-        )
+        return self._appended_count.at(self.log_end_offset, self._active.size_bytes)
 
     def size_bytes_from(self, offset: int) -> int:
         """The bytes of the batches from the one that holds `offset` on.  Raises `CorruptLog` or `OSError`."""
@@ -579,8 +558,7 @@ class Log:
         self._has_other_unsynced = True
         new.become_active(OffsetIndex(), TimeIndex())
         old.become_closed()
-        self._appended_before = self.appended
-        self._counted_from_offset, self._counted_from_position = self.log_end_offset, 0
+        self._appended_count.go_on(self.appended, self.log_end_offset, 0)
         self._segments.append(new)
         self._active = new
         self._appended_offset = NO_OFFSET
@@ -768,8 +746,7 @@ class Log:
         return count
 
     def _remove_first_segments(self, count: int) -> None:
-        removed = self._segments.remove_first(count)
-        self._removed_segments += removed
+        self._segments.remove_first(count)
         self.log_start_offset = max(self.log_start_offset, self._segments.first.base_offset)
         self._forget_places()
         self._host.log_start_moved(self)
@@ -785,7 +762,7 @@ class Log:
 
         Called before the log start is checkpointed: from then on those batches may be removed, at a restart too.
         """
-        segments = [*self._removed_segments, *self._segments]
+        segments = self._segments.with_removed()
         holds_start = self._segments[self._segments.slot_for(self.log_start_offset)]
         for base_offset in sorted({self._segments.first.base_offset, holds_start.base_offset}):
             if base_offset > segments[0].base_offset:
@@ -799,9 +776,7 @@ class Log:
         ones are kept for the next call.
         """
         self._epochs.truncate_from_start(self.log_start_offset)
-        while self._removed_segments:
-            retire(self._removed_segments[0])
-            del self._removed_segments[0]
+        self._segments.release_removed(retire)
         remove_snapshots(self._disk, self.path, below=self._segments.first.base_offset)
 
     def expire_producers(self, now_ms: int) -> int:
@@ -825,9 +800,8 @@ class Log:
             raise SwapRefused(f"{self.topic_partition} accepts no changes")
         if replaced[-1] < self._segments.first.base_offset:
             return None
-        slot = self._segments.slot_for(replaced[0])
-        present = [segment.base_offset for segment in self._segments][slot : slot + len(replaced)]
-        if present != list(replaced) or slot + len(present) >= len(self._segments):
+        slot = self._segments.slot_of_closed(replaced)
+        if slot is None:
             raise SwapRefused(f"{self.topic_partition} has other segments than were cleaned")
         return slot
 
@@ -907,10 +881,8 @@ class Log:
 
     def _end_at(self, end_offset: int, segment: Segment, end_position: int) -> list[Segment]:
         """Forget everything above `end_offset`, in memory only; returns the removed segments, oldest first."""
-        self._appended_before = self.appended
-        self._counted_from_offset, self._counted_from_position = end_offset, end_position
+        self._appended_count.go_on(self.appended, end_offset, end_position)
         removed = self._segments.remove_after(segment)
-        self._truncated_segments += removed
         self._active = segment
         self._has_other_unsynced = True
         self.truncations_count += 1
@@ -975,7 +947,6 @@ class Log:
         self._flush_at_offset = base_offset + self.config.flush_messages_max
         try:
             if new is not old:
-                self._truncated_segments.append(old)
                 self._remove_files(old)
             remove_snapshots(self._disk, self.path, below=base_offset, above=base_offset)
         except OSError as error:
@@ -1011,9 +982,8 @@ class Log:
             self._disk.sync_directory(self.path)
             self._host.before_reset(self, base_offset, log_start_offset)
             if base_offset < old.base_offset:
-                while self._removed_segments:
-                    self._truncated_segments.append(self._removed_segments[-1])
-                    self._remove_files(self._removed_segments.pop())
+                for removed in self._segments.truncate_removed():
+                    self._remove_files(removed)
                 new.open(create=True)
                 self._disk.sync_directory(self.path)
         except OSError as error:
@@ -1117,5 +1087,4 @@ class Log:
 
     def close(self) -> None:
         """Close all files.  Nothing is flushed: the directory does that, for all logs together."""
-        for segment in [*self._segments, *self._removed_segments, *self._truncated_segments]:
-            segment.close()
+        self._segments.close()

@@ -1,9 +1,13 @@
-"""The segments of a log in offset order, found by bisection over their base offsets (the paper's section 3.1)."""
+"""The segments of a log in offset order, found by bisection over their base offsets (the paper's section 3.1).
+
+Also those that left it and are not closed yet: removed ones, below the log start, until that is checkpointed, and
+truncated ones, whose files are gone, but whose descriptors a flush in flight may hold, until the log is closed.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ottla.storage.segment.segment import Segment
 
@@ -11,13 +15,15 @@ from ottla.storage.segment.segment import Segment
 class SegmentList:
     """Never empty; the last one is the active segment."""
 
-    __slots__ = ("_base_offsets", "_segments", "active")
+    __slots__ = ("_base_offsets", "_removed", "_segments", "_truncated", "active")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments
         self._segments = segments
         self._base_offsets = [segment.base_offset for segment in segments]
         self.active = segments[-1]
+        self._removed: list[Segment] = []
+        self._truncated: list[Segment] = []
         self.check_invariants()
 
     def __len__(self) -> int:
@@ -33,9 +39,21 @@ class SegmentList:
     def first(self) -> Segment:
         return self._segments[0]
 
+    @property
+    def size_bytes(self) -> int:
+        """All `.log` files of the log."""
+        return sum(segment.size_bytes for segment in self._segments)
+
     def slot_for(self, offset: int) -> int:
         """The slot of the segment that would hold `offset` (the first one when all begin above it)."""
         return max(0, bisect_right(self._base_offsets, offset) - 1)
+
+    def slot_of_closed(self, base_offsets: Sequence[int]) -> int | None:
+        """The slot of the first of these when they are closed segments that follow each other, else None."""
+        slot = self.slot_for(base_offsets[0])
+        end_slot = slot + len(base_offsets)
+        is_here = end_slot < len(self._segments) and self._base_offsets[slot:end_slot] == list(base_offsets)
+        return slot if is_here else None
 
     def after(self, segment: Segment) -> Segment | None:
         slot = bisect_right(self._base_offsets, segment.base_offset)
@@ -47,26 +65,43 @@ class SegmentList:
         self._base_offsets.append(segment.base_offset)
         self.active = segment
 
-    def remove_first(self, count: int) -> list[Segment]:
-        """Remove the oldest ones; the active segment stays."""
+    def remove_first(self, count: int) -> None:
+        """Remove the oldest ones, which are kept until `release_removed`; the active segment stays."""
         assert count < len(self._segments)
-        removed = self._segments[:count]
+        self._removed += self._segments[:count]
         del self._segments[:count]
         del self._base_offsets[:count]
-        return removed
+
+    def with_removed(self) -> list[Segment]:
+        """All whose files are there, oldest first."""
+        return [*self._removed, *self._segments]
+
+    def release_removed(self, retire: Callable[[Segment], None]) -> None:
+        """Call `retire` with each removed segment, oldest first; after an `OSError` it and the later ones are kept."""
+        while self._removed:
+            retire(self._removed[0])
+            del self._removed[0]
+
+    def truncate_removed(self) -> Iterator[Segment]:
+        """The removed segments, newest first: the caller removes their files at once, they are truncated ones now."""
+        while self._removed:
+            self._truncated.append(self._removed.pop())
+            yield self._truncated[-1]
 
     def remove_after(self, segment: Segment) -> list[Segment]:
-        """Remove the segments after this one, which is the active one then."""
+        """Truncate the segments after this one, which is the active one then; returns them, oldest first."""
         slot = self.slot_for(segment.base_offset) + 1
         removed = self._segments[slot:]
         del self._segments[slot:]
         del self._base_offsets[slot:]
+        self._truncated += removed
         self.active = segment
         self.check_invariants()
         return removed
 
     def begin_anew(self, segment: Segment) -> None:
         """Only this one is left, wherever it begins: the others were empty."""
+        self._truncated += [other for other in self._segments if other is not segment]
         self._segments[:] = [segment]
         self._base_offsets[:] = [segment.base_offset]
         self.active = segment
@@ -80,6 +115,11 @@ class SegmentList:
         self._base_offsets[slot : slot + count] = [segment.base_offset for segment in segments]
         self.check_invariants()
         return replaced
+
+    def close(self) -> None:
+        """Close the files of all of them, those that left included."""
+        for segment in [*self._segments, *self._removed, *self._truncated]:
+            segment.close()
 
     def check_invariants(self) -> None:
         assert all(a < b for a, b in zip(self._base_offsets, self._base_offsets[1:], strict=False))
