@@ -150,9 +150,9 @@ class Leadership:
         return progress
 
     def on_gone(self, incarnation: ReplicaIncarnation) -> bool:
-        """The process of a follower has ended; whether it is one that the leader waits for."""
+        """The process of a follower has ended; whether that is news of one that the leader waits for."""
         known = [*self._counted, self._followers.get(incarnation.node_id)]
-        found = [each for each in known if each is not None and each.incarnation == incarnation]
+        found = [each for each in known if each is not None and each.incarnation == incarnation and not each.is_gone]
         for progress in found:
             progress.is_gone = True
         return bool(found)
