@@ -380,6 +380,8 @@ class ReplicaFetcher:
         """Append, cut or pause; the records are views of the connection's buffer until the next fetch."""
         now_ms = self._context.clock.now_ms()
         slice_bytes = slice_partitions = 0
+        # Those of one answer together: a leader that does not know this broker yet refuses all that it is asked for.
+        refused: dict[str, list[TopicPartition]] = {}
         for part in fetched:
             if slice_bytes >= _SLICE_BYTES or slice_partitions >= _SLICE_PARTITIONS:
                 slice_bytes = slice_partitions = 0
@@ -391,11 +393,21 @@ class ReplicaFetcher:
                 continue
             slice_bytes += len(part.records)
             slice_partitions += 1
-            self._apply_one(key, partition, request_id, part, now_ms)
+            refusal = self._apply_one(key, partition, request_id, part, now_ms)
+            if refusal is not None:
+                refused.setdefault(refusal, []).append(partition.topic_partition)
+        for reason, partitions in refused.items():
+            log.warning(
+                "replica_fetcher.partition_refused",
+                extra=fields(
+                    partition=partitions[0], partitions_count=len(partitions), leader=self.leader_id, reason=reason
+                ),
+            )
 
     def _apply_one(
         self, key: PartitionKey, partition: FollowedPartition, request_id: int, part: FetchedPartition, now_ms: int
-    ) -> None:
+    ) -> str | None:
+        """Returns why the answer cannot be used: once for however many attempts in succession."""
         throttle = self._context.throttle
         if throttle.is_on and throttle.holds(partition.topic_partition) and not partition.is_in_sync:
             throttle.take(len(part.records))
@@ -403,19 +415,16 @@ class ReplicaFetcher:
             applied = partition.apply_fetched(request_id, part, now_ms)
         except (OttlaError, OSError) as error:
             self._on_partition_failed(key, partition, error)
-            return
+            return None
         if applied is AppliedFetch.STALE or applied is AppliedFetch.RETRY:
-            if applied is AppliedFetch.RETRY and key not in self._delays_count:
-                # Once for however many attempts in succession.
-                reason = _name(part.error_code) if part.error_code else "the answer cannot be used"
-                log.warning(
-                    "replica_fetcher.partition_refused",
-                    extra=fields(partition=partition.topic_partition, leader=self.leader_id, reason=reason),
-                )
+            is_news = applied is AppliedFetch.RETRY and key not in self._delays_count
             self._pause(key)
-            return
+            if is_news:
+                return _name(part.error_code) if part.error_code else "the answer cannot be used"
+            return None
         self._delays_count.pop(key, None)
         self._ask(key, partition)
+        return None
 
     def _on_partition_failed(
         self, key: PartitionKey, partition: FollowedPartition, error: OttlaError | OSError

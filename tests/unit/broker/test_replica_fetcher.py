@@ -322,6 +322,21 @@ async def test_refused_partition_pauses_and_the_others_go_on(error: ErrorCode) -
         assert asked.request.max_wait_ms == 500
 
 
+async def test_partitions_that_one_answer_refuses_are_reported_together_and_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = FakeClock()
+    async with fetching("a", "b", "c", clock=clock) as (setup, (a, b, _)):
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        for _ in range(2):
+            (await setup.leader.asked()).answer(Part(a, error=error), Part(b, error=error))
+            clock.advance(1_000)
+        await setup.leader.asked()
+    told = [vars(record)["ottla_facts"] for record in caplog.records if record.message.endswith("partition_refused")]
+    first = a.partition.topic_partition
+    assert told == [{"partition": first, "partitions_count": 2, "leader": ELSEWHERE, "reason": error.name}]
+
+
 async def test_waits_between_refusals_grow_to_the_backoff_and_begin_anew_after_an_answer() -> None:
     context = Setup().fetcher._context._replace(limits=LIMITS._replace(backoff_ms=1_000))
     fetcher = ReplicaFetcher(ELSEWHERE, context, asyncio.get_running_loop())
