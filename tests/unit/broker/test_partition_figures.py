@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ottla.broker.figures import partitions
 from ottla.broker.figures.partitions import partition_figures
 from ottla.broker.partition_table import PartitionTable, Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.observe.metrics import Registry
+from ottla.observe.metrics import PAUSE, Registry
 from ottla.records.header import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
 from tests.unit.broker.served_log import ServedLog, one_record, topic_id_of
@@ -72,6 +75,17 @@ def test_follower_that_does_not_fetch_lags_by_records_and_by_time() -> None:
     lines = _scraped(log)
     assert f'ottla_follower_lag_records{{topic="t",partition="0",follower="{ELSEWHERE}"}} 2' in lines
     assert f'ottla_follower_lag_seconds{{topic="t",partition="0",follower="{ELSEWHERE}"}} 5.0' in lines
+
+
+def test_others_run_while_the_lags_of_many_partitions_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "_PAUSE_AFTER", 2)
+    table = PartitionTable()
+    for name in "abcde":
+        log = ServedLog(name, leader_epoch=None)
+        log.partition.on_state(replicated(HERE, 1, 1), one_of(HERE, ELSEWHERE), 0)
+        table.add(log.partition)
+    assert list(partition_figures(table, log.directory, 0)).count(PAUSE) == 2
+    assert sum(line.startswith("ottla_follower_lag_bytes{") for line in _scraped(log, table)) == 5
 
 
 def test_refused_partition_is_offline() -> None:

@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
-from ottla.observe.metrics import Family, counter, gauge
+from ottla.observe.metrics import PAUSE, Family, Pause, counter, gauge
+from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.replica import Role
 from ottla.storage.directory.log_directory import LogDirectory
 
 _TOPIC = ("topic",)
 _PLACE = ("topic", "partition")
+_PAUSE_AFTER = 200
 
 
-def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_ms: int) -> Iterator[Family]:
+def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_ms: int) -> Iterator[Family | Pause]:
     """`now_ms`: by the monotonic clock."""
     served = {_place(each): each for each in partitions}
     refused_count = sum(1 for _ in partitions.refusals())
@@ -70,7 +72,7 @@ def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_m
     )
 
 
-def _replication_figures(led: Sequence[Partition], now_ms: int) -> Iterator[Family]:
+def _replication_figures(led: Sequence[Partition], now_ms: int) -> Iterator[Family | Pause]:
     """Of the partitions that this broker leads: their sum over all brokers is the cluster's."""
     replicated = [(each, len(each.node.origin)) for each in led if each.node is not None]
     yield gauge(
@@ -89,12 +91,13 @@ def _replication_figures(led: Sequence[Partition], now_ms: int) -> Iterator[Fami
         {_place(each): each.in_sync_count for each, replicas_count in replicated if replicas_count > 1},
         _PLACE,
     )
-    lags = {
-        (*_place(each), str(lag.node_id)): (lag, each.lag_bytes(lag))
-        for each, replicas_count in replicated
-        if replicas_count > 1
-        for lag in each.lags(now_ms)
-    }
+    lags: dict[tuple[str, ...], tuple[FollowerLag, int]] = {}
+    for number, (each, replicas_count) in enumerate(replicated, 1):
+        if replicas_count > 1:
+            lags.update(((*_place(each), str(lag.node_id)), (lag, each.lag_bytes(lag))) for lag in each.lags(now_ms))
+        if number % _PAUSE_AFTER == 0:
+            # The bytes of one that lags are looked up in an index, which may have to be read from the disk.
+            yield PAUSE
     labels = (*_PLACE, "follower")
     yield gauge(
         "ottla_follower_lag_records",
