@@ -50,6 +50,7 @@ class InSyncChanges:
         self._turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looked_ms = 0
+        self._is_stopped = False
         # Changes that this broker has written, for metrics.
         self.shrinks_count = 0
         self.expansions_count = 0
@@ -60,7 +61,8 @@ class InSyncChanges:
         self._arm()
 
     def stop(self) -> None:
-        """Propose nothing more."""
+        """Propose nothing more, whatever becomes of what is under way."""
+        self._is_stopped = True
         self._due.clear()
         for handle in (self._turn, self._timer):
             if handle is not None:
@@ -69,6 +71,8 @@ class InSyncChanges:
 
     def look_at(self, partition: Partition) -> None:
         """Its in-sync replicas may have to change: ask it at the end of this turn of the loop."""
+        if self._is_stopped:
+            return
         self._due[partition] = None
         if self._turn is None:
             self._turn = self._loop.call_soon(self._look)

@@ -25,7 +25,7 @@ from ottla.model.partition_state import (
     PartitionState,
     ReplicaIncarnation,
 )
-from tests.unit.broker.turned_loop import TurnedLoop
+from tests.unit.broker.turned_loop import TurnedClock
 
 A, B, C = NodeId(1), NodeId(2), NodeId(3)
 ALL = (A, B, C)
@@ -40,16 +40,6 @@ def members(text: str) -> Members:
 def state_of(leader: str, epoch: int, in_sync: str, eligible: str = "") -> PartitionState:
     led = NO_LEADER if leader == "-" else NodeId(" ABC".index(leader))
     return PartitionState(led, LeaderEpoch(epoch), members(in_sync), members(eligible))
-
-
-class TurnedClock(TurnedLoop):
-    """A turned loop whose time is the clock's."""
-
-    def now_ms(self) -> int:
-        return self.monotonic_ms()
-
-    def monotonic_ms(self) -> int:
-        return round(self.now_s * 1000)
 
 
 class Node:

@@ -13,7 +13,7 @@ from ottla.broker.flusher import Flusher
 from ottla.runtime.event_loop import run
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
-from tests.unit.broker.turned_loop import TurnedLoop
+from tests.unit.broker.turned_loop import TurnedClock
 
 
 class Plan:
@@ -59,16 +59,6 @@ class Scheduler:
 def flusher_of(scheduler: Scheduler, loop: object, on_flushed: Callable[[OSError | None], None]) -> Flusher:
     clock = loop if isinstance(loop, TurnedClock) else FakeClock()
     return Flusher(scheduler, MemoryDisk(), clock, loop, on_flushed)  # type: ignore[arg-type]  # what it uses of them
-
-
-class TurnedClock(TurnedLoop):
-    """A turned loop whose time is the clock's."""
-
-    def now_ms(self) -> int:
-        return self.monotonic_ms()
-
-    def monotonic_ms(self) -> int:
-        return round(self.now_s * 1000)
 
 
 def test_flusher_waits_for_the_log_that_is_due_first_when_one_that_waits_longer_was_dirty_before() -> None:

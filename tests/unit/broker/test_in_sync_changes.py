@@ -16,20 +16,10 @@ from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import NO_STATE_VERSION, ChangeOutcome, ChangeResult
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
 from tests.unit.broker.served_log import MANY_BYTES, ServedLog
-from tests.unit.broker.turned_loop import TurnedLoop
+from tests.unit.broker.turned_loop import TurnedClock
 
 LAG_MS = 30_000
 ALL = (HERE, ELSEWHERE, NodeId(3))
-
-
-class TurnedClock(TurnedLoop):
-    """A turned loop whose time is the clock's."""
-
-    def now_ms(self) -> int:
-        return self.monotonic_ms()
-
-    def monotonic_ms(self) -> int:
-        return round(self.now_s * 1000)
 
 
 class Leading:
@@ -183,6 +173,15 @@ def test_stopped_changes_propose_nothing() -> None:
     leading.changes.stop()
     leading.loop.advance(10 * LAG_MS / 1000)
     assert leading.proposed == []
+
+
+def test_outcome_that_comes_after_the_stop_is_followed_by_no_other_change() -> None:
+    leading = Leading()
+    leading.fetch(leading.lead(), ELSEWHERE)
+    assert leading.members == [(HERE, ELSEWHERE)]
+    leading.changes.stop()
+    leading.answer(ChangeResult.UNKNOWN)
+    assert len(leading.members) == 1
 
 
 def test_follower_whose_process_is_gone_leaves_and_is_back_with_its_next_fetch() -> None:

@@ -93,6 +93,16 @@ class TurnedLoop:
         raise AssertionError("the loop never comes to rest")
 
 
+class TurnedClock(TurnedLoop):
+    """A turned loop whose time is the clock's."""
+
+    def now_ms(self) -> int:
+        return self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return round(self.now_s * 1000)
+
+
 class LoopbackEnd(socket.socket):
     """An end of a local socket pair that has an address, as an end of a TCP connection has.
 
