@@ -13,7 +13,9 @@ from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.layout import TOPICS, lay_out, partitions_path, topic_id_path, topic_path
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.partition_state import PartitionState
+from ottla.model.partition_state import NO_LEADER, PartitionState
+from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
+from ottla.storage.directory.boot_note import BOOT_NOTE_FILE
 from ottla.testing.fake_clock import FakeClock
 from tests.cluster.test_replica_fetching import batch, content, partition_of, produce
 from tests.cluster.test_shared_tree import Shared, shared
@@ -141,6 +143,32 @@ async def test_operators_unclean_election_passes_over_a_broker_that_lost_its_log
         assert await third.elections.elect(wanted, is_unclean=True, timeout_ms=WAIT_MS) == [ErrorCode.NONE]
         await eventually_on_loop(lambda: state_at(second).leader == 2 and in_sync(second) == {1, 2})
         assert content(partition_of(first)) == content(partition_of(second)), "the lost log was fetched anew"
+
+
+def lose_power(directory: Path) -> None:
+    """Let the directory of a stopped broker look as after a power cut: what it had not flushed may be gone."""
+    for name in (CLEAN_SHUTDOWN_FILE, BOOT_NOTE_FILE):
+        (directory / name).unlink()
+
+
+async def test_only_replica_leads_with_what_a_power_cut_left_of_unflushed_records(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        os_policy = {"log_flush_policy": "os"}
+        first, _, third = await three(brokers, **os_policy)
+        await first.create_topic(NewTopic("orders", assignment={0: [1]}))
+        await first.create_topic(NewTopic("copied", assignment={0: [1, 2]}))
+        await asyncio.to_thread(produce, first, batch(b"written"))
+        await eventually_on_loop(lambda: {"orders", "copied"} <= third.topics.by_name.keys())
+        epoch = state_at(third).leader_epoch
+        for node_id in (1, 2):
+            await brokers.stop(node_id)
+            lose_power(tmp_path / f"broker-{node_id}")
+        first, _ = await brokers.start(1, **os_policy), await brokers.start(2, **os_policy)
+        await eventually_on_loop(lambda: state_at(third).leader == 1)
+        assert state_at(third).leader_epoch > epoch
+        assert partition_of(first).high_watermark == 1
+        await eventually_on_loop(lambda: not state_at(third, "copied").in_sync)
+        assert state_at(third, "copied").leader == NO_LEADER, "the other one might have what this one lost"
 
 
 async def test_broker_that_starts_sweeps_what_a_dead_creator_left_long_ago(tmp_path: Path) -> None:

@@ -362,6 +362,7 @@ class Broker:
             cluster_id=self.cluster_id,
             lock=NoLock(),
             retention_check_interval_ms=self.settings[setting.LOG_RETENTION_CHECK_INTERVAL_MS],
+            is_only_replica=self._is_only_replica,
         )
         self._closing.callback(self._directory.close)
         self._coordination.producer_ids.begin_at(_greatest_producer_id(self._directory.logs.values()) + 1)
@@ -399,6 +400,11 @@ class Broker:
             self._served_topics,
         )
         self._deletions = RecordDeletions(self.partitions, self._directory)
+
+    def _is_only_replica(self, topic_partition: TopicPartition) -> bool:
+        """As of the view that the broker started with.  While it is down nobody else can come to be in sync."""
+        node = self._coordination.topics.view.partition(topic_partition)
+        return node is not None and node.replicas == (self.node_id,)
 
     def _min_in_sync(self, topic: Topic, partition: PartitionNode) -> int:
         """The least number of in-sync replicas with which records of the partition are acknowledged."""

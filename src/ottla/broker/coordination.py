@@ -76,6 +76,9 @@ class Coordination:
                 await _check_cluster(tree, data_dir, found_cluster_id)
             await layout.lay_out(tree)
             coordination = cls(tree, await cluster_id(tree), registration, clock, on_stale)
+            if on_stale is not None:
+                # What is read now decides what the logs are worth: a server that lags must not answer.
+                await tree.sync()
             await coordination.topics.refresh()
             await coordination.configs.refresh()
         except BaseException:

@@ -24,6 +24,8 @@ STRAY_DIRECTORY_SUFFIX: Final = "-stray"
 COMPACTED_FILE: Final = "compacted"
 # The log was found to be damaged in use, and other replicas are whole: its next opening reads all of it.
 DISTRUSTED_FILE: Final = "distrusted"
+# Its flush policy is `os`, or was since all of it was last flushed: what it acknowledged may be on no disk.
+UNFLUSHED_FILE: Final = "unflushed"
 # In the data directory: how far each log is flushed (flushed_ends.py).
 FLUSHED_ENDS_FILE: Final = "flushed-ends"
 LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".swap", ".tmp")

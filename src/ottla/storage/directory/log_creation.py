@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from ottla.runtime.offload import Offload
 from ottla.storage import checkpoints
 from ottla.storage.directory.flushed_ends import FlushedEnds
 from ottla.storage.directory.housekeeping import remove_tree
-from ottla.storage.log_files import segment_file_name
+from ottla.storage.log_files import UNFLUSHED_FILE, segment_file_name
 
 # Synced one by one each costs two syncs, all together two; beyond this one sync of the file system is cheaper, see
 # flush.py.
@@ -31,16 +31,22 @@ class LogCreation:
         self.half_made: dict[TopicPartition, UUID] = {}
 
     async def make(
-        self, wanted: Sequence[tuple[TopicPartition, UUID]], flushed_ends: FlushedEnds, offload: Offload
+        self,
+        wanted: Sequence[tuple[TopicPartition, UUID]],
+        is_unflushed: Callable[[TopicPartition], bool],
+        flushed_ends: FlushedEnds,
+        offload: Offload,
     ) -> None:
         """Create a directory with an empty log for each, and its record of a flushed end, durably.
 
+        `is_unflushed`: whether a log's flush policy lets it acknowledge what is on no disk.
         Raises `OSError`: call `remove` then.  A record without a log is harmless.
         """
         syncs_each = len(wanted) <= CREATED_ONE_BY_ONE_MAX
         for topic_partition, topic_id in wanted:
             self.remove_half_made(topic_partition)
-            self._make_files(f"{self._path}/{topic_partition}", topic_id, syncs_each)
+            is_marked = is_unflushed(topic_partition)
+            self._make_files(f"{self._path}/{topic_partition}", topic_id, is_marked=is_marked, syncs=syncs_each)
             await offload.pause()
         for first in range(0, len(wanted), RECORDS_PER_SLICE):
             keys = [(topic_id, name.partition) for name, topic_id in wanted[first : first + RECORDS_PER_SLICE]]
@@ -80,8 +86,10 @@ class LogCreation:
             self._remove_directory(f"{self._path}/{topic_partition}")
             del self.half_made[topic_partition]
 
-    def _make_files(self, path: str, topic_id: UUID, syncs: bool) -> None:
+    def _make_files(self, path: str, topic_id: UUID, *, is_marked: bool, syncs: bool) -> None:
         self._disk.make_directory(path)
+        if is_marked:
+            self._disk.open(f"{path}/{UNFLUSHED_FILE}", create=True).close()
         self._disk.open(f"{path}/{segment_file_name(0)}", create=True).close()
         file = self._disk.open(f"{path}/{checkpoints.PARTITION_METADATA_FILE}", create=True)
         try:
@@ -100,7 +108,7 @@ class LogCreation:
             remove_tree(self._disk, path)
         except OSError:
             # Listing it needs a descriptor, and none may be left: these files are created first.
-            for name in (segment_file_name(0), checkpoints.PARTITION_METADATA_FILE):
+            for name in (UNFLUSHED_FILE, segment_file_name(0), checkpoints.PARTITION_METADATA_FILE):
                 if self._disk.exists(f"{path}/{name}"):
                     self._disk.remove(f"{path}/{name}")
             self._disk.remove_directory(path)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -38,6 +39,7 @@ from ottla.storage.log_files import (
     DAMAGED_DIRECTORY_SUFFIX,
     DELETED_DIRECTORY_SUFFIX,
     STRAY_DIRECTORY_SUFFIX,
+    UNFLUSHED_FILE,
     deleted_directory_name,
     deleted_log_of,
     topic_partition_of,
@@ -49,6 +51,10 @@ _log = logging.getLogger(__name__)
 
 _DAMAGED_HINT: Final = "another replica's records replaced it; remove the directory when nobody wants to look at it"
 _STRAY_HINT: Final = "no topic of the cluster had its id; remove the directory when nobody wants its records"
+_UNFLUSHED_HINT: Final = (
+    "their only replica acknowledged records before they were flushed (flush.policy=os), and a power cut may have "
+    "taken some; use flush.policy=ack, or more replicas"
+)
 
 
 class LogDirectory:
@@ -118,11 +124,13 @@ class LogDirectory:
         lock: DirectoryLock | None = None,
         retention_check_interval_ms: int = RETENTION_CHECK_INTERVAL_MS,
         boot_id_path: str = BOOT_ID_PATH,
+        is_only_replica: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> LogDirectory:
         """Lock the directory and open every log in it, recovering those that were not closed cleanly.
 
         Raises `DirectoryLocked`, `ForeignDirectory`, `DirectoryOffline`, `TooManyOpenFiles`; a log that is damaged is
         in `failed` instead.  `lock` is the file lock on the real disk and none on any other unless given.
+        `is_only_replica`: whether nobody else can have what a log lost.
         """
         if lock is None:
             lock = FileLock() if isinstance(disk, PosixDisk) else NoLock()
@@ -135,7 +143,7 @@ class LogDirectory:
             disk.on_sync_failed = directory._sync_failed
             directory_identity.check_or_write(disk, path, node_id, cluster_id)
             directory.disk_id = directory_identity.directory_id(disk, path)
-            directory._open_logs(boot_id_path)
+            directory._open_logs(boot_id_path, is_only_replica)
             directory._require_online()
         except OSError as error:
             directory.abandon()
@@ -147,7 +155,7 @@ class LogDirectory:
             raise
         return directory
 
-    def _open_logs(self, boot_id_path: str) -> None:
+    def _open_logs(self, boot_id_path: str, is_only_replica: Callable[[TopicPartition], bool]) -> None:
         disk = self._disk
         self._flushed_ends = FlushedEnds.open(disk, self.path)
         present = list(self._present_logs())
@@ -157,8 +165,7 @@ class LogDirectory:
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
         self._kept = KeptLogs(disk, self.path, has_logs=bool(present))
         if not self.was_clean and not is_same_boot(disk, self.path, boot_id_path):
-            names = [each.topic_partition for each in present]
-            self._kept.lost(name for name in names if self._config_of(name).flush_policy == "os")
+            self._unflushed_lost([each for each in present if self._may_lack_unflushed(each)], is_only_replica)
         write_note(disk, self.path, boot_id_path)
         self._log_starts = LogStarts(disk, self.path)
         self._high_watermarks = HighWatermarks(disk, self.path)
@@ -167,7 +174,9 @@ class LogDirectory:
         needs_sync = False
         for each in present:
             try:
-                recovery = self._recovery(each)
+                config = self._config_of(each.topic_partition)
+                needs_sync = self._mark_unflushed(each, config) or needs_sync
+                recovery = self._recovery(each, config)
                 found.append((each, recovery.run()))
                 needs_sync = needs_sync or recovery.needs_sync
             except StorageError as error:
@@ -181,6 +190,7 @@ class LogDirectory:
             self._sync_file_system()
         for each, parts in found:
             self.logs[each.topic_partition] = self._log(each, parts)
+            self._unmark_flushed(each, parts.config)
         self._record_opened()
         self._forget_deleted()
         for log in self.logs.values():
@@ -188,6 +198,43 @@ class LogDirectory:
         # Starts of logs whose directories are gone stay: a backup's files may be restored.
         if self._log_starts.is_stale:
             self._log_starts.write()
+
+    def _may_lack_unflushed(self, present: PresentLog) -> bool:
+        """Whether it acknowledged records before they were flushed.  The policy of that time counts, not the present
+        one; of a version that did not note it nothing else is known.
+        """
+        return UNFLUSHED_FILE in present.names or self._is_os_policy(present.topic_partition)
+
+    def _is_os_policy(self, topic_partition: TopicPartition) -> bool:
+        return self._config_of(topic_partition).flush_policy == "os"
+
+    def _unflushed_lost(
+        self, present: Collection[PresentLog], is_only_replica: Callable[[TopicPartition], bool]
+    ) -> None:  # fmt: skip
+        """A power cut took what these logs had not flushed.
+
+        Other replicas may have it, so these count as not kept.  Where there are none nothing better can come: the log
+        leads on with what it has, as that of a broker by itself.
+        """
+        alone = {each.topic_partition for each in present if is_only_replica(each.topic_partition)}
+        self._kept.lost(each.topic_partition for each in present if each.topic_partition not in alone)
+        if alone:
+            _log.warning(
+                "log.unflushed_lost", extra=fields(path=self.path, partitions_count=len(alone), hint=_UNFLUSHED_HINT)
+            )
+
+    def _mark_unflushed(self, present: PresentLog, config: LogConfig) -> bool:
+        """Note that flush policy `os` begins, for the next start; whether that must be synced."""
+        if UNFLUSHED_FILE in present.names or config.flush_policy != "os":
+            return False
+        self._disk.open(f"{present.path}/{UNFLUSHED_FILE}", create=True).close()
+        return True
+
+    def _unmark_flushed(self, present: PresentLog, config: LogConfig) -> None:
+        """All of it is flushed now, and from now on before it is acknowledged."""
+        if UNFLUSHED_FILE in present.names and config.flush_policy != "os":
+            with contextlib.suppress(OSError):  # the next start does it
+                self._disk.remove(f"{present.path}/{UNFLUSHED_FILE}")
 
     def _present_logs(self) -> Iterator[PresentLog]:
         """The logs of the directory; those without a readable topic id are refused, half-created ones removed."""
@@ -239,11 +286,10 @@ class LogDirectory:
             else:
                 yield topic_partition, path
 
-    def _recovery(self, present: PresentLog) -> LogRecovery:
+    def _recovery(self, present: PresentLog, config: LogConfig) -> LogRecovery:
         topic_partition = present.topic_partition
         flushed_end = self._flushed_ends.end_of(present.topic_id, topic_partition.partition)
         recorded = Recorded(flushed_end, self._log_starts.start_of(topic_partition), self.was_clean)
-        config = self._config_of(topic_partition)
         now_ms = self._clock.now_ms()
         return LogRecovery(self._disk, present.path, present.names, config, self._cache, recorded, now_ms)
 
@@ -390,7 +436,7 @@ class LogDirectory:
             self.compactor.forget(topic_partition for topic_partition, _ in wanted)
             self._forget_starts(topic_partition for topic_partition, _ in wanted)
             self._high_watermarks.forget(topic_partition for topic_partition, _ in wanted)
-            await self._creation.make(wanted, self._flushed_ends, offload)
+            await self._creation.make(wanted, self._is_os_policy, self._flushed_ends, offload)
             for topic_partition, topic_id in wanted:
                 created.append(self._open_created(topic_partition, topic_id))
                 await offload.pause()
@@ -413,7 +459,7 @@ class LogDirectory:
     def _open_created(self, topic_partition: TopicPartition, topic_id: UUID) -> Log:
         path = f"{self.path}/{topic_partition}"
         present = PresentLog(topic_partition, topic_id, path, self._disk.list_directory(path))
-        return self._log(present, self._recovery(present).run())
+        return self._log(present, self._recovery(present, self._config_of(topic_partition)).run())
 
     def delete(self, *partitions: TopicPartition) -> None:
         """Take logs out of service, durably; their files are removed after the delay of their readers.

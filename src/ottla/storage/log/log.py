@@ -45,7 +45,7 @@ from ottla.storage.log.leader_run import check_run
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.read_places import ReadPlaces
 from ottla.storage.log_config import FOREVER, LogConfig
-from ottla.storage.log_files import DISTRUSTED_FILE
+from ottla.storage.log_files import DISTRUSTED_FILE, UNFLUSHED_FILE
 from ottla.storage.producers.producer_snapshot import remove_snapshots, snapshot_file_name, write_snapshot
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot
@@ -616,7 +616,13 @@ class Log:
     # --- settings -------------------------------------------------------------------------------------------
 
     def update_config(self, config: LogConfig) -> None:
-        """Apply new settings.  The stable end never goes back: leaving policy `os` it waits for the flushed end."""
+        """Apply new settings.  The stable end never goes back: leaving policy `os` it waits for the flushed end.
+
+        Raises `OSError` when policy `os` cannot be noted; the former settings hold then.
+        """
+        if config.flush_policy == "os" and not self._is_os_policy:
+            # Before anything is acknowledged under it.
+            replace_file(self._disk, f"{self.path}/{UNFLUSHED_FILE}", b"")
         if self.config.was_compacted:
             config = replace(config, was_compacted=True)
         self._set_config(config)

@@ -142,14 +142,23 @@ def test_id_that_is_none_is_told_and_not_replaced(place: Place) -> None:
 # --- what is kept ---------------------------------------------------------------------------------------------
 
 
-def _open(disk: MemoryDisk, boot_id: bytes | None, policy: FlushPolicy = "os") -> LogDirectory:
+def _open(
+    disk: MemoryDisk, boot_id: bytes | None, policy: FlushPolicy = "os", *, is_only_replica: bool = False
+) -> LogDirectory:  # fmt: skip
     """The directory with its log, on a machine of this boot."""
     if disk.exists(BOOT):
         disk.remove(BOOT)
     if boot_id is not None:
         disk.open(BOOT, create=True).write_at(0, boot_id)
     config = LogConfig(flush_policy=policy)
-    directory = LogDirectory.open(disk, "/data", clock=FakeClock(NOW_MS), config_of=lambda _: config, boot_id_path=BOOT)
+    directory = LogDirectory.open(
+        disk,
+        "/data",
+        clock=FakeClock(NOW_MS),
+        config_of=lambda _: config,
+        boot_id_path=BOOT,
+        is_only_replica=lambda _: is_only_replica,
+    )
     if CLICKS not in directory.logs:
         run_inline(directory.create([(CLICKS, topic_id(0))]))
     return directory
@@ -225,6 +234,58 @@ def test_log_that_is_flushed_before_it_is_reported_is_kept_on_another_boot(polic
     disk = MemoryDisk()
     _registered(disk, b"a", policy)
     assert _open(disk, b"b", policy).is_kept(CLICKS, 10)
+
+
+@pytest.mark.parametrize("policy", ["ack", "interval"])
+def test_policy_of_the_life_that_the_power_cut_ended_decides(policy: FlushPolicy) -> None:
+    disk = MemoryDisk()
+    _registered(disk, b"a", "os")
+    assert not _open(disk, b"b", policy).is_kept(CLICKS, 10)
+
+
+def test_policy_that_was_changed_while_the_broker_ran_counts() -> None:
+    disk = MemoryDisk()
+    directory = _open(disk, b"a", "ack")
+    directory.keep_from(10)
+    directory.logs[CLICKS].update_config(LogConfig(flush_policy="os"))
+    directory.abandon()
+    assert not _open(disk.crash(random.Random(1)), b"b", "ack").is_kept(CLICKS, 10)
+
+
+def test_log_that_was_flushed_since_policy_os_ended_is_kept() -> None:
+    disk = MemoryDisk()
+    _registered(disk, b"a", "os")
+    _open(disk, b"a", "ack").abandon()
+    assert _open(disk, b"b", "ack").is_kept(CLICKS, 10)
+
+
+def test_end_of_policy_os_counts_only_when_what_was_acknowledged_under_it_is_flushed() -> None:
+    disk = MemoryDisk()
+    directory = _open(disk, b"a", "os")
+    directory.keep_from(10)
+    directory.logs[CLICKS].start_epoch(0)
+    append_many(directory.logs[CLICKS], 3)
+    directory.abandon()
+    moments: list[MemoryDisk] = []
+    disk.on_operation = lambda _: moments.append(disk.crash(random.Random(len(moments))))
+    _open(disk, b"a", "ack")
+    disk.on_operation = None
+    after = [_open(moment, b"b", "ack") for moment in (*moments, disk)]
+    kept = [each.logs[CLICKS].log_end_offset for each in after if each.is_kept(CLICKS, 10)]
+    assert len(after) > len(kept) > 0
+    assert set(kept) == {3}
+
+
+def test_only_replica_goes_on_with_what_a_power_cut_left_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    _registered(disk, b"a")
+    assert _open(disk, b"b", is_only_replica=True).is_kept(CLICKS, 10)
+    (line,) = [each for each in caplog.records if each.message == "log.unflushed_lost"]
+    assert "flush.policy=ack" in str(vars(line))
+
+
+def test_only_replica_of_a_new_disk_has_nothing_to_go_on_with() -> None:
+    assert not _open(MemoryDisk(), b"b", is_only_replica=True).is_kept(CLICKS, 10)
 
 
 def test_second_start_knows_what_the_first_one_after_a_power_loss_knew() -> None:
