@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -105,7 +106,8 @@ def pids_of_brokers(data_dir: Path) -> dict[int, int]:
 
 def test_cluster_comes_up_and_comes_up_again_with_its_data_and_ports(tmp_path: Path) -> None:
     data_dir = tmp_path / "cluster"
-    with up(data_dir, "--port", "0") as running:
+    racks = [f"--rack=r{number}" for number in (1, 2, 3)]
+    with up(data_dir, "--port", "0", *racks, "--set", "num.partitions=2") as running:
         bootstrap = running.said(r"^bootstrap servers +(\S+)$")[1]
         assert bootstrap.count(",") == 2
         with Cluster(bootstrap) as cluster:
@@ -118,6 +120,10 @@ def test_cluster_comes_up_and_comes_up_again_with_its_data_and_ports(tmp_path: P
         assert healthy["zookeeper"][0]["mode"] == "standalone"
     with up(data_dir) as running:
         assert running.said(r"^bootstrap servers +(\S+)$")[1] == bootstrap
+        running.said(r"^settings +num.partitions$")
+        with Cluster(bootstrap) as cluster:
+            cluster.refresh(None)
+            assert {each.rack for each in cluster.info.brokers.values()} == {"r1", "r2", "r3"}
         eventually(lambda: status(bootstrap), lambda told: told["is_well"])
         assert read(bootstrap, 30) == {str(number) for number in range(30)}
 
@@ -140,6 +146,23 @@ def test_cluster_reports_a_broker_that_dies_and_goes_on_without_it(tmp_path: Pat
         assert not ill["is_well"]
         produce(bootstrap, range(30, 60))
         assert read(bootstrap, 60) == {str(number) for number in range(60)}
+
+
+def test_zookeeper_goes_on_without_brokers_for_those_that_are_started_by_hand(tmp_path: Path) -> None:
+    data_dir = tmp_path / "cluster"
+    with up(data_dir, "--port", "0", "--brokers", "1") as running:
+        bootstrap = running.said(r"^bootstrap servers +(\S+)$")[1]
+        os.kill(pids_of_brokers(data_dir)[1], signal.SIGKILL)
+        running.said(r"^no broker is running any more; ZooKeeper goes on")
+        command = running.said(r"^    (\S.*serve --data-dir \S*broker-1 .*)$")[1]
+        by_hand = subprocess.Popen(shlex.split(command), stderr=subprocess.DEVNULL)
+        try:
+            with Cluster(bootstrap) as cluster:
+                cluster.refresh(None)
+                assert set(cluster.info.brokers) == {1}
+        finally:
+            by_hand.terminate()
+            by_hand.wait(ENDS_WITHIN_S)
 
 
 def produce(bootstrap: str, numbers: range) -> None:

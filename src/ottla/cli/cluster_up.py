@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_flags import assignments
-from ottla.cli.exit_status import FAILED
-from ottla.cli.local_cluster import DEFAULT_DATA_DIR, LocalCluster, planned, read_local_cluster, write_local_cluster
+from ottla.cli.local_cluster import DEFAULT_DATA_DIR, planned, read_local_cluster, write_local_cluster
 from ottla.model.listener import PORT_MAX
 from ottla.observe.text import safe_line
 
@@ -55,9 +54,15 @@ REPLICAS_MAX: Final = 3
     metavar="PORT",
     help="ZooKeeper's port; 0 for a free one.  [default: as before, at first 2181]",
 )
-@click.option("--rack", "racks", multiple=True, metavar="RACK", help="A broker's rack, in the order of their ids.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of all brokers, as for `ottla serve`."
+    "--rack", "racks", multiple=True, metavar="RACK", help="A broker's rack, in the order of their ids.  Kept."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of all brokers, as for `ottla serve`.  Kept; `KEY=` ends it.",
 )
 def command(
     brokers_count: int | None,
@@ -67,7 +72,8 @@ def command(
     racks: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> int:
-    """Run ZooKeeper and several brokers on this machine until Ctrl-C; start again finds their data and ports.
+    """Run ZooKeeper and several brokers on this machine until Ctrl-C; the next start finds their data, ports, racks
+    and settings.
 
     Topics get up to three replicas, and acks=all waits for two of them, unless settings say otherwise.  A broker that
     ends by itself is reported, with the command that starts it again; the others go on.
@@ -75,17 +81,16 @@ def command(
     from ottla.demo.interrupts import Interrupts
     from ottla.testing.cluster import RunningCluster
 
-    plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port)
+    given = assignments(settings, "--set")
+    plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port, racks, given)
     count = len(plan.ports)
-    if racks and len(racks) != count:
-        raise click.UsageError(f"--rack is given {len(racks)} times, and there are {count} brokers.")
     started_s = time.monotonic()
     with Interrupts() as interrupts:
         cluster = RunningCluster(
             count,
             data_dir,
-            settings=_defaults(count) | assignments(settings, "--set"),
-            racks=racks,
+            settings={**_defaults(count), **plan.settings},
+            racks=plan.racks,
             ports=plan.ports,
             zookeeper_port=plan.zookeeper_port,
             own_group=True,
@@ -94,14 +99,16 @@ def command(
         try:
             cluster.start(interrupts.check)
             ports = tuple(broker.port for broker in cluster.brokers.values())
-            write_local_cluster(data_dir, LocalCluster(cluster.zookeeper.port, ports))
+            write_local_cluster(data_dir, plan._replace(zookeeper_port=cluster.zookeeper.port, ports=ports))
             _announce(cluster, time.monotonic() - started_s)
-            status = _watch(cluster, interrupts)
+            if plan.settings:
+                click.echo(f"settings           {', '.join(plan.settings)}")
+            _watch(cluster, interrupts)
         except KeyboardInterrupt:
-            status = 0
+            pass
         finally:
             cluster.stop()
-    return status
+    return 0
 
 
 def _defaults(brokers_count: int) -> dict[str, str]:
@@ -121,8 +128,8 @@ def _announce(cluster: RunningCluster, took_s: float) -> None:
     click.echo(f"data and logs      {cluster.data_dir}{os.sep}")
 
 
-def _watch(cluster: RunningCluster, interrupts: Interrupts) -> int:
-    """Until Ctrl-C, or until no broker runs."""
+def _watch(cluster: RunningCluster, interrupts: Interrupts) -> None:
+    """Until Ctrl-C: without any broker ZooKeeper goes on for those that are started by hand."""
     running = set(cluster.brokers)
     zookeeper_runs = True
     while not interrupts.came:
@@ -131,15 +138,13 @@ def _watch(cluster: RunningCluster, interrupts: Interrupts) -> int:
             if not broker.is_running:
                 running.discard(node_id)
                 _report(node_id, broker)
-        if not running:
-            click.echo("no broker is running any more", err=True)
-            return FAILED
+                if not running:
+                    click.echo("no broker is running any more; ZooKeeper goes on until Ctrl-C", err=True)
         if zookeeper_runs and not cluster.zookeeper.is_running:
             zookeeper_runs = False
             click.echo(f"ZooKeeper ended; its log is {cluster.zookeeper.log_path}", err=True)
             click.echo("start all again: without it no partition gets a leader, and produces fail soon", err=True)
         time.sleep(LOOK_EVERY_S)
-    return 0
 
 
 def _report(node_id: int, broker: RunningBroker) -> None:

@@ -1,9 +1,11 @@
-"""What a local cluster's directory says of it: its ports, which stay the same from start to start."""
+"""What a local cluster's directory says of it: ports, racks and settings stay the same from start to start."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.model.errors import OttlaError
@@ -13,6 +15,7 @@ DEFAULT_DATA_DIR: Final = "ottla-cluster"
 HOST: Final = "127.0.0.1"
 _FILE: Final = "cluster.json"
 _VERSION: Final = 1
+_NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class LocalClusterError(OttlaError):
@@ -25,6 +28,10 @@ class LocalCluster(NamedTuple):
     zookeeper_port: int
     # By node id, from 1 on.
     ports: tuple[int, ...]
+    # By node id too; none, or one for each broker.
+    racks: tuple[str, ...] = ()
+    # Those of all brokers that `--set` gave.
+    settings: Mapping[str, str] = _NO_SETTINGS
 
     @property
     def bootstrap(self) -> str:
@@ -45,27 +52,45 @@ def read_local_cluster(data_dir: Path) -> LocalCluster | None:
                 f"{path} has version {content['version']!r}, and this Ottla knows version {_VERSION}",
                 hint="a newer Ottla wrote it: use that one",
             )
-        found = LocalCluster(content["zookeeper_port"], tuple(content["ports"]))
+        racks, settings = tuple(content.get("racks", ())), dict(content.get("settings", {}))
+        found = LocalCluster(content["zookeeper_port"], tuple(content["ports"]), racks, settings)
         if not found.ports or not all(type(port) is int and 0 < port <= PORT_MAX for port in (*found.ports, found[0])):
             raise ValueError("its ports are no ports")
+        if racks and len(racks) != len(found.ports):
+            raise ValueError("it has other racks than brokers")
+        if not all(type(text) is str for text in (*racks, *settings, *settings.values())):
+            raise ValueError("its racks and settings are no texts")
     except (ValueError, KeyError, TypeError) as error:
         raise LocalClusterError(
-            f"{path} cannot be read: {error}", hint="remove this file: the next start chooses the ports anew"
+            f"{path} cannot be read: {error}",
+            hint="remove this file: the next start chooses the ports anew, and needs --rack and --set again",
         ) from None
     return found
 
 
 def write_local_cluster(data_dir: Path, cluster: LocalCluster) -> None:
-    content = {"version": _VERSION, "zookeeper_port": cluster.zookeeper_port, "ports": list(cluster.ports)}
+    content = {
+        "version": _VERSION,
+        "zookeeper_port": cluster.zookeeper_port,
+        "ports": list(cluster.ports),
+        "racks": list(cluster.racks),
+        "settings": dict(cluster.settings),
+    }
     (data_dir / _FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def planned(
-    saved: LocalCluster | None, brokers_count: int | None, port: int | None, zookeeper_port: int | None
+    saved: LocalCluster | None,
+    brokers_count: int | None,
+    port: int | None,
+    zookeeper_port: int | None,
+    racks: Sequence[str] = (),
+    settings: Mapping[str, str] = _NO_SETTINGS,
 ) -> LocalCluster:
     """What to start: as saved, unless flags say otherwise.  The first port is `port`, and the others follow it.
 
-    Raises `LocalClusterError` for fewer brokers than there were: their replicas would be missing without a word.
+    A setting without a value is one that was saved, and holds no more.  Raises `LocalClusterError` for fewer brokers
+    than there were, whose replicas would be missing without a word, and for brokers without a rack beside others.
     """
     count = brokers_count or (3 if saved is None else len(saved.ports))
     if saved is not None and count < len(saved.ports):
@@ -80,8 +105,14 @@ def planned(
     else:
         first = 9092 if port is None else port
         ports = tuple(range(first, first + count))
+    racks = tuple(racks) if racks or saved is None else saved.racks
+    if racks and len(racks) != count:
+        raise LocalClusterError(
+            f"{len(racks)} racks are known, and there are {count} brokers", hint="give --rack for each broker, in order"
+        )
     if max(ports) > PORT_MAX:
         raise LocalClusterError(f"port {max(ports)} is above {PORT_MAX}", hint="choose a lower --port")
     if zookeeper_port is None:
         zookeeper_port = saved.zookeeper_port if saved is not None else 0 if port == 0 else 2181
-    return LocalCluster(zookeeper_port, ports)
+    wanted = {**({} if saved is None else saved.settings), **settings}
+    return LocalCluster(zookeeper_port, ports, racks, {name: value for name, value in wanted.items() if value})

@@ -19,12 +19,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from ottla.model.errors import OttlaError
+from ottla.testing.process_log import ProcessLog
 
 READY_WITHIN_S: Final = 30.0
 STOPPED_WITHIN_S: Final = 30.0
@@ -227,11 +228,10 @@ class RunningBroker:
     def _read_log(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
         with ExitStack() as stack:
-            file = None if self._log_path is None else stack.enter_context(self._log_path.open("a", encoding="utf-8"))
+            log = None if self._log_path is None else stack.enter_context(closing(ProcessLog(self._log_path)))
             for line in process.stderr:
-                if file is not None:
-                    file.write(line)
-                    file.flush()
+                if log is not None:
+                    log.add(line)
                 self._lines.append(line.rstrip("\n"))
                 self._note_event(line.split())
 

@@ -25,6 +25,7 @@ from typing import Final
 from ottla.model.errors import OttlaError
 from ottla.testing.four_letter_words import ANSWER_WITHIN_S, ask_zookeeper
 from ottla.testing.place import LOOPBACK, Place
+from ottla.testing.process_log import retire_large_log
 from ottla.testing.zookeeper_jars import ZooKeeperUnavailable, find_zookeeper_jars, find_zookeeper_java
 
 __all__ = ["RunningEnsemble", "RunningZooKeeper", "ZooKeeperDidNotStart", "ZooKeeperUnavailable"]
@@ -137,6 +138,8 @@ class RunningZooKeeper:
         if self.port == 0:
             (self.port,) = _free_ports(1)
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        # Only warnings go there: a look at each start is enough.
+        retire_large_log(self.log_path)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [

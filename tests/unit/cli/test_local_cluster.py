@@ -1,4 +1,4 @@
-"""The ports of a local cluster: chosen once, then as they were."""
+"""The ports, racks and settings of a local cluster: chosen once, then as they were."""
 
 from __future__ import annotations
 
@@ -58,6 +58,29 @@ def test_directory_keeps_what_was_written(tmp_path: Path) -> None:
     assert SAVED.bootstrap == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
 
 
+def test_racks_and_settings_hold_until_others_are_given(tmp_path: Path) -> None:
+    first = planned(None, 2, 5, 7, ("west", "east"), {"a": "1", "b": "2"})
+    write_local_cluster(tmp_path, first)
+    saved = read_local_cluster(tmp_path)
+    assert saved == first
+    again = planned(saved, None, None, None)
+    assert (again.racks, again.settings) == (("west", "east"), {"a": "1", "b": "2"})
+    other = planned(saved, None, None, None, ("north", "south"), {"a": "3", "b": "", "c": "4"})
+    assert (other.racks, other.settings) == (("north", "south"), {"a": "3", "c": "4"})
+
+
+def test_cluster_of_a_version_that_kept_ports_alone_has_no_racks_and_settings(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"version": 1, "zookeeper_port": 7, "ports": [5, 9]}')
+    assert read_local_cluster(tmp_path) == LocalCluster(7, (5, 9), (), {})
+
+
+@pytest.mark.parametrize(("saved_racks", "racks"), [(("a", "b"), ()), ((), ("a", "b"))])
+def test_each_broker_has_a_rack_or_none_has(saved_racks: tuple[str, ...], racks: tuple[str, ...]) -> None:
+    saved = LocalCluster(7, (5, 9), saved_racks)
+    with pytest.raises(LocalClusterError, match="2 racks are known, and there are 3 brokers"):
+        planned(saved, 3, None, None, racks)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -68,6 +91,10 @@ def test_directory_keeps_what_was_written(tmp_path: Path) -> None:
         '{"version": 1, "zookeeper_port": 1, "ports": []}',
         '{"version": 1, "zookeeper_port": "1", "ports": [1]}',
         '{"version": 1, "zookeeper_port": 1, "ports": [0]}',
+        '{"version": 1, "zookeeper_port": 1, "ports": [1], "racks": ["a", "b"]}',
+        '{"version": 1, "zookeeper_port": 1, "ports": [1], "racks": [7]}',
+        '{"version": 1, "zookeeper_port": 1, "ports": [1], "settings": {"a": 1}}',
+        '{"version": 1, "zookeeper_port": 1, "ports": [1], "settings": "a=1"}',
     ],
 )
 def test_damaged_file_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
