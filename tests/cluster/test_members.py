@@ -13,6 +13,8 @@ from ottla.broker.session_file import SESSION_FILE, SessionFile
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.configs import ConfigResource, ResourceType
+from ottla.coordination.layout import CLUSTER_ID
+from ottla.coordination.node_json import encode
 from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.runtime.event_loop import run
 from ottla.runtime.posix_disk import PosixDisk
@@ -100,6 +102,30 @@ def test_member_whose_session_ends_registers_and_leads_again(member: Member, con
     # The file has the key of the next session.
     end_session(first, connect)
     eventually(lambda: len(logged(first, "session.lost")) == 2)
+
+
+async def replace_cluster_id(connect: str, data: bytes) -> bytes:
+    """The tree is another cluster's from now on; returns what was there."""
+    session = await ZooKeeperHome(connect).connect()
+    try:
+        before = await session.get(CLUSTER_ID)
+        await session.set(CLUSTER_ID, data, before.stat.version)
+    finally:
+        await session.close()
+    return before.data
+
+
+def test_member_does_not_register_in_another_clusters_tree(member: Member, connect: str) -> None:
+    broker = member(1)
+    make_topic(broker.bootstrap, "orders", partitions=2)
+    theirs = encode({"version": 1, "id": "0123456789abcdefghijkl"})
+    own = run(replace_cluster_id(connect, theirs))
+    end_session(broker, connect)
+    why = "the ZooKeeper tree to 0123456789abcdefghijkl"
+    eventually(lambda: [line for line in logged(broker, "tree.not_followed") if why in line])
+    assert sorted(leaders(broker, "orders").values()) == [-1, -1]
+    run(replace_cluster_id(connect, own))
+    eventually(lambda: sorted(leaders(broker, "orders").values()), lambda found: found == [1, 1])
 
 
 def test_key_of_the_session_is_for_the_owner_only(member: Member) -> None:

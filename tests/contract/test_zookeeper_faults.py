@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -188,6 +189,27 @@ async def kept(connect: str) -> AsyncIterator[SessionKeeper]:
         yield keeper
     finally:
         await keeper.close()
+
+
+async def test_session_that_has_seen_more_than_its_server_is_reported_with_what_to_do(
+    server: RunningZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lose_its_data() -> None:
+        server.stop()
+        shutil.rmtree(server.data_dir / "data")
+        server.start()
+
+    def reported() -> list[str]:
+        return [str(vars(record)) for record in caplog.records if record.message == "session.not_continued"]
+
+    async with connected(server.connect) as session:
+        await session.create("/seen")
+        await in_thread(lose_its_data)
+        await until(lambda: any("has lost data" in line for line in reported()))
+        assert "restore a copy" in reported()[-1]
+        assert len(reported()) <= 2, "the first may say that nobody listened"
+        assert session.state is SUSPENDED
+        assert not lease_holds(session)
 
 
 async def test_keeper_begins_the_next_session_after_a_lost_one(connect: str) -> None:

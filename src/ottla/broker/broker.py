@@ -311,7 +311,7 @@ class Broker:
 
     def _session_problem(self) -> str | None:
         """Why this broker can lead nothing now."""
-        if not self.may_lead:
+        if self._membership.is_uncertain(self.clock.monotonic_ms()):
             return "ZooKeeper has not answered for so long that nothing is acknowledged"
         if self._membership.broker_epoch == NOT_REGISTERED:
             return "not registered yet in a new session with ZooKeeper"
@@ -478,6 +478,7 @@ class Broker:
     async def _follow_tree(self) -> None:
         """Read what changed in the tree, and act on it."""
         if self._membership.broker_epoch == NOT_REGISTERED:
+            await self._coordination.check_cluster()
             await self._coordination.topics.refresh()
             await self._join(0, was_clean=False)
         await self._coordination.registrar.refresh()
@@ -632,7 +633,8 @@ class Broker:
 
     @property
     def may_lead(self) -> bool:
-        return not self._membership.is_uncertain(self.clock.monotonic_ms())
+        membership = self._membership
+        return membership.broker_epoch != NOT_REGISTERED and not membership.is_uncertain(self.clock.monotonic_ms())
 
     @property
     def topics(self) -> TopicsView:

@@ -122,7 +122,7 @@ class BrokerContext(Protocol):
 
     @property
     def may_lead(self) -> bool:
-        """Whether this broker's session is certain; otherwise others may lead by now what it led."""
+        """Whether this broker is registered, in a session that is certain; else others may lead by now what it led."""
         ...
 
     @property

@@ -38,11 +38,13 @@ class Coordination:
         registration: BrokerRegistration,
         clock: Clock,
         on_stale: Callable[[], None] | None,
+        data_dir: str,
     ) -> None:
         """`on_stale`: called when the tree has changes by others; None for the only broker of a tree."""
         self.cluster_id: Final = own_cluster_id
         node_id = registration.node_id
         self.tree: Final = tree
+        self._data_dir: Final = data_dir
         self.topics: Final = TopicRegistry(tree, on_stale=on_stale)
         self.configs: Final = ConfigRegistry(tree, on_stale=on_stale)
         self.producer_ids: Final = ProducerIdBlocks(tree, node_id)
@@ -75,7 +77,7 @@ class Coordination:
             if on_stale is not None:
                 await _check_cluster(tree, data_dir, found_cluster_id)
             await layout.lay_out(tree)
-            coordination = cls(tree, await cluster_id(tree), registration, clock, on_stale)
+            coordination = cls(tree, await cluster_id(tree), registration, clock, on_stale, data_dir)
             if on_stale is not None:
                 # What is read now decides what the logs are worth: a server that lags must not answer.
                 await tree.sync()
@@ -85,6 +87,12 @@ class Coordination:
             await tree.close()
             raise
         return coordination
+
+    async def check_cluster(self) -> None:
+        """Raises `ForeignDirectory` when the tree of the present session is another cluster's, or none's: ZooKeeper
+        lost its data, or another one has its address.  Nothing in that tree is of this broker's logs.
+        """
+        await _check_cluster(self.tree, self._data_dir, self.cluster_id)
 
     async def close(self) -> None:
         """End the session, and with it the registration: the other brokers learn of it at once."""

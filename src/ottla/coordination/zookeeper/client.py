@@ -27,6 +27,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.utils import create_socket_pair, create_tcp_connection, selector_select
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
@@ -135,7 +136,16 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             # kazoo waits for as long as the session lasts.  A server that is just starting may take the question and
             # never answer it: asked again, it does, before the session has passed.
             timeout = max(timeout / HANDSHAKES_PER_SESSION, HANDSHAKE_S_MIN)
-        answer = super()._invoke(timeout, request, xid)
+        try:
+            answer = super()._invoke(timeout, request, xid)
+        except ConnectionDropped as dropped:
+            if not isinstance(request, Connect) or not request.session_id:
+                raise
+            self.client.is_ahead = True
+            raise ConnectionDropped(
+                f"it does not continue the session, as a server that has not seen change {request.last_zxid_seen:#x}: "
+                "one that lags, or has lost data"
+            ) from dropped
         if isinstance(request, Connect):
             # Before the state becomes CONNECTED: whoever hears of that may ask.
             self.client.note_timeout(answer[0].time_out)
@@ -167,6 +177,8 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         self.negotiated_timeout_ms = timeout_ms
         self.problem = ""
         self.is_refused = False
+        # A server that answers does not continue the session.
+        self.is_ahead = False
         self._on_state = on_state
         self._sending = threading.RLock()
         # A connection must be had and the session found alive within its timeout, so no server may use it all.

@@ -16,6 +16,7 @@ which makes a quarter; the rest is for clocks that run at different speeds.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -55,12 +56,19 @@ from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionC
 from ottla.coordination.zookeeper.errors import OperationRefused, ZooKeeperRefused, ZooKeeperUnreachable
 from ottla.coordination.zookeeper.request_queue import Call, RequestQueue
 from ottla.coordination.zookeeper.requests import CREATOR_ONLY, OPEN, Failure, MultiRead, MultiWrite, full_path
+from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock
 
 READS_PER_REQUEST: Final = 250
 RENEWALS_PER_TIMEOUT: Final = 6
 # A close waits so long for what was begun before, and again for the server to end the session.
 CLOSE_WITHIN_S: Final = 2.0
+
+_SUSPENDED_HINT: Final = (
+    "start ZooKeeper with its newest data; where that is lost, restore a copy, and restart the brokers after it"
+)
+
+log = logging.getLogger(__name__)
 
 _ERRORS: Final[dict[int, type[TreeError]]] = {
     -4: ConnectionLoss,
@@ -118,6 +126,10 @@ class ZooKeeperSession(SingleWrites):
         self._timer: asyncio.TimerHandle | None = None
         self._renewal: asyncio.Future[Any] | None = None
         self._overdue: Call | None = None
+        # Since when no server continues the session; None while one does.
+        self._suspended_ms: int | None = None
+        # Whether it was ahead of the servers when that was reported.
+        self._reported: bool | None = None
         self._changed = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
 
@@ -317,11 +329,15 @@ class ZooKeeperSession(SingleWrites):
             return
         if state == KazooState.CONNECTED:
             self._credentials = self._client.credentials or self._credentials
+            self._suspended_ms = self._reported = None
+            self._client.is_ahead = False
             self._requests.open(self.timeout_ms * 2 // 3)
             self._change(SessionState.CONNECTED)
             self._renew_regularly()
         elif state == KazooState.SUSPENDED:
             self._requests.hold()
+            if self.state is SessionState.CONNECTED:
+                self._suspended_ms = self._clock.monotonic_ms()
             self._change(SessionState.SUSPENDED)
         else:
             self._end()
@@ -354,6 +370,7 @@ class ZooKeeperSession(SingleWrites):
         now_ms = self._clock.monotonic_ms()
         self._requests.fail_waiting(now_ms - self.timeout_ms)
         if self.state is not SessionState.CONNECTED:
+            self._report_suspension(now_ms)
             return
         oldest = self._requests.oldest()
         if oldest is not None and now_ms - oldest.sent_ms > self.timeout_ms // 2:
@@ -366,6 +383,24 @@ class ZooKeeperSession(SingleWrites):
                 MultiWrite([CheckNode("/")], self._chroot, self._access), "/", is_write=True
             )
             self._renewal.add_done_callback(_ignore_outcome)
+
+    def _report_suspension(self, now_ms: int) -> None:
+        """When a server that knew the session would have ended it: waiting alone may not help any more.
+
+        Once, and again when the servers are back without what this session has seen.
+        """
+        if self._suspended_ms is None or now_ms - self._suspended_ms <= self.timeout_ms:
+            return
+        is_ahead = self._client.is_ahead
+        if self._reported is None or (is_ahead and not self._reported):
+            self._reported = is_ahead
+            facts = fields(
+                connect=str(self._connect),
+                timeout_ms=self.timeout_ms,
+                problem=self._client.problem,
+                hint=_SUSPENDED_HINT,
+            )
+            log.error("session.not_continued", extra=facts)
 
 
 def _check(operation: Operation, index: int) -> None:
