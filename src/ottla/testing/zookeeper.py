@@ -42,7 +42,17 @@ TICK_MS: Final = 500
 SESSION_TIMEOUT_MS_MAX: Final = 60_000
 
 _MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-_JVM_OPTIONS: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+# The heap begins small and grows with what is in it: without that its young part alone takes 34 MB before it is first
+# collected.  Resident after the start 60 MB instead of 86, with 2,000 nodes and 6,000 watches 74 instead of 106.
+_JVM_OPTIONS: Final = (
+    "-Xms8m",
+    "-Xmx128m",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=20",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+)
 _LOGGING: Final = """\
 status = error
 appender.console.type = Console
