@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.tree import Tree
 from ottla.model.broker_settings import NODE_ID
 from ottla.model.errors import ConfigError
@@ -14,6 +13,9 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.checkpoints import META_PROPERTIES_FILE
 from ottla.storage.directory import directory_tree
+
+if TYPE_CHECKING:
+    from ottla.coordination.embedded.home import EmbeddedHome
 
 TREE_FILE = "tree.sqlite"
 
@@ -28,6 +30,9 @@ class TreeHome(Protocol):
 
 async def open_embedded(data_dir: str, clock: Clock) -> EmbeddedHome:
     """The tree of a broker that is the only one; its directory must be locked."""
+    # SQLite is a megabyte that a broker of a cluster does not need.
+    from ottla.coordination.embedded.home import EmbeddedHome
+
     return await EmbeddedHome.open(f"{data_dir}/{TREE_FILE}", clock=clock)
 
 
