@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from ottla.client.metadata import TopicInfo
+from ottla.client.produce import ACKS_ALL, ACKS_LEADER
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.broker import RunningBroker
+from tests.cluster.direct_writer import DirectWriter
 from tests.cluster.fault_without_effect import FaultWithoutEffect
+from tests.cluster.fencing import WRITES_BEFORE, fenced_partition
 from tests.cluster.injected_calls import injected
 from tests.cluster.target import Fault, Target
 from tests.history.clients import PARTITIONS_COUNT, TOPIC
@@ -92,8 +95,30 @@ def disk_full(target: Target) -> str:
 
 
 def sync_fails(target: Target) -> str:
-    """EIO of the syncs of a leader: what it has not flushed may be gone, whatever a later sync says."""
-    return _with_failing_calls(target, [target.leader()], _SYNCS, "when=1+")
+    """EIO of the syncs of a leader: what it has not flushed may be gone, whatever a later sync says.
+
+    So it acknowledges nothing that was sent to it after the first failure, also when syncs succeed again.
+    """
+    partition, broker = fenced_partition(target)
+    with DirectWriter(broker, partition, ACKS_ALL) as of_all, DirectWriter(broker, partition, ACKS_LEADER) as of_leader:
+        for writer in (of_all, of_leader):
+            writer.wait_for_acknowledgements(WRITES_BEFORE)
+        with injected([broker], _SYNCS, "error=EIO:when=1+") as struck:
+            time.sleep(target.random.uniform(*ILL_S))
+            struck_count, failed_ms = struck.count(), struck.first_at_ms()
+        time.sleep(target.random.uniform(*ILL_S))
+        broker.kill()
+    broker.start()
+    told = []
+    for writer in (of_all, of_leader):
+        late = [each for each in writer.acknowledged if each.sent_ms > failed_ms]
+        if late:
+            target.clients.problems.append(
+                f"broker {broker.node_id} acknowledged {len(late)} writes with acks={writer.acks} that were sent after "
+                f"a sync had failed, the last one {late[-1].sent_ms - failed_ms:.0f} ms after it"
+            )
+        told.append(f"acks={writer.acks} {len(writer.acknowledged)} before it, {len(late)} after it")
+    return f"{struck_count} of {_SYNCS} of {_ids_of([broker])} answered EIO; acknowledged: {'; '.join(told)}"
 
 
 def sync_fails_at_follower(target: Target) -> str:
@@ -126,9 +151,9 @@ def rename_fails(target: Target) -> str:
 
 def _with_failing_calls(target: Target, brokers: Sequence[RunningBroker], calls: str, when: str) -> str:
     """The operator restarts the brokers afterwards."""
-    with injected(brokers, calls, f"error=EIO:{when}") as struck_count:
+    with injected(brokers, calls, f"error=EIO:{when}") as struck:
         time.sleep(target.random.uniform(*ILL_S))
-        injected_count = struck_count()
+        injected_count = struck.count()
     time.sleep(target.random.uniform(*ILL_S))
     for broker in brokers:
         broker.kill()
@@ -155,9 +180,9 @@ def _with_slow_syncs(target: Target, brokers: Sequence[RunningBroker]) -> str:
     """Nothing fails, and nobody is restarted."""
     pids = [broker.pid for broker in brokers]
     acknowledged_count = target.acknowledged_count()
-    with injected(brokers, _SYNCS, f"delay_enter={SLOW_SYNC_MS * 1000}") as struck_count:
+    with injected(brokers, _SYNCS, f"delay_enter={SLOW_SYNC_MS * 1000}") as struck:
         time.sleep(target.random.uniform(*SLOW_S))
-        delayed_count = struck_count()
+        delayed_count = struck.count()
         acknowledged_count = target.acknowledged_count() - acknowledged_count
     for broker, pid in zip(brokers, pids, strict=True):
         if not broker.is_running or broker.pid != pid:

@@ -17,22 +17,13 @@ from typing import Final
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from ottla.client.address import Address
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
-from ottla.client.deadline import Deadline
-from ottla.client.errors import ClientError
-from ottla.client.options import ClientOptions
-from ottla.client.produce import ACKS_ALL, ACKS_LEADER, produce_body, read_answers
-from ottla.client.produce_queue import PendingBatch
-from ottla.client.transport import dial_tcp
+from ottla.client.produce import ACKS_ALL, ACKS_LEADER
 from ottla.coordination import layout
 from ottla.model.identifiers import TopicPartition
-from ottla.protocol.api import ApiKey
-from ottla.records.builder import build_batch
-from ottla.records.record import Record
-from ottla.runtime.clock import SystemClock
+from ottla.testing.broker import RunningBroker
+from tests.cluster.direct_writer import DirectWriter
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.site import broker_name
 from tests.cluster.target import Target
@@ -42,29 +33,23 @@ from tests.eventually import eventually
 FENCE_TOPIC: Final = "fence"
 _PARTITIONS_COUNT: Final = 3
 _LOOK_EVERY_S: Final = 0.02
-_WRITE_EVERY_S: Final = 0.01
-_CALL_TIMEOUT_MS: Final = 2_000
-_WRITES_BEFORE: Final = 5
+WRITES_BEFORE: Final = 5
 _AFTERWARDS_S: Final = 1.0
-_CLOCK: Final = SystemClock()
-_OPTIONS: Final = ClientOptions(client_id="fence", connect_timeout_ms=_CALL_TIMEOUT_MS)
 
 
 def watch_the_fence(target: Target, cut_off_from: Iterable[str]) -> str:
     """Cut a leader off until another one leads, and for a moment more."""
-    make_topic(target)
-    index = target.random.randrange(_PARTITIONS_COUNT)
-    leader_id = target.cluster.leader_of(FENCE_TOPIC, index)
-    broker, name = target.cluster.broker(leader_id), broker_name(leader_id)
+    partition, broker = fenced_partition(target)
+    name = broker_name(broker.node_id or 0)
     network, others = target.site.network, sorted(cut_off_from)
     with (
-        _Epochs(target.cluster.zookeeper.connect, index) as epochs,
-        _Writer(broker.host, broker.port, index, ACKS_ALL) as of_all,
-        _Writer(broker.host, broker.port, index, ACKS_LEADER) as of_leader,
+        _Epochs(target.cluster.zookeeper.connect, partition.partition) as epochs,
+        DirectWriter(broker, partition, ACKS_ALL) as of_all,
+        DirectWriter(broker, partition, ACKS_LEADER) as of_leader,
     ):
         before = epochs.wait_for_first()
         for writer in (of_all, of_leader):
-            writer.wait_for_acknowledgements(_WRITES_BEFORE)
+            writer.wait_for_acknowledgements(WRITES_BEFORE)
         network.wall(name, others)
         try:
             if network.reaches(others[0], name):
@@ -78,79 +63,26 @@ def watch_the_fence(target: Target, cut_off_from: Iterable[str]) -> str:
         raise FaultWithoutEffect(f"the wall of {name} stopped nothing")
     told = []
     for writer in (of_all, of_leader):
-        late = [at_ms for at_ms in writer.acknowledged_ms if at_ms > elected_ms]
+        late = [each.answered_ms for each in writer.acknowledged if each.answered_ms > elected_ms]
         if late:
             target.clients.problems.append(
                 f"{name} acknowledged {len(late)} writes with acks={writer.acks} after the election of another leader, "
                 f"the last one {late[-1] - elected_ms:.0f} ms after it"
             )
-        last_ms = max(writer.acknowledged_ms)
-        told.append(f"acks={writer.acks} {len(writer.acknowledged_ms)}, last {elected_ms - last_ms:.0f} ms before it")
+        last_ms = max(each.answered_ms for each in writer.acknowledged)
+        told.append(f"acks={writer.acks} {len(writer.acknowledged)}, last {elected_ms - last_ms:.0f} ms before it")
     return f"{name} cut off from {', '.join(others)} until the next election; acknowledged: {'; '.join(told)}"
 
 
-def make_topic(target: Target) -> None:
-    if FENCE_TOPIC in {topic.name for topic in target.cluster.topics()}:
-        return
-    with Cluster(target.cluster.bootstrap) as client:
-        Admin(client).create_topic(
-            FENCE_TOPIC, _PARTITIONS_COUNT, len(target.cluster.brokers), {"min.insync.replicas": "2"}
-        )
-
-
-class _Writer:
-    """Writes to one broker, whoever leads, one record after the other, and notes when which was acknowledged."""
-
-    def __init__(self, host: str, port: int, index: int, acks: int) -> None:
-        self.acks = acks
-        # By the clock that ZooKeeper's modification times are of.
-        self.acknowledged_ms: list[float] = []
-        self._address = Address(host, port)
-        self._partition = TopicPartition(FENCE_TOPIC, index)
-        self._enough = threading.Condition()
-        self._is_stopped = threading.Event()
-        self._thread = threading.Thread(target=self._write_on, daemon=True)
-
-    def wait_for_acknowledgements(self, count: int) -> None:
-        with self._enough:
-            if not self._enough.wait_for(lambda: len(self.acknowledged_ms) >= count, timeout=60):
-                raise FaultWithoutEffect(f"{self._address} acknowledges nothing with acks={self.acks}")
-
-    def __enter__(self) -> _Writer:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_stopped.set()
-        self._thread.join()
-
-    def _write_on(self) -> None:
-        while not self._is_stopped.is_set():
-            with suppress(ClientError):
-                connection = Connection.open(self._address, dial_tcp, _OPTIONS, _CLOCK, self._deadline())
-                try:
-                    while not self._is_stopped.wait(_WRITE_EVERY_S):
-                        self._write(connection)
-                finally:
-                    connection.close()
-
-    def _write(self, connection: Connection) -> None:
-        deadline = self._deadline()
-        batch = build_batch([Record(0, time.time_ns() // 1_000_000, None, b"fence")])
-        version = connection.version_of(ApiKey.PRODUCE)
-        row = PendingBatch(self._partition, batch, 1, 1, deadline, None)
-        connection.send(ApiKey.PRODUCE, version, produce_body(version, self.acks, _CALL_TIMEOUT_MS, [row]), deadline)
-        _, body = connection.receive(deadline)
-        answered_ms = time.time() * 1000
-        if read_answers(connection, version, body)[self._partition].error is None:
-            with self._enough:
-                self.acknowledged_ms.append(answered_ms)
-                self._enough.notify_all()
-
-    def _deadline(self) -> Deadline:
-        return Deadline(_CLOCK, _CALL_TIMEOUT_MS)
+def fenced_partition(target: Target) -> tuple[TopicPartition, RunningBroker]:
+    """One that only direct writers write to, and its leader."""
+    if FENCE_TOPIC not in {topic.name for topic in target.cluster.topics()}:
+        with Cluster(target.cluster.bootstrap) as client:
+            Admin(client).create_topic(
+                FENCE_TOPIC, _PARTITIONS_COUNT, len(target.cluster.brokers), {"min.insync.replicas": "2"}
+            )
+    partition = TopicPartition(FENCE_TOPIC, target.random.randrange(_PARTITIONS_COUNT))
+    return partition, target.cluster.broker(target.cluster.leader_of(FENCE_TOPIC, partition.partition))
 
 
 class _Epochs:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -21,42 +21,44 @@ _MARKS: Final = ("(INJECTED)", "(DELAYED)")
 
 
 @contextmanager
-def injected(brokers: Sequence[RunningBroker], calls: str, action: str) -> Iterator[Callable[[], int]]:
+def injected(brokers: Sequence[RunningBroker], calls: str, action: str) -> Iterator[StruckCalls]:
     """Do `action` of strace's `inject` to these calls of all the brokers, from the first that was struck to the end.
 
-    Yields what counts those that were struck.  When all are to fail, those that fail first may leave nothing to do for
-    the last one: so one broker that was struck is enough.
+    When all are to fail, those that fail first may leave nothing to do for the last one: so one broker that was struck
+    is enough.
     """
     with ExitStack() as stack:
         traces = [stack.enter_context(_Trace(broker.pid, calls, action)) for broker in brokers]
-
-        def struck_count() -> int:
-            return sum(trace.struck_count() for trace in traces)
-
+        struck = StruckCalls(traces)
         give_up_s = time.monotonic() + _STRUCK_WITHIN_S
-        while struck_count() == 0:
+        while not struck.count():
             if time.monotonic() > give_up_s:
                 ids = ", ".join(str(broker.node_id) for broker in brokers)
                 raise FaultWithoutEffect(f"none of {calls} of broker {ids} was struck by {action}")
             for trace in traces:
                 trace.check()
             time.sleep(_LOOK_EVERY_S)
-        yield struck_count
+        yield struck
+
+
+class StruckCalls:
+    """Those that were changed so far; it may be asked until the injection ends."""
+
+    def __init__(self, traces: Sequence[_Trace]) -> None:
+        self._traces = traces
+
+    def count(self) -> int:
+        return sum(len(trace.struck_at_ms()) for trace in self._traces)
+
+    def first_at_ms(self) -> float:
+        """When, by the machine's clock."""
+        return min(at_ms for trace in self._traces for at_ms in trace.struck_at_ms())
 
 
 class _Trace:
     def __init__(self, pid: int, calls: str, action: str) -> None:
-        self._command = [
-            "strace",
-            "-f",
-            "-qq",
-            "-p",
-            str(pid),
-            "-e",
-            f"trace={calls}",
-            "-e",
-            f"inject={calls}:{action}",
-        ]
+        self._command = ["strace", "-f", "-qq", "-ttt", "-p", str(pid)]
+        self._command += ["-e", f"trace={calls}", "-e", f"inject={calls}:{action}"]
 
     def __enter__(self) -> _Trace:
         self._file = tempfile.NamedTemporaryFile("r")
@@ -72,6 +74,7 @@ class _Trace:
         if self._strace.poll() is not None:
             raise FaultWithoutEffect(f"{' '.join(self._command)} ended: {self._strace.communicate()[1]}")
 
-    def struck_count(self) -> int:
-        text = Path(self._file.name).read_text()
-        return sum(text.count(mark) for mark in _MARKS)
+    def struck_at_ms(self) -> list[float]:
+        """Each line is a thread's id, the time in seconds, and the call; the last one may be cut."""
+        lines = Path(self._file.name).read_text().splitlines()
+        return [float(line.split()[1]) * 1000 for line in lines if line.endswith(_MARKS)]
