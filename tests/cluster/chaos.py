@@ -24,7 +24,7 @@ from typing import Final
 from ottla.model.errors import OttlaError
 from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.cluster import isolation
-from tests.cluster.chaos_run import CLUSTER_SETTINGS, DIFFERS, new_network, run_cluster
+from tests.cluster.chaos_run import CLUSTER_SETTINGS, DIFFERS, NOT_CONVERGED, new_network, run_cluster
 from tests.cluster.fault_table import ALL_FAULTS, PLAIN_FAULTS, PRIVATE_FAULTS, SLOW_FAULTS
 from tests.cluster.group_faults import STATIC_MEMBER_FAULTS
 from tests.cluster.mutated_broker import MUTATIONS
@@ -125,7 +125,8 @@ def _control(name: str, seeds: Iterable[int], network: Network | None) -> int:
             settings={**CLUSTER_SETTINGS, **planted.settings},
             network=network,
         )
-        noticed = result.report.found & planted.expected or any(DIFFERS in problem for problem in result.problems)
+        signs = [sign for sign in (DIFFERS, NOT_CONVERGED) if any(sign in problem for problem in result.problems)]
+        noticed = result.report.found & planted.expected or signs
         print(f"control={name} seed={seed} {'noticed' if noticed else 'NOT NOTICED'} {result}", flush=True)
         if result.kept_directory is not None:
             shutil.rmtree(result.kept_directory)

@@ -180,13 +180,17 @@ def _seen_by_all(target: Target) -> set[int]:
 
 
 def change_settings(target: Target) -> str:
-    """Some settings of the topic, one after the other; each broker must hear of each."""
+    """Some settings of the topic, one after the other; each broker must hear of each, also one that is killed."""
     changes = {name: target.random.choice(texts) for name, texts in target.random.sample(_CHANGES, 3)}
+    killed = target.any_broker()
+    killed.kill()
+    killed.launch()
     for name, text in changes.items():
         _set(target, name, text)
+    killed.wait_until_ready()
     # With three of three no broker may be away, and the next fault wants one to be.
     _set(target, *_MIN_IN_SYNC)
-    return f"{TOPIC} got {changes}"
+    return f"{TOPIC} got {changes}, broker {killed.node_id} killed meanwhile"
 
 
 def _set(target: Target, name: str, text: str) -> None:
