@@ -372,7 +372,7 @@ class SimulatedBroker:
             for member in (*node.state.in_sync, *node.state.eligible)
         )
         if is_kept and not partition.is_usable:
-            if is_last:
+            if is_last and not self.simulation.plan.allows_unclean:
                 # Its records are still there, and no other life is known to have them: its next one will continue.
                 return False
             is_kept = False

@@ -38,8 +38,11 @@ USABILITY_TIMEOUT_MS: Final = 2_000
 class ReplicaLogs(Protocol):
     """What this broker's log directory says about its logs."""
 
-    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int) -> bool:
-        """Whether the log can be used, and holds all that this broker reported under this former broker epoch."""
+    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
+        """Whether the log can be used, and holds all that this broker reported under this former broker epoch.
+
+        `though_failed`: also a log that was opened and takes no more.
+        """
         ...
 
     def is_usable(self, topic_partition: TopicPartition) -> bool: ...
@@ -216,15 +219,14 @@ class Elector:
     async def _usability(
         self, wanted: Sequence[TopicPartition], timeout_ms: int
     ) -> Mapping[TopicPartition, Mapping[NodeId, bool]]:
-        """Which candidates of unclean elections have a log that can be used, as far as their brokers tell."""
+        """Which live replicas of partitions without a leader have a log that can be used, as far as they tell."""
         by_node: dict[NodeId, list[TopicPartition]] = {}
         for topic_partition in wanted:
             partition = self._view.partition(topic_partition)
             if partition is not None and elections.is_due(partition.state, self._membership.live):
-                for node_id, _ in elections.unclean_candidates(
-                    partition.replicas, partition.state, self._membership.live
-                ):
-                    by_node.setdefault(node_id, []).append(topic_partition)
+                for node_id in partition.replicas:
+                    if node_id in self._membership.live:
+                        by_node.setdefault(node_id, []).append(topic_partition)
         found: dict[TopicPartition, dict[NodeId, bool]] = {}
         answers = await asyncio.gather(*(self._usable(*asked, timeout_ms) for asked in by_node.items()))
         for (node_id, asked), usable in zip(by_node.items(), answers, strict=True):
@@ -276,7 +278,7 @@ class Elector:
         topic_partition = TopicPartition(topic.name, partition.partition_index)
         if self._proposed.get(topic_partition, -1) >= partition.state_version:
             return False
-        reaffirmed = self._reaffirmed(topic_partition, partition.state, own)
+        reaffirmed = self._reaffirmed(topic, topic_partition, partition.state, own)
         if reaffirmed is None and partition.state.has_current_leader(self._membership.live):
             self._postponed.pop(topic_partition, None)
             return False
@@ -298,23 +300,27 @@ class Elector:
         return True
 
     def _reaffirmed(
-        self, topic_partition: TopicPartition, state: PartitionState, own: ReplicaIncarnation
+        self, topic: Topic, topic_partition: TopicPartition, state: PartitionState, own: ReplicaIncarnation
     ) -> PartitionState | None:
         """The state in which this broker has its place in its present life, or has left; None if there is no change."""
         former = [member for member in (*state.in_sync, *state.eligible) if member.node_id == own.node_id]
         if not former:
             return None
-        if former == [own]:
-            if self._logs.is_usable(topic_partition):
-                return None
-            left, live = elections.reaffirmed(state, own, is_kept=False), self._membership.live
-            # The records are still there: the last live member waits for its repair instead of giving them up, since
-            # those that are not live may have lost theirs.
-            if left is None or not (left.current_in_sync(live) or left.current_eligible(live)):
-                return None
+        if self._logs.is_usable(topic_partition):
+            is_kept = all(
+                member == own or self._logs.is_kept(topic_partition, member.broker_epoch) for member in former
+            )
+            return elections.reaffirmed(state, own, is_kept=is_kept)
+        left, live = elections.reaffirmed(state, own, is_kept=False), self._membership.live
+        if left is None or left.current_in_sync(live) or left.current_eligible(live):
             return left
-        is_kept = all(self._logs.is_kept(topic_partition, member.broker_epoch) for member in former)
-        return elections.reaffirmed(state, own, is_kept=is_kept)
+        # The records are still there: the last live member waits for its repair instead of giving them up, also in a
+        # former life of this process, since those that are not live may have lost theirs.
+        has_records = all(
+            member == own or self._logs.is_kept(topic_partition, member.broker_epoch, though_failed=True)
+            for member in former
+        )
+        return None if has_records and not self._rules.allows_unclean(topic) else left
 
     def _has_waited(self, topic_partition: TopicPartition, partition: Partition, rank: int) -> bool:
         """Whether the winner of an election had time enough to write it."""

@@ -61,15 +61,22 @@ def elected_unclean(state: PartitionState, leader: ReplicaIncarnation) -> Partit
     return _led(state._replace(in_sync=(leader,), eligible=()), leader.node_id)
 
 
-def unclean_candidates(replicas: Sequence[NodeId], state: PartitionState, live: LiveEpochs) -> list[ReplicaIncarnation]:
-    """The live replicas for an unclean election, the first one first.
+def unclean_candidates(
+    replicas: Sequence[NodeId],
+    state: PartitionState,
+    live: LiveEpochs,
+    usability: Mapping[NodeId, bool] = _NOTHING_KNOWN,
+) -> list[ReplicaIncarnation]:
+    """The live replicas for an unclean election, the first one first; not those whose log is known to be unusable.
 
-    None while a member of the sets is alive in another life: it will tell at once whether it kept its records.
+    None while a member of the sets is alive in another life: it will tell at once whether it kept its records.  One
+    whose log cannot be used will not.
     """
+    able = {node_id: epoch for node_id, epoch in live.items() if usability.get(node_id, True)}
     members = (*state.in_sync, *state.eligible)
-    if any(member.node_id in live and not member.is_current(live) for member in members):
+    if any(member.node_id in able and not member.is_current(live) for member in members):
         return []
-    return [ReplicaIncarnation(node_id, live[node_id]) for node_id in replicas if node_id in live]
+    return [ReplicaIncarnation(node_id, able[node_id]) for node_id in replicas if node_id in able]
 
 
 def preferred(
@@ -106,7 +113,7 @@ def requested(
     after = elected(replicas, state, live, min_in_sync)
     if after is not None:
         return after
-    candidates = [each for each in unclean_candidates(replicas, state, live) if usability.get(each.node_id, True)]
+    candidates = unclean_candidates(replicas, state, live, usability)
     if not candidates:
         return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     return elected_unclean(state, next((each for each in candidates if each.node_id in usability), candidates[0]))

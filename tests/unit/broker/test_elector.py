@@ -50,6 +50,7 @@ class Node:
         self.membership = Membership(B)
         self.kept_from = 0
         self.unusable: set[int] = set()
+        self.refused: set[int] = set()
         self.usable_at: dict[NodeId, set[int]] = {}
         self.allows_unclean = False
         self.min_in_sync = 1
@@ -73,8 +74,9 @@ class Node:
         self.membership.registered(9)
         self.alive(live)
 
-    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int) -> bool:
-        return self.is_usable(topic_partition) and broker_epoch >= self.kept_from
+    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
+        is_there = topic_partition.partition not in self.refused if though_failed else self.is_usable(topic_partition)
+        return is_there and broker_epoch >= self.kept_from
 
     def is_usable(self, topic_partition: TopicPartition) -> bool:
         return topic_partition.partition not in self.unusable
@@ -231,6 +233,40 @@ def test_unusable_log_leaves_only_where_another_member_remains() -> None:
     node.unusable = {0, 1, 2, 3}
     node.elector.on_logs_failed()
     assert node.taken() == [(0, state_of("C", 6, "C1"), 4), (2, state_of("A", 5, "A1"), 4)]
+
+
+def test_failed_log_that_is_listed_in_a_former_life_waits_for_its_repair_where_no_other_member_remains() -> None:
+    node = Node()
+    node.unusable = {0, 1, 2}
+    # Its session was lost after the log failed; A is listed in a former life, too, and its disk may be lost.
+    node.see(state_of("B", 5, "B4"), state_of("B", 5, "B4 C1"), state_of("B", 5, "B4 A0"))
+    assert node.taken() == [(1, state_of("C", 6, "C1"), 4)]
+    node.unusable = set()
+    node.look()
+    assert node.taken() == [(0, state_of("B", 6, "B9"), 4), (2, state_of("B", 6, "B9"), 4)]
+
+
+def test_log_that_was_refused_at_the_start_leaves_also_as_the_last_one() -> None:
+    node = Node()
+    node.unusable = node.refused = {0}
+    node.see(state_of("B", 5, "B4"))
+    assert node.taken() == [(0, state_of("-", 5, ""), 4)]
+
+
+def test_unusable_log_gives_way_to_an_unclean_election_where_that_is_allowed() -> None:
+    node = Node()
+    node.unusable, node.allows_unclean = {0, 1}, True
+    node.see(state_of("B", 5, "B4"), state_of("B", 5, "B9"))
+    assert node.taken() == [(0, state_of("-", 5, ""), 4), (1, state_of("-", 5, ""), 4)]
+
+
+async def test_operators_unclean_election_does_not_wait_for_a_log_that_cannot_be_used() -> None:
+    node = Node()
+    node.unusable, node.usable_at = {0}, {A: set(), C: {0}}
+    node.see(state_of("B", 5, "B4"))
+    assert node.taken() == []
+    await node.elector.elect([TopicPartition("orders", 0)], is_unclean=True, timeout_ms=1)
+    assert node.taken() == [(0, state_of("C", 6, "C1"), 4)]
 
 
 def test_leader_hands_over_a_partition_whose_log_failed_and_no_other() -> None:

@@ -513,12 +513,15 @@ class LogDirectory:
         """The first broker epoch under which logs were reported that are kept; None: `keep_from` is to be called."""
         return self._kept.kept_from
 
-    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int) -> bool:
+    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
         """Whether a log of before this registration has all that was reported of it under `broker_epoch`.
 
-        Of an entry of the present registration only `is_usable` counts.
+        Of an entry of the present registration only `is_usable` counts.  `though_failed`: also a log that was opened
+        and takes no more; the next start decides what its failure has lost.
         """
-        return self.is_usable(topic_partition) and self._kept.is_kept(topic_partition, broker_epoch)
+        log = self.logs.get(topic_partition)
+        is_there = log is not None and not log.is_distrusted and (though_failed or log.failure is None)
+        return is_there and self._kept.is_kept(topic_partition, broker_epoch)
 
     def keep_from(self, broker_epoch: int) -> None:
         """This broker was registered: call it before anything is fetched or led under this epoch.  Raises `OSError`."""

@@ -325,6 +325,19 @@ def test_failed_sync_means_that_nothing_unflushed_is_kept() -> None:
     assert not _open(disk, b"a").is_kept(CLICKS, 10)
 
 
+def test_log_that_takes_no_more_has_kept_what_it_reported_unless_it_is_damaged(place: Place) -> None:
+    append_many(place.log(), 3)
+    directory = place.open_directory
+    directory.keep_from(10)
+    directory.logs[CLICKS].take_offline(StorageError("the disk"))
+    assert not directory.is_kept(CLICKS, 10)
+    assert directory.is_kept(CLICKS, 10, though_failed=True)
+    assert not directory.is_kept(CLICKS, 9, though_failed=True)
+    assert not directory.is_kept(ORDERS, 10, though_failed=True), "there is no such log"
+    directory.logs[CLICKS].distrust()
+    assert not directory.is_kept(CLICKS, 10, though_failed=True)
+
+
 def test_kernels_boot_is_read(tmp_path: Path) -> None:
     place = Place(tmp_path / "data", config=LogConfig(flush_policy="os"))
     append_many(place.log(), 3)
