@@ -10,6 +10,7 @@ from ottla.groups.commands import (
     DescribeConsumerGroup,
     DescribeGroup,
     FetchOffsets,
+    Heartbeat,
     JoinGroup,
     LeaveGroup,
     ListGroups,
@@ -31,7 +32,19 @@ from ottla.model.error_code import ErrorCode
 
 
 def refusal(command: Command, error: ErrorCode) -> object:
-    """The reply to `command` with this `error`."""
+    """The reply to `command` with this `error`.
+
+    Two commands of classic members have no such answer as COORDINATOR_LOAD_IN_PROGRESS: clients do not expect it, and
+    some end with it.  They are told what Apache Kafka tells them.
+    """
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        match command:
+            case Heartbeat():
+                # The next one is asked what is known by then; the member's session begins anew with the load.
+                return ErrorCode.NONE
+            case SyncGroup():
+                # The rebalance under way was lost with the former coordinator: the member joins again.
+                return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
     match command:
         case JoinGroup():
             return JoinReply(error, command.member_id)

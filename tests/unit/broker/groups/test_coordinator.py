@@ -10,7 +10,7 @@ from ottla.broker.groups.coordinator import TIMER_TURN_S, GroupCoordinator
 from ottla.broker.groups.offsets_topic import partition_of
 from ottla.broker.limits import GROUP_ID_LENGTH_MAX
 from ottla.coordination.tree import LEASE_FOREVER
-from ottla.groups.commands import Heartbeat, ListGroups
+from ottla.groups.commands import Heartbeat, ListGroups, SyncGroup
 from ottla.groups.moment import Moment
 from ottla.groups.replies import ListReply
 from ottla.groups.settings import GroupSettings
@@ -109,6 +109,20 @@ def test_groups_are_told_to_wait_while_they_load_and_are_then_as_they_were(small
     for number in range(30):
         assert offsets_of(small, f"g{number}") == {("t", 0): number}
     assert sum(len(reply.groups) for reply in list_groups(small.coordinator)) == 30
+
+
+def test_classic_members_are_not_told_that_their_group_loads(small: SmallCoordinator) -> None:
+    small.ask(commit("g", 7))
+    small.flush()
+    small.crash()
+    small.start()
+    small.show_topics()
+    assert small.coordinator.state_of("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert small.ask(Heartbeat("g", 1, "m", None)) == [ErrorCode.NONE]
+    (synced,) = small.ask(SyncGroup("g", 1, "m", None, None, None, ()))
+    assert synced.error is ErrorCode.REBALANCE_IN_PROGRESS
+    small.loop.turn()
+    assert small.ask(Heartbeat("g", 1, "m", None)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_partition_that_cannot_be_read_leaves_the_others_in_service(small: SmallCoordinator) -> None:
