@@ -39,10 +39,11 @@ from tests.history.clients import (
     HistoryClients,
     MemberKind,
     ProducerKind,
+    ReaderKind,
     is_acknowledged,
     read_finally,
 )
-from tests.history.operations import Operation
+from tests.history.operations import Operation, Poll, Snapshot
 from tests.history.report import Report
 from tests.history.workload import SETTINGS
 
@@ -70,6 +71,8 @@ class ClusterResult:
     evidence: list[str]
     # The longest time without an acknowledgement, over all partitions.
     longest_silence_s: float
+    # Acknowledged to a producer, polled by a member, or read in all snapshots of a reader.
+    records: Counter[str]
     problems: list[str] = field(default_factory=list)
     kept_directory: Path | None = None
     last_lines: Sequence[str] = ()
@@ -100,6 +103,7 @@ def run_cluster(
     command: Sequence[str] = PLAIN_COMMAND,
     settings: Mapping[str, str] = CLUSTER_SETTINGS,
     network: Network | None = None,
+    readers: Sequence[ReaderKind] = (),
 ) -> ClusterResult:
     """A fresh cluster, clients, the faults of `plan` (names of `ALL_FAULTS`) with pauses between them, and the verdict.
 
@@ -121,7 +125,7 @@ def run_cluster(
             cluster = _cluster(cluster_directory, network, clocks, command, settings)
             with cluster:
                 enter = () if network is None else network.place(CLIENTS).enter
-                clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, producers, enter)
+                clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, producers, enter, readers)
                 result = _run(Target(cluster, clients, random.Random(seed), site, clocks), plan, pause_s)
         except BaseException as error:
             lines = [] if cluster is None else cluster.last_lines(LINES_SHOWN)
@@ -185,6 +189,7 @@ def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> C
             time.sleep(target.random.uniform(*pause_s))
         # The quiet phase: everything must converge.
         _converge(target)
+        clients.expect_at_work()
         clients.finish()
     finally:
         clients.kill()
@@ -195,7 +200,7 @@ def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> C
     unsettled = report.figures["sends_unknown"] + report.figures["sends_failed"]
     if unsettled:
         problems.append(f"{unsettled} sends failed or were never settled: the application saw an error")
-    return ClusterResult(report, strikes, evidence, longest_silence_s(history), problems)
+    return ClusterResult(report, strikes, evidence, longest_silence_s(history), records_of(history), problems)
 
 
 def _converge(target: Target) -> None:
@@ -219,6 +224,17 @@ def _strike(
         strikes[name] += 1
     except FaultWithoutEffect as void:
         problems.append(f"the run is void: {void}")
+
+
+def records_of(history: Iterable[Operation]) -> Counter[str]:
+    """How many, by process."""
+    counts: Counter[str] = Counter()
+    for operation in history:
+        if is_acknowledged(operation):
+            counts[operation.process] += 1
+        elif isinstance(operation, Poll | Snapshot):
+            counts[operation.process] += len(operation.records)
+    return counts
 
 
 def longest_silence_s(history: Iterable[Operation]) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from tests.history import group_checks, log_checks
-from tests.history.operations import Commit, Committed, Operation, Outcome, Poll, Positioned, Send, Watermark
+from tests.history.operations import Commit, Committed, Operation, Outcome, Poll, Positioned, Send, Snapshot, Watermark
 from tests.history.report import Report
 
 # The process that reads every partition from its beginning, after all faults have ended.
@@ -18,7 +18,10 @@ FINAL_READER: Final = "final-reader"
 
 def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report:
     """All anomalies of a history.  `members` are the processes of one consumer group, whose records must arrive."""
-    operations = list(history)
+    told = list(history)
+    snapshots = [operation for operation in told if isinstance(operation, Snapshot)]
+    # What holds for a consumer holds for one that reads a partition once, from its beginning.
+    operations: list[Operation] = [*told, *(snapshot.poll for snapshot in snapshots)]
     # A producer writes a send down when it begins and again when it is settled: the last word counts.
     begun = (operation for operation in operations if isinstance(operation, Send))
     sends = list({(send.partition, send.value): send for send in begun}.values())
@@ -28,19 +31,22 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
     order = log_checks.version_order(sends, polls)
     report = Report()
     report.figures = {
-        "operations": len(operations),
+        "operations": len(told),
         "sends_ok": sum(send.outcome is Outcome.OK for send in [*sends, *unplaced]),
         "sends_failed": sum(send.outcome is Outcome.FAILED for send in sends),
         "sends_unknown": sum(send.outcome is Outcome.UNKNOWN for send in sends),
-        "records_polled": sum(len(poll.records) for poll in polls),
+        "snapshots": len(snapshots),
+        "records_polled": sum(len(poll.records) for poll in told if isinstance(poll, Poll)),
         "commits_ok": sum(commit.outcome is Outcome.OK for commit in commits),
         "commits_refused": sum(commit.outcome is Outcome.FAILED for commit in commits),
+        "commits_unknown": sum(commit.outcome is Outcome.UNKNOWN for commit in commits),
         "partitions_given": sum(isinstance(operation, Positioned) for operation in operations),
     }
     log_checks.check_values(order, sends, polls, report)
     log_checks.check_losses(sends, polls, FINAL_READER, report)
     log_checks.check_unplaced(unplaced, report)
     log_checks.check_polls(order, operations, report)
+    log_checks.check_snapshots(sends, snapshots, report)
     log_checks.check_sends(sends, report)
     log_checks.check_real_time(sends, polls, report)
     log_checks.check_watermarks((mark for mark in operations if isinstance(mark, Watermark)), report)

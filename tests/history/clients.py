@@ -21,12 +21,13 @@ from kafka import TopicPartition as KafkaTopicPartition
 from tests.eventually import eventually
 from tests.history.checker import FINAL_READER
 from tests.history.consuming_librdkafka import DAWDLED, INSTANCE_ID_VARIABLE
-from tests.history.operations import Operation, Outcome, Poll, Positioned, Send, read_lines
+from tests.history.operations import Operation, Outcome, Poll, Positioned, Send, Snapshot, read_lines
 from tests.history.recorder import now_ns
 
 TOPIC: Final = "history"
 GROUP: Final = "readers"
 PARTITIONS_COUNT: Final = 6
+# At least: there is one of every kind.
 MEMBERS_COUNT: Final = 3
 DRAIN_S: Final = 90.0
 SETTLED_S: Final = 4.0
@@ -42,14 +43,20 @@ _GIVEN: Final = f'["{Positioned.__name__}"'.encode()
 
 @dataclass(frozen=True)
 class MemberKind:
-    """Which library, and which of the group protocols."""
+    """Which library, and which of the group protocols: the command takes name, bootstrap, topic, group, protocol, and a
+    file."""
 
-    module: str
+    library: str
+    command: tuple[str, ...]
     protocol: str
+
+    @classmethod
+    def of_module(cls, module: str, protocol: str) -> MemberKind:
+        return cls(module.removeprefix("consuming_"), _command_of(module), protocol)
 
     @property
     def name(self) -> str:
-        return f"{self.module.removeprefix('consuming_')}-{self.protocol}"
+        return f"{self.library}-{self.protocol}"
 
 
 @dataclass(frozen=True)
@@ -61,20 +68,40 @@ class ProducerKind:
 
     @classmethod
     def of_module(cls, module: str) -> ProducerKind:
-        return cls(module.removeprefix("producing_"), (sys.executable, "-m", f"tests.history.{module}"))
+        return cls(module.removeprefix("producing_"), _command_of(module))
+
+
+@dataclass(frozen=True)
+class ReaderKind:
+    """A program that reads everything without a group: the command takes what a producer's does.
+
+    It records snapshots again and again, and at SIGTERM those of all that it has read.
+    """
+
+    name: str
+    command: tuple[str, ...]
+
+
+def _command_of(module: str) -> tuple[str, ...]:
+    return sys.executable, "-m", f"tests.history.{module}"
 
 
 LIBRDKAFKA: Final = ProducerKind("librdkafka", ProducerKind.of_module("producing").command)
 KAFKA_PYTHON: Final = ProducerKind.of_module("producing_kafka_python")
 AIOKAFKA: Final = ProducerKind.of_module("producing_aiokafka")
-RANGE: Final = (MemberKind("consuming_librdkafka", "range"), MemberKind("consuming_kafka_python", "range"))
-COOPERATIVE: Final = (MemberKind("consuming_librdkafka", "cooperative-sticky"),)
-CONSUMER: Final = (MemberKind("consuming_librdkafka", "consumer"),)
+RANGE: Final = (
+    MemberKind.of_module("consuming_librdkafka", "range"),
+    MemberKind.of_module("consuming_kafka_python", "range"),
+)
+AIOKAFKA_RANGE: Final = MemberKind.of_module("consuming_aiokafka", "range")
+COOPERATIVE: Final = (MemberKind.of_module("consuming_librdkafka", "cooperative-sticky"),)
+CONSUMER: Final = (MemberKind.of_module("consuming_librdkafka", "consumer"),)
 
 
 @dataclass
 class ClientProcess:
-    """A producer or a member of the group: a process that writes its history and its output to files of its own."""
+    """A producer, a reader or a member of the group: a process that writes its history and its output to files of its
+    own."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -93,7 +120,7 @@ class ClientProcess:
 
 
 class HistoryClients:
-    """`kinds` of members come in turn.  Their files are in `directory`.  `enter`: the words before each command."""
+    """`kinds` of members come in turn.  All files are in `directory`.  `enter`: the words before each command."""
 
     def __init__(
         self,
@@ -103,10 +130,12 @@ class HistoryClients:
         directory: Path,
         producers: Sequence[ProducerKind] = (LIBRDKAFKA, LIBRDKAFKA),
         enter: Sequence[str] = (),
+        readers: Sequence[ReaderKind] = (),
     ) -> None:
         self._bootstrap = bootstrap
         self._enter = tuple(enter)
         self._producer_kinds = producers
+        self._reader_kinds = readers
         self._kinds = kinds
         self._random = random.Random(seed)
         self._directory = directory
@@ -115,35 +144,39 @@ class HistoryClients:
         # Those that were stopped before the end, too.
         self._producers_ever: list[ClientProcess] = []
         self._members: list[ClientProcess] = []
+        self._readers: list[ClientProcess] = []
         # Of all members that there were.
         self.member_names: list[str] = []
         self.problems: list[str] = []
 
     def start(self) -> None:
-        """Start them all, and wait until every producer has sent and every member has been given partitions: a fault
-        hits a system at work."""
-        for number, kind in enumerate(self._producer_kinds):
-            self._start_producer(f"producer{number}-{kind.name}", kind)
-        for _ in range(MEMBERS_COUNT):
+        """Start them all, and wait until every producer has sent, every member has been given partitions and every
+        reader has read: a fault hits a system at work."""
+        for number, reader in enumerate(self._reader_kinds):
+            name = f"reader{number}-{reader.name}"
+            self._readers.append(self._start(reader.command, name, self._about_topic(name)))
+        for number, producer in enumerate(self._producer_kinds):
+            self._start_producer(f"producer{number}-{producer.name}", producer)
+        for _ in range(max(MEMBERS_COUNT, len(self._kinds))):
             self._start_member()
+        self._wait_until_at_work(since_ns=0)
 
-        def idle() -> set[str]:
-            history = self.history()
-            working = {operation.process for operation in history if isinstance(operation, Positioned)}
-            working |= {operation.process for operation in history if is_acknowledged(operation)}
-            return {client.name for client in (*self._producers, *self._members)} - working
-
-        eventually(idle, lambda idle: not idle, within_s=DRAIN_S, every_s=0.2)
+    def expect_at_work(self) -> None:
+        """Wait until each does its work again; one that does not is a problem of the run."""
+        try:
+            self._wait_until_at_work(since_ns=now_ns())
+        except AssertionError as idle:
+            self.problems.append(f"clients that did nothing any more after the last fault: {idle}")
 
     def finish(self) -> None:
-        """Stop the producers, wait until the group has read what was acknowledged, and stop the members."""
+        """Stop the producers, wait until the group has read what was acknowledged, and stop the others."""
         self._stop(self._producers)
         self._wait_until_delivered()
-        self._stop(self._members)
+        self._stop([*self._members, *self._readers])
 
     def kill(self) -> None:
         """Whatever still runs."""
-        for client in (*self._producers, *self._members):
+        for client in self._all():
             client.process.kill()
             client.process.wait()
 
@@ -247,9 +280,32 @@ class HistoryClients:
         kind = self._producer_kinds[number % len(self._producer_kinds)]
         self._start_producer(f"producer{number}-{kind.name}", kind)
 
+    def _all(self) -> tuple[ClientProcess, ...]:
+        return (*self._producers, *self._members, *self._readers)
+
+    def _wait_until_at_work(self, since_ns: int) -> None:
+        """Until each has begun something after this time that was acknowledged or read, or was given partitions; one
+        that has ended is not waited for."""
+
+        def is_work(operation: Operation) -> bool:
+            if isinstance(operation, Positioned):
+                return operation.at_ns > since_ns
+            if is_acknowledged(operation) or isinstance(operation, Poll | Snapshot):
+                return operation.invoked_ns > since_ns
+            return False
+
+        def idle() -> set[str]:
+            # A reader tells what it reads in several ways.
+            working = {operation.process.partition(".")[0] for operation in filter(is_work, self.history())}
+            return {client.name for client in self._all() if client.process.poll() is None} - working
+
+        eventually(idle, lambda idle: not idle, within_s=DRAIN_S, every_s=0.5)
+
+    def _about_topic(self, name: str) -> Sequence[str]:
+        return name, self._bootstrap, TOPIC, str(self.partitions_count)
+
     def _start_producer(self, name: str, kind: ProducerKind) -> None:
-        arguments = (name, self._bootstrap, TOPIC, str(self.partitions_count))
-        started = self._start(kind.command, name, arguments)
+        started = self._start(kind.command, name, self._about_topic(name))
         self._producers.append(started)
         self._producers_ever.append(started)
 
@@ -262,8 +318,7 @@ class HistoryClients:
         name = "-".join(filter(None, [f"member{len(self.member_names)}", kind.name, instance_id]))
         self.member_names.append(name)
         arguments = (name, self._bootstrap, TOPIC, GROUP, kind.protocol)
-        command = (*static, sys.executable, "-m", f"tests.history.{kind.module}")
-        self._members.append(self._start(command, name, arguments))
+        self._members.append(self._start((*static, *kind.command), name, arguments))
         return self._members[-1]
 
     def _start(self, command: Sequence[str], name: str, arguments: Sequence[str]) -> ClientProcess:
@@ -275,9 +330,11 @@ class HistoryClients:
         return ClientProcess(name, process, history, output)
 
     def _stop(self, clients: Sequence[ClientProcess]) -> None:
-        """Ask each to end, by SIGTERM; any status but 0 is a problem of the run."""
+        """Ask each to end, by SIGTERM; any status but 0 is a problem of the run, and so is an end before that."""
         for client in clients:
             client.wait_until_started()
+            if client.process.poll() == 0:
+                self.problems.append(f"{client.name} was not asked to end: {client.describe_end(0)}")
             client.process.terminate()
         for client in clients:
             try:

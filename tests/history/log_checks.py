@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from tests.history.operations import Operation, Outcome, Poll, Positioned, Send, Watermark
+from tests.history.operations import Operation, Outcome, Poll, Positioned, Send, Snapshot, Watermark
 from tests.history.report import Anomaly, Report
 
 # partition -> offset -> the values that somebody was told or shown there, in the order of discovery
@@ -123,6 +123,20 @@ def check_polls(order: VersionOrder, operations: Iterable[Operation], report: Re
             offsets = known[operation.partition]
             if bisect_left(offsets, offset) - bisect_right(offsets, before) > 0:
                 report.add(Anomaly.POLL_SKIP, where)
+
+
+def check_snapshots(sends: Iterable[Send], snapshots: Iterable[Snapshot], report: Report) -> None:
+    """Who reads a whole partition is given all that was acknowledged before."""
+    acknowledged: dict[int, list[Send]] = defaultdict(list)
+    for send in sends:
+        if send.outcome is Outcome.OK:
+            acknowledged[send.partition].append(send)
+    for snapshot in snapshots:
+        read = {value for _, value in snapshot.records}
+        for send in acknowledged[snapshot.partition]:
+            if send.completed_ns < snapshot.invoked_ns and send.value not in read:
+                where = f"{snapshot.process} partition {snapshot.partition} offset {send.offset} value {send.value}"
+                report.add(Anomaly.STALE_READ, where)
 
 
 def check_sends(sends: Iterable[Send], report: Report) -> None:

@@ -14,14 +14,8 @@ RECORDS_PER_POLL_MAX: Final = 500
 COMMIT_SHARE: Final = 0.5
 
 
-class GroupClient(Protocol):
-    """What a library does for a member."""
-
-    def commit(self, partition: int, offset: int) -> Outcome: ...
-
-    def committed(self, partitions: Iterable[int]) -> Mapping[int, int] | None:
-        """The committed offsets, -1 for none; None when they could not be asked."""
-        ...
+class KnownToClient(Protocol):
+    """What a library knows without asking."""
 
     def high_watermark(self, partition: int) -> int | None:
         """As the broker told it last."""
@@ -32,12 +26,22 @@ class GroupClient(Protocol):
         ...
 
 
-class Member:
-    """Writes down the calls of one member; every call comes from the member's own thread."""
+class GroupClient(KnownToClient, Protocol):
+    """What a library does for a member, which waits for it."""
 
-    def __init__(self, name: str, client: GroupClient, recorder: Recorder) -> None:
+    def commit(self, partition: int, offset: int) -> Outcome: ...
+
+    def committed(self, partitions: Iterable[int]) -> Mapping[int, int] | None:
+        """The committed offsets, -1 for none; None when they could not be asked."""
+        ...
+
+
+class RecordedMember:
+    """Writes down what one member is given and does; every call comes from the member's own thread."""
+
+    def __init__(self, name: str, known: KnownToClient, recorder: Recorder) -> None:
         self._name = name
-        self._client = client
+        self._known = known
         self._recorder = recorder
         self._random = random.Random(name)
         self._owned: set[int] = set()
@@ -66,45 +70,33 @@ class Member:
             if partition in self._owned:
                 self._next[partition] = records[-1][0] + 1
             invoked_ns = now_ns()
-            high_watermark = self._client.high_watermark(partition)
+            high_watermark = self._known.high_watermark(partition)
             if high_watermark is not None:
                 self._recorder.add(Watermark(self._name, invoked_ns, now_ns(), partition, high_watermark))
 
-    def commit_sometimes(self) -> None:
-        if self._random.random() < COMMIT_SHARE:
-            self.commit(list(self._next))
+    def to_commit_now(self) -> list[int]:
+        """The partitions that were read since they were given, or none: this member commits now and then."""
+        return list(self._next) if self._random.random() < COMMIT_SHARE else []
 
-    def commit(self, partitions: Iterable[int]) -> None:
-        for partition in partitions:
-            offset = self._next.get(partition)
-            if offset is None:
-                continue
-            invoked_ns = now_ns()
-            outcome = self._client.commit(partition, offset)
-            self._recorder.add(Commit(self._name, invoked_ns, now_ns(), outcome, partition, offset))
+    def next_offset(self, partition: int) -> int | None:
+        """What a commit would say; None when nothing of the partition was read since it was given."""
+        return self._next.get(partition)
+
+    def tried_commit(self, invoked_ns: int, outcome: Outcome, partition: int, offset: int) -> None:
+        self._recorder.add(Commit(self._name, invoked_ns, now_ns(), outcome, partition, offset))
+
+    def told_committed(self, invoked_ns: int, offsets: Mapping[int, int]) -> None:
+        for partition, offset in offsets.items():
+            self._recorder.add(Committed(self._name, invoked_ns, now_ns(), partition, offset))
 
     def given(self, partitions: Iterable[int]) -> None:
         """Called within a poll, when the group's coordinator has given these partitions to this member."""
         self.end_poll()
         wanted = list(partitions)
-        generation = self._client.generation()
+        generation = self._known.generation()
         for partition in wanted:
             self._recorder.add(Positioned(self._name, now_ns(), partition, generation))
         self._owned.update(wanted)
-
-    def read_committed(self, partitions: Iterable[int]) -> None:
-        """Ask what is committed for partitions that were just given."""
-        wanted = [partition for partition in partitions if partition in self._owned]
-        invoked_ns = now_ns()
-        for partition, offset in (self._client.committed(wanted) or {}).items():
-            self._recorder.add(Committed(self._name, invoked_ns, now_ns(), partition, offset))
-
-    def taken(self, partitions: Iterable[int]) -> None:
-        """These partitions are to be given up: what was read of them is committed first."""
-        self.end_poll()
-        wanted = list(partitions)
-        self.commit(wanted)
-        self.lost(wanted)
 
     def lost(self, partitions: Iterable[int]) -> None:
         """These partitions are another member's already, perhaps."""
@@ -113,3 +105,34 @@ class Member:
             self._recorder.add(Revoked(self._name, now_ns(), partition))
             self._owned.discard(partition)
             self._next.pop(partition, None)
+
+
+class Member(RecordedMember):
+    """A member whose library answers before it returns."""
+
+    def __init__(self, name: str, client: GroupClient, recorder: Recorder) -> None:
+        super().__init__(name, client, recorder)
+        self._client = client
+
+    def commit_sometimes(self) -> None:
+        self.commit(self.to_commit_now())
+
+    def commit(self, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            offset = self.next_offset(partition)
+            if offset is not None:
+                invoked_ns = now_ns()
+                self.tried_commit(invoked_ns, self._client.commit(partition, offset), partition, offset)
+
+    def read_committed(self, partitions: Iterable[int]) -> None:
+        """Ask what is committed for partitions that were just given."""
+        wanted = [partition for partition in partitions if partition in self.owned]
+        invoked_ns = now_ns()
+        self.told_committed(invoked_ns, self._client.committed(wanted) or {})
+
+    def taken(self, partitions: Iterable[int]) -> None:
+        """These partitions are to be given up: what was read of them is committed first."""
+        self.end_poll()
+        wanted = list(partitions)
+        self.commit(wanted)
+        self.lost(wanted)

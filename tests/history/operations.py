@@ -51,6 +51,22 @@ class Poll(NamedTuple):
     records: tuple[tuple[int, str], ...]
 
 
+class Snapshot(NamedTuple):
+    """A whole partition as it was read at once, from its beginning to the end that was told when the reading began."""
+
+    process: str
+    invoked_ns: int
+    completed_ns: int
+    partition: int
+    # (offset, value)
+    records: tuple[tuple[int, str], ...]
+
+    @property
+    def poll(self) -> Poll:
+        """The same as a consumer of its own would have seen it."""
+        return Poll(f"{self.process}@{self.invoked_ns}", *self[1:])
+
+
 class Watermark(NamedTuple):
     """A high watermark that a client was told."""
 
@@ -102,8 +118,10 @@ class Committed(NamedTuple):
     offset: int
 
 
-Operation: TypeAlias = Send | Poll | Watermark | Positioned | Revoked | Commit | Committed
-_KINDS: Final = {kind.__name__: kind for kind in (Send, Poll, Watermark, Positioned, Revoked, Commit, Committed)}
+Operation: TypeAlias = Send | Poll | Snapshot | Watermark | Positioned | Revoked | Commit | Committed
+_KINDS: Final = {
+    kind.__name__: kind for kind in (Send, Poll, Snapshot, Watermark, Positioned, Revoked, Commit, Committed)
+}
 
 
 def to_line(operation: Operation) -> str:
@@ -114,7 +132,7 @@ def to_line(operation: Operation) -> str:
 def from_line(line: str) -> Operation:
     name, *values = json.loads(line)
     operation: Operation = _KINDS[name](*values)
-    if isinstance(operation, Poll):
+    if isinstance(operation, Poll | Snapshot):
         return operation._replace(records=tuple((offset, value) for offset, value in operation.records))
     if isinstance(operation, Send | Commit):
         return operation._replace(outcome=Outcome(operation.outcome))

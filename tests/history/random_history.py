@@ -7,7 +7,18 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from tests.history.checker import FINAL_READER
-from tests.history.operations import Commit, Committed, Operation, Outcome, Poll, Positioned, Revoked, Send, Watermark
+from tests.history.operations import (
+    Commit,
+    Committed,
+    Operation,
+    Outcome,
+    Poll,
+    Positioned,
+    Revoked,
+    Send,
+    Snapshot,
+    Watermark,
+)
 from tests.history.report import Anomaly
 
 PARTITIONS: Final = (0, 1)
@@ -39,7 +50,7 @@ class CorrectWorld:
             self._send(PRODUCERS[0], partition, Outcome.OK)
             self._send(PRODUCERS[0], partition, Outcome.FAILED)
         steps: list[Callable[[], None]] = [self._send_any] * 6 + [self._poll] * 5 + [self._commit] * 2
-        steps += [self._tell_watermark, self._rebalance, self._read_committed]
+        steps += [self._tell_watermark, self._rebalance, self._read_committed, self._read_at_once]
         for _ in range(STEPS):
             self._random.choice(steps)()
         self._finish()
@@ -73,6 +84,11 @@ class CorrectWorld:
         self._position[partition] = first + len(values)
         records = tuple(enumerate(values, first))
         self.history.append(Poll(process, self._tick(), self._tick(), partition, records))
+
+    def _read_at_once(self) -> None:
+        partition = self._random.choice(PARTITIONS)
+        records = tuple(enumerate(self._stored[partition]))
+        self.history.append(Snapshot("reader", self._tick(), self._tick(), partition, records))
 
     def _commit(self) -> None:
         partition = self._random.choice(PARTITIONS)
@@ -144,7 +160,7 @@ def _final_poll(history: list[Operation], partition: int) -> Poll:
 
 def _without(history: list[Operation], partition: int, value: str, *, final_only: bool) -> None:
     for place, operation in enumerate(history):
-        if isinstance(operation, Poll) and operation.partition == partition:
+        if isinstance(operation, Poll | Snapshot) and operation.partition == partition:
             if final_only and operation.process != FINAL_READER:
                 continue
             kept = tuple(record for record in operation.records if record[1] != value)
@@ -202,6 +218,14 @@ def _poll_went_back(history: list[Operation], rng: random.Random) -> None:
     place = rng.randrange(len(records) - 1)
     records[place], records[place + 1] = records[place + 1], records[place]
     _swap(history, final, final._replace(records=tuple(records)))
+
+
+def _stale_read(history: list[Operation], rng: random.Random) -> None:
+    send = _pick(history, Send, rng, _is_acknowledged)
+    records = _final_poll(history, send.partition).records
+    before = tuple(record for record in records if record[0] < send.offset)
+    at_ns = _last_ns(history)
+    history.append(Snapshot("other", at_ns, at_ns + 1, send.partition, before))
 
 
 def _sends_out_of_order(history: list[Operation], rng: random.Random) -> None:
@@ -279,6 +303,7 @@ PLANTERS: Final[Mapping[Anomaly, Callable[[list[Operation], random.Random], None
     Anomaly.PHANTOM: _phantom,
     Anomaly.POLL_SKIP: _poll_skip,
     Anomaly.POLL_WENT_BACK: _poll_went_back,
+    Anomaly.STALE_READ: _stale_read,
     Anomaly.SENDS_OUT_OF_ORDER: _sends_out_of_order,
     Anomaly.REAL_TIME_ORDER: _real_time_order,
     Anomaly.WATERMARK_WENT_BACK: _watermark_went_back,

@@ -20,6 +20,7 @@ class Anomaly(StrEnum):
     PHANTOM = "a value was read that nobody sent"
     POLL_SKIP = "a consumer was not given a record between two that it got"
     POLL_WENT_BACK = "a consumer was given an offset that is not above the one before"
+    STALE_READ = "a reading of a whole partition lacks a write that was acknowledged before it began"
     SENDS_OUT_OF_ORDER = "a producer's later record stands before its earlier one"
     REAL_TIME_ORDER = "a write that began later stands below an offset already known"
     WATERMARK_WENT_BACK = "a high watermark went back"

@@ -14,6 +14,7 @@ from tests.history.operations import (
     Positioned,
     Revoked,
     Send,
+    Snapshot,
     Watermark,
     from_line,
     to_line,
@@ -44,6 +45,7 @@ BY_HAND: dict[Anomaly, list[Operation]] = {
     Anomaly.PHANTOM: [A, B, ALL],
     Anomaly.POLL_SKIP: [A, B, C, poll(90, (0, "a")), poll(92, (2, "c")), poll(95, (1, "b"), process="x")],
     Anomaly.POLL_WENT_BACK: [A, B, C, ALL, poll(95, (2, "c"))],
+    Anomaly.STALE_READ: [A, B, C, ALL, Snapshot("x", 40, 41, 0, ((0, "a"), (1, "b")))],
     Anomaly.SENDS_OUT_OF_ORDER: [send(10, "b", 1), send(11, "a", 0), C, ALL],
     Anomaly.REAL_TIME_ORDER: [B, send(25, "a", 0, process="q"), C, ALL],
     Anomaly.WATERMARK_WENT_BACK: [A, B, C, ALL, Watermark("x", 40, 41, 0, 3), Watermark("x", 42, 43, 0, 2)],
@@ -97,6 +99,7 @@ def test_checker_finds_an_anomaly_planted_in_random_histories(anomaly: Anomaly) 
         pytest.param([A, B, C, ALL, Positioned(FINAL_READER, 93, 0, -1), poll(95, (1, "b"))], id="a new position"),
         pytest.param([A, send(20, "b", -1, Outcome.UNKNOWN), C, ALL], id="an unknown write that was stored"),
         pytest.param([A, send(20, "b", -1, Outcome.UNKNOWN), C, poll(90, (0, "a"), (2, "c"))], id="and one not stored"),
+        pytest.param([A, B, C, ALL, Snapshot("x", 30, 41, 0, ((0, "a"), (1, "b")))], id="a reading begun before"),
         pytest.param([send(10, "b", 1), send(10, "a", 0, process="q"), C, ALL], id="writes at the same time"),
         pytest.param(
             [

@@ -24,10 +24,10 @@ type scenarios struct {
 	admin             *kadm.Client
 }
 
-// Arguments: bootstrap, a prefix for names, and the scenarios; or "sending" and its own.
+// Arguments: bootstrap, a prefix for names, and the scenarios; or "sending" or "consuming" and its own.
 func main() {
-	if os.Args[1] == "sending" {
-		if err := sending(os.Args[2:]); err != nil {
+	if program, ok := map[string]func([]string) error{"sending": sending, "consuming": consuming}[os.Args[1]]; ok {
+		if err := program(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

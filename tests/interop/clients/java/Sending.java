@@ -3,7 +3,7 @@ import java.io.PrintWriter;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.Random;
-import java.util.concurrent.CountDownLatch;
+import java.util.function.BooleanSupplier;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -15,23 +15,14 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public final class Sending {
     private static final int PAUSE_MS = 10;
 
-    private static volatile boolean isStopping = false;
+    public static void main(String[] arguments) {
+        UntilTerminated.run(isStopping -> send(arguments, isStopping));
+    }
 
-    public static void main(String[] arguments) throws Exception {
+    private static void send(String[] arguments, BooleanSupplier isStopping) throws Exception {
         String name = arguments[0];
         String topic = arguments[2];
         int partitions = Integer.parseInt(arguments[3]);
-        CountDownLatch hasEnded = new CountDownLatch(1);
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-            isStopping = true;
-            try {
-                hasEnded.await();
-            } catch (InterruptedException interrupted) {
-                Runtime.getRuntime().halt(1);
-            }
-            // Else the status would be that of the signal.
-            Runtime.getRuntime().halt(0);
-        }));
         Map<String, Object> settings = Map.of(
             "bootstrap.servers", arguments[1], "enable.idempotence", true, "acks", "all", "linger.ms", 2,
             "delivery.timeout.ms", 60_000, "request.timeout.ms", 10_000, "reconnect.backoff.max.ms", 200);
@@ -39,15 +30,13 @@ public final class Sending {
         try (PrintWriter history = new PrintWriter(new FileWriter(arguments[4], StandardCharsets.UTF_8), true);
                 KafkaProducer<byte[], byte[]> producer =
                     new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
-            for (int number = 0; !isStopping; ) {
+            for (int number = 0; !isStopping.getAsBoolean(); ) {
                 for (int left = 1 + random.nextInt(7); left > 0; left--, number++) {
                     send(producer, history, name, topic, random.nextInt(partitions), number);
                 }
                 Thread.sleep(PAUSE_MS);
             }
             producer.flush();
-        } finally {
-            hasEnded.countDown();
         }
     }
 

@@ -1,0 +1,29 @@
+"""Producers and members of other languages as the history checker uses them; where they cannot be had, says why."""
+
+from __future__ import annotations
+
+from tests.history.clients import MemberKind, ProducerKind
+from tests.interop.clients.go_client import go_program
+from tests.interop.clients.java_client import java_program
+
+JAVA_VERSION = "4.1.2"
+
+
+def java_producer() -> ProducerKind:
+    """Raises PeerUnavailable or KafkaUnavailable."""
+    return ProducerKind("java", tuple(java_program(JAVA_VERSION, "Sending")))
+
+
+def java_member(protocol: str) -> MemberKind:
+    """Raises PeerUnavailable or KafkaUnavailable."""
+    return MemberKind("java", tuple(java_program(JAVA_VERSION, "Consuming")), protocol)
+
+
+def franz_go_producer() -> ProducerKind:
+    """Raises PeerUnavailable."""
+    return ProducerKind("franz-go", (*go_program(), "sending"))
+
+
+def franz_go_member(protocol: str) -> MemberKind:
+    """Raises PeerUnavailable."""
+    return MemberKind("franz-go", (*go_program(), "consuming"), protocol)
