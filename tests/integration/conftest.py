@@ -10,6 +10,7 @@ import pytest
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.testing.broker import RunningBroker
+from tests.eventually import eventually
 from tests.peers.apache_kafka import ApacheKafka
 from tests.peers.kafka_jars import KafkaUnavailable
 
@@ -47,12 +48,20 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 def new_topic(cluster: Cluster) -> NewTopicName:
-    """Makes a topic; gives its name.  Retention leaves it alone: the records of tests are from long ago."""
+    """Makes a topic; gives its name.  Retention leaves it alone: the records of tests are from long ago.
+
+    Apache Kafka's controller answers before its broker knows of the topic, so the broker is asked until it does.
+    """
+
+    def is_known(name: str, partitions_count: int) -> bool:
+        (topic,) = Admin(cluster).describe_topics([name])
+        return not topic.error_code and len(topic.partitions) == partitions_count
 
     def make(partitions_count: int = 1, **configs: str) -> str:
         name = f"client-{uuid.uuid4().hex[:10]}"
         settings = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
         Admin(cluster).create_topic(name, partitions_count, configs=settings)
+        eventually(lambda: is_known(name, partitions_count))
         return name
 
     return make
