@@ -28,7 +28,7 @@ Timing = tuple[float, Answer | None]
 
 
 class RequestMeter:
-    """The router calls it around a handler.  Produce is counted by the router itself."""
+    """The router calls it around a handler.  Produce and Fetch are counted, and sampled, by the router itself."""
 
     def __init__(self, now_s: Callable[[], float] = perf_counter) -> None:
         self._now_s = now_s
@@ -37,20 +37,18 @@ class RequestMeter:
 
     @property
     def counts(self) -> Mapping[ApiKey, int]:
-        """Requests that have come, of all APIs but Produce."""
-        return {ApiKey(key): count for key, count in self._counts.items() if key != ApiKey.PRODUCE}
+        """Requests that have come, of all APIs but Produce and Fetch."""
+        return {ApiKey(key): count for key, count in self._counts.items() if key not in _SAMPLED}
 
     @property
     def latencies(self) -> Mapping[ApiKey, Histogram]:
         """Of requests that were answered, in milliseconds."""
         return {ApiKey(key): latencies for key, latencies in self._latencies.items()}
 
-    def times_next(self, key: int) -> bool:
-        """Count a request of this API; whether it is to be timed.  An API that is not offered is refused later."""
-        if key not in _KNOWN:
-            return False
-        count = self._counts[key] = self._counts.get(key, 0) + 1
-        return key not in _SAMPLED or not count & SAMPLING_MASK
+    def count(self, key: int) -> None:
+        """A request of this API has come.  One that is not offered is refused later, and not counted."""
+        if key in _KNOWN:
+            self._counts[key] = self._counts.get(key, 0) + 1
 
     def begin(self, connection: Connection) -> Timing:
         return self._now_s(), connection.newest_unanswered

@@ -62,7 +62,7 @@ class Router:
         ready: ReadyConnections,
         meter: RequestMeter | None = None,
     ) -> None:
-        """`meter`: takes the latencies, and counts all but Produce; without one, nobody does."""
+        """`meter`: takes the latencies, and counts all but Produce and Fetch; without one, nobody does."""
         self._produce = produce
         self._fetch = fetch
         self._groups = groups
@@ -70,8 +70,8 @@ class Router:
         self._cold = cold
         self._ready = ready
         self._meter = meter
-        # Counted here because a call for each would be too dear.
-        self.produce_count = 0
+        # Counted here because a call for each would be too dear: it was 3 % of a fetch.
+        self.produce_count = self.fetch_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
@@ -91,15 +91,18 @@ class Router:
                     return
             header = read_request_header(view, position, end)
             key, version, correlation_id, connection.client_id, body = header
-            meter = self._meter
-            timing = None if meter is None or not meter.times_next(key) else meter.begin(connection)
             if key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
-                self._fetch.handle(connection, view, body, end, version, correlation_id)
+                handler = self._fetch
+                count = self.fetch_count = self.fetch_count + 1
             elif key == _PRODUCE and _PRODUCE_MIN <= version <= _PRODUCE_MAX:
-                self.produce_count += 1
-                self._produce.handle(connection, view, body, end, version, correlation_id)
+                handler = self._produce
+                count = self.produce_count = self.produce_count + 1
             else:
-                self._start_other(connection, header, bytes(view[body:end]))
+                self._route_other(connection, header, bytes(view[body:end]))
+                return
+            meter = None if count & SAMPLING_MASK else self._meter
+            timing = None if meter is None else meter.begin(connection)
+            handler.handle(connection, view, body, end, version, correlation_id)
             if meter is not None and timing is not None:
                 meter.handled(key, connection, timing)
         except WireError as error:
@@ -125,6 +128,16 @@ class Router:
             for task in late:
                 task.cancel()
             await asyncio.wait(late)
+
+    def _route_other(self, connection: Connection, header: RequestHeader, body: bytes) -> None:
+        meter = self._meter
+        if meter is None:
+            self._start_other(connection, header, body)
+            return
+        meter.count(header.api_key)
+        timing = meter.begin(connection)
+        self._start_other(connection, header, body)
+        meter.handled(header.api_key, connection, timing)
 
     def _start_other(self, connection: Connection, header: RequestHeader, body: bytes) -> None:
         if not _is_answered(header, API_VERSIONS):

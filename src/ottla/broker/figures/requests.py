@@ -25,7 +25,7 @@ def request_figures(
     yield counter(
         "kafka_network_requestmetrics_requests_total",
         "Requests, by API.",
-        {(_shown(ApiKey.PRODUCE),): router.produce_count}
+        {(_shown(ApiKey.PRODUCE),): router.produce_count, (_shown(ApiKey.FETCH),): router.fetch_count}
         | {(_shown(api),): count for api, count in meter.counts.items()},
         ("request",),
     )
