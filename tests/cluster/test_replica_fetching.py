@@ -16,6 +16,7 @@ from ottla.broker.context import NewTopic
 from ottla.broker.partition import Partition
 from ottla.client.cluster import Cluster
 from ottla.client.producer import RawProducer
+from ottla.coordination.configs import ConfigEntity
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
@@ -182,3 +183,15 @@ async def test_leader_whose_log_takes_no_writes_hands_over_to_a_replica_in_sync(
         await asyncio.to_thread(produce, first, batch(b"after"))
         assert (partition_of(first).role, partition_of(second).role) == (Role.FOLLOWER, Role.LEADER)
         assert partition_of(second).log_end_offset == 2
+
+
+async def test_throttle_that_was_set_before_a_start_is_in_force_from_the_start(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first = await brokers.start(1)
+        throttled = {"follower.replication.throttled.replicas": "*"}
+        await first.create_topic(NewTopic("orders", assignment={0: [1]}, config=throttled))
+        await first.alter_config(ConfigEntity.broker(None), {"follower.replication.throttled.rate": "1000"})
+        second = await brokers.start(2)
+        assert second._cluster is not None
+        assert second._cluster._fetchers is not None
+        assert second._cluster._fetchers.throttle.is_on

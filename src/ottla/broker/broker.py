@@ -18,12 +18,9 @@ from ottla.broker.compaction import Compaction
 from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
 from ottla.broker.coordination import Coordination
 from ottla.broker.deadlines import Deadlines
-from ottla.broker.departure import Departure
-from ottla.broker.elector import Elector, LeaderBalance
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.flush_signal import FlushSignal
 from ottla.broker.flusher import Flusher
-from ottla.broker.gone_followers import GoneFollowers
 from ottla.broker.group_calls import GroupCalls
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import consumer_times, group_settings
@@ -31,7 +28,6 @@ from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.housekeeping import Housekeeping
-from ottla.broker.in_sync_changes import InSyncChanges
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import DRAIN_MS
 from ottla.broker.listener import ConnectionLimits, Listener, bind
@@ -41,13 +37,10 @@ from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.rack_aware_selector import RackAwareSelector
 from ottla.broker.ready_connections import ReadyConnections
-from ottla.broker.reassigner import Reassigner
 from ottla.broker.record_deletions import RecordDeletions
-from ottla.broker.remote_logs import RemoteLogs
 from ottla.broker.request_meter import RequestMeter
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
-from ottla.broker.state_writer import StateWriter
 from ottla.broker.topics import Topics
 from ottla.broker.tree_follower import TreeFollower
 from ottla.broker.tree_home import TreeHome, open_embedded, with_node_id
@@ -78,6 +71,8 @@ from ottla.storage.log_config import LogConfig
 
 if TYPE_CHECKING:
     from ottla.broker.admin_server import AdminServer
+    from ottla.broker.cluster_part import ClusterPart
+    from ottla.broker.elector import Elector
     from ottla.broker.replica_fetchers import ReplicaFetchers
 
 log = logging.getLogger(__name__)
@@ -112,13 +107,8 @@ class Broker:
         self.cluster_id = ""
         self.addresses: list[tuple[str, int]] = []
         self._listeners: list[Listener] = []
-        self._in_sync_changes: InSyncChanges | None = None
-        self._elector: Elector | None = None
-        self._fetchers: ReplicaFetchers | None = None
-        self._gone_followers: GoneFollowers | None = None
-        self._reassigner: Reassigner | None = None
-        # The settings that the fetchers know.
-        self._throttled_by: ConfigsView | None = None
+        # None for a broker by itself.
+        self._cluster: ClusterPart | None = None
 
     @classmethod
     async def start(
@@ -188,7 +178,7 @@ class Broker:
             tells_watermarks=selector is not None,
         )
         size_bytes_max = self.settings[setting.FETCH_MAX_BYTES]
-        gone = self._gone_followers
+        cluster = self._cluster
         fetch = FetchHandler(
             self.partitions,
             ready,
@@ -198,7 +188,7 @@ class Broker:
             self.clock,
             leader_hints,
             self._membership,
-            None if gone is None else gone.on_connection_closed,
+            None if cluster is None else cluster.gone_followers.on_connection_closed,
             selector,
         )
         self.groups = self._open_groups(loop, flusher)
@@ -221,43 +211,19 @@ class Broker:
             self._listeners.append(listener)
             listener.start()
         self._closing.push_async_callback(self._drain, flusher, deadlines)
-        fetchers = None if self.is_sole else self._follow_leaders(flushes, flusher, loop)
+        if cluster is not None:
+            fetchers = cluster.follow_leaders(flushes, flusher.poke)
+            self._closing.push_async_callback(fetchers.stop)
+            self._served_topics.on_roles_changed = fetchers.follow
+            if admin is not None:
+                self._add_replica_figures(admin, fetchers)
         self._closing.push_async_callback(self._follower.stop)
         self._follower.start()
-        if fetchers is not None and self.settings[setting.CONTROLLED_SHUTDOWN_ENABLE]:
-            self._closing.push_async_callback(self._leave, fetchers)
+        if cluster is not None and self.settings[setting.CONTROLLED_SHUTDOWN_ENABLE]:
+            self._closing.push_async_callback(self._leave, cluster)
         if admin is not None:
-            if fetchers is not None:
-                self._add_replica_figures(admin, fetchers)
             admin.health.serving()
             self._closing.callback(admin.health.stopping)
-
-    def _follow_leaders(
-        self, flushes: FlushSignal, flusher: Flusher, loop: asyncio.AbstractEventLoop
-    ) -> ReplicaFetchers:
-        """Fetch, from now on, each partition of this broker that another one leads."""
-        # A broker by itself follows nobody.
-        from ottla.broker.replica_fetchers import ReplicaFetchers
-
-        fetchers = ReplicaFetchers(
-            self._membership, self._peer_address, self.settings, flushes, flusher.poke, self.clock, loop
-        )
-        self._closing.push_async_callback(fetchers.stop)
-        self._served_topics.on_roles_changed = fetchers.follow
-        if self._elector is not None:
-            fetchers.on_leader_refused = self._on_broker_gone
-            fetchers.on_log_failed = self._elector.on_log_failed
-        fetchers.follow(self.partitions)
-        self._fetchers = fetchers
-        return fetchers
-
-    def _on_broker_gone(self, node_id: NodeId) -> None:
-        """Nobody listens where this broker did, which leads partitions and may follow others."""
-        broker_epoch = self._membership.live.get(node_id)
-        if self._elector is not None:
-            self._elector.on_leader_refused(node_id)
-        if self._gone_followers is not None and broker_epoch is not None:
-            self._gone_followers.on_gone(node_id, broker_epoch)
 
     def _peer_address(self, node_id: NodeId) -> tuple[str, int] | None:
         """Where a live broker listens for others: at its listener of the name of our first one, else at its first."""
@@ -295,11 +261,7 @@ class Broker:
         registry.add(lambda: request_figures(router, meter, fetch, self.partitions, self._listeners, flusher))
         registry.add(lambda: partition_figures(self.partitions, self._directory, self.clock.monotonic_ms()))
         registry.add(lambda: group_figures(self.groups, self.partitions))
-        registry.add(
-            lambda: membership_figures(
-                self._membership, self._elector, self._in_sync_changes, self.clock.monotonic_ms()
-            )
-        )
+        registry.add(lambda: membership_figures(self._membership, self._cluster, self.clock.monotonic_ms()))
         offline = "the log directory takes no more writes: look at the disk, then start again"
         admin.health.add_life_check(lambda: offline if self._directory.offline is not None else None)
         admin.health.add_service_check(self._session_problem)
@@ -370,7 +332,7 @@ class Broker:
         patience_ms = 0 if self.is_sole else self.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS] + ID_MARGIN_MS
         await self._join(patience_ms, was_clean=self.is_sole and self._directory.was_clean)
         if not self.is_sole:
-            self._join_elections()
+            self._cluster = self._join_cluster()
         self._served_topics = ServedTopics(
             self._membership,
             self._coordination.topics,
@@ -416,36 +378,27 @@ class Broker:
             self.node_id,
             high_watermark=self._directory.high_watermarks().get(opened.topic_partition, 0),
             lag_time_max_ms=self.settings[setting.REPLICA_LAG_TIME_MAX_MS],
-            in_sync_observer=self._in_sync_changes,
-            on_log_failed=None if self._elector is None else self._elector.on_log_failed,
+            in_sync_observer=None if self._cluster is None else self._cluster.in_sync_changes,
+            on_log_failed=None if self._cluster is None else self._cluster.on_log_failed,
         )
 
-    def _join_elections(self) -> None:
-        """This broker writes the states of its partitions: in-sync replicas of those that it leads, and elections."""
-        loop = asyncio.get_running_loop()
-        writer = StateWriter(self._coordination.topics, self._coordination.tree, loop, asyncio.sleep)
-        self._closing.push_async_callback(writer.stop)
-        lag_time_max_ms = self.settings[setting.REPLICA_LAG_TIME_MAX_MS]
-        self._in_sync_changes = InSyncChanges(self.partitions, writer.propose, self.clock, loop, lag_time_max_ms)
-        self._closing.callback(self._in_sync_changes.stop)
-        self._in_sync_changes.start()
-        self._gone_followers = GoneFollowers(self.partitions, self._in_sync_changes.look_at, self._peer_address)
-        self._closing.push_async_callback(self._gone_followers.stop)
-        balance = None
-        if self.settings[setting.AUTO_LEADER_REBALANCE_ENABLE]:
-            balance = LeaderBalance(
-                self.settings[setting.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS] * 1000,
-                self.settings[setting.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
-            )
-        rules = ElectionRules(self._min_in_sync, self._allows_unclean_election)
-        others = RemoteLogs(self.node_id, self._peer_address)
-        self._elector = Elector(
-            self._membership, self._directory, writer.propose, rules, balance, self.clock, loop, others
-        )  # fmt: skip
-        self._closing.callback(self._elector.stop)
-        self._reassigner = Reassigner(self._membership, self._coordination.topics, self._min_in_sync, loop)
-        self._closing.push_async_callback(self._reassigner.stop)
-        self._elector.start()
+    def _join_cluster(self) -> ClusterPart:
+        # With it comes much that a broker by itself does not need.
+        from ottla.broker.cluster_part import ClusterPart
+
+        cluster = ClusterPart(
+            self._coordination,
+            self._directory,
+            self.partitions,
+            self.settings,
+            ElectionRules(self._min_in_sync, self._allows_unclean_election),
+            self._peer_address,
+            self.clock,
+            asyncio.get_running_loop(),
+        )
+        self._closing.push_async_callback(cluster.stop)
+        cluster.start()
+        return cluster
 
     def _allows_unclean_election(self, topic: Topic) -> bool:
         return self._log_configs.allows_unclean_election(self.configs.topic(topic.name))
@@ -487,16 +440,8 @@ class Broker:
 
     def _elect(self) -> None:
         """The logs of the view are made, as far as they can be."""
-        if self._elector is not None and self._reassigner is not None:
-            self._elector.on_view(self._served_topics.view)
-            self._reassigner.on_view(self._served_topics.view)
-        if self._fetchers is not None:
-            self._throttle(self._fetchers)
-
-    def _throttle(self, fetchers: ReplicaFetchers) -> None:
-        if self._throttled_by is not self.configs:
-            self._throttled_by = self.configs
-            fetchers.throttle.configure(self.configs, self.clock.monotonic_ms())
+        if self._cluster is not None:
+            self._cluster.on_view(self._served_topics.view)
 
     def _open_groups(self, loop: asyncio.AbstractEventLoop, flusher: Flusher) -> GroupCoordinator:
         """The contents of `__consumer_offsets` are loaded while requests are served."""
@@ -531,15 +476,11 @@ class Broker:
         self._closing.push_async_callback(compaction.stop)
         compaction.start()
 
-    async def _leave(self, fetchers: ReplicaFetchers) -> None:
+    async def _leave(self, cluster: ClusterPart) -> None:
         """Hand over, as the first step of a stop, while requests are still answered."""
-        # A follower that goes on fetching would be in sync again at once.
-        await fetchers.stop()
-        tree, topics = self._coordination.tree, self._coordination.topics
-        departure = Departure(tree, topics, self._membership, self._min_in_sync)
         try:
             async with asyncio.timeout(LEAVE_WITHIN_S):
-                await departure.leave()
+                await cluster.hand_over()
                 # From here on clients of what was handed over are told so.
                 await self._served_topics.follow()
         except (TimeoutError, OttlaError) as error:
@@ -587,10 +528,8 @@ class Broker:
         for partition in self.partitions:
             partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
         self.groups.on_directory_offline()
-        if self._fetchers is not None:
-            self._fetchers.follow(self.partitions)
-        if self._elector is not None:
-            self._elector.on_logs_failed()
+        if self._cluster is not None:
+            self._cluster.on_logs_failed()
 
     def _on_log_damaged(self, damaged: Log) -> None:
         # Not within the read that met it.
@@ -608,18 +547,15 @@ class Broker:
             damaged.distrust()
         except OSError as error:
             log.error("log.not_marked", extra=fields(partition=damaged.topic_partition, error=str(error)))
-        partition = self.partitions.find(*damaged.topic_partition)
-        if partition is not None and self._fetchers is not None:
-            self._fetchers.follow([partition])
-        if self._elector is not None:
-            self._elector.on_log_failed(damaged.topic_partition)
+        if self._cluster is not None:
+            self._cluster.on_log_failed(damaged.topic_partition)
 
     def _on_log_start_moved(self, moved: Log) -> None:
         partition = self.partitions.find(*moved.topic_partition)
         if partition is not None:
             partition.wake_fetches()
-            if self._fetchers is not None:
-                self._fetchers.on_log_start_moved(partition)
+            if self._cluster is not None:
+                self._cluster.on_log_start_moved(partition)
 
     # What handlers use (BrokerContext).
 
@@ -682,7 +618,7 @@ class Broker:
 
     @property
     def elections(self) -> Elector | None:
-        return self._elector
+        return None if self._cluster is None else self._cluster.elector
 
     async def next_producer_id(self) -> ProducerId:
         return await self._coordination.producer_ids.next()
