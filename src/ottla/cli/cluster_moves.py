@@ -120,14 +120,18 @@ def carry_out(cluster: Cluster, moves: Sequence[Move], rate_bytes: int | None, *
     admin = Admin(cluster)
     if rate_bytes is not None:
         _throttle(admin, moves, rate_bytes)
-    _alter(admin, {move.partition: move.after for move in moves})
-    click.echo(f"{len(moves)} partitions are being moved.  `ottla cluster rebalance --cancel` ends that.")
-    if returns_at_once:
-        if rate_bytes is not None:
+    are_over = False
+    try:
+        _alter(admin, {move.partition: move.after for move in moves})
+        click.echo(f"{len(moves)} partitions are being moved.  `ottla cluster rebalance --cancel` ends that.")
+        if not returns_at_once:
+            _show_progress(admin, moves)
+            are_over = True
+    finally:
+        # Also when a broker refused some of them, or Ctrl-C ended the wait: nothing else would end it.
+        if rate_bytes is not None and not are_over:
             click.echo("The throttle stays: end it with `ottla cluster rebalance --cancel` when the moves have ended.")
-        return
-    _show_progress(admin, moves)
-    if rate_bytes is not None:
+    if rate_bytes is not None and are_over:
         end_throttle(admin)
 
 
