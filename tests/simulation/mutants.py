@@ -216,7 +216,7 @@ def end_of_the_leader_alone(self: Leadership, own_end: int) -> int:
 
 def commit_own_changes_alone(self: Leadership, state: PartitionState, version: int, now_ms: int) -> None:
     """The version is remembered, and what others wrote is not read."""
-    if version == self.version + 1 and state.in_sync[:0] == () and self._is_outcome_open:
+    if version == self.version + 1 and self._is_outcome_open:
         _commit(self, state, version, now_ms)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.coordination.topics_view import Partition
 from ottla.model.identifiers import NodeId
@@ -446,6 +446,3 @@ class SimulatedPartition:
         self.is_usable = False
         self._answer_all(NOT_LEADER)
         self._parked_fetches.clear()
-
-    def deliver(self, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        call(self, *arguments)
