@@ -140,7 +140,7 @@ class BrokerRegistry:
         """Read the live brokers; returns the same view when nothing changed."""
         async with self._refreshing:
             names = await self._watch.read(lambda watch: self._tree.children(layout.BROKER_IDS, watch=watch))
-            node_ids = [_node_id_of(name) for name in names]
+            node_ids = [registered_node_id(name) for name in names]
             paths = [layout.broker_path(node_id) for node_id in node_ids]
             live: dict[NodeId, LiveBroker] = {}
             for node_id, path, node in zip(node_ids, paths, await self._tree.get_many(paths), strict=True):
@@ -191,7 +191,16 @@ def _listener(path: str, endpoint: str, protocols: Mapping[str, str]) -> BrokerL
     return BrokerListener(name, protocols[name], host, int(port))
 
 
-def _node_id_of(name: str) -> NodeId:
+def registered_node_id(name: str) -> NodeId:
+    """The broker of a node below `/brokers/ids`."""
     if not (name.isascii() and name.isdigit()):
         raise NodeDamaged(f"{layout.BROKER_IDS}/{name}", "is not named by a node id")
     return NodeId(int(name))
+
+
+def registered_ms(path: str, data: bytes) -> int:
+    """When the broker registered, by its own clock."""
+    timestamp = Fields.parse(path, data).text("timestamp")
+    if not (timestamp.isascii() and timestamp.isdigit()):
+        raise NodeDamaged(path, f"'timestamp' should be a number, not {timestamp!r}")
+    return int(timestamp)

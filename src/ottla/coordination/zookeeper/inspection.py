@@ -11,7 +11,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from ottla.coordination import layout
 from ottla.coordination.node_json import Fields
-from ottla.coordination.registries import BrokerRegistration, decode_registration
+from ottla.coordination.registries import BrokerRegistration, decode_registration, registered_ms, registered_node_id
 from ottla.coordination.zookeeper.connect_string import ConnectString
 from ottla.coordination.zookeeper.credentials import DigestCredentials
 from ottla.coordination.zookeeper.errors import ZooKeeperRefused, ZooKeeperUnreachable
@@ -68,14 +68,14 @@ def _inspected(client: KazooClient, chroot: str) -> TreeInspection:
     brokers: dict[NodeId, SeenBroker] = {}
     disk_ids: dict[NodeId, str] = {}
     for name in client.get_children(chroot + layout.BROKER_IDS):
-        node_id = NodeId(int(name))
+        node_id = registered_node_id(name)
         path = layout.broker_path(node_id)
         try:
             found, stat = client.get(chroot + path)
         except NoNodeError:
             continue  # it left in between
-        sent_ms = int(Fields.parse(path, found).text("timestamp"))
-        brokers[node_id] = SeenBroker(decode_registration(node_id, path, found), sent_ms - stat.ctime)
+        ahead_ms = registered_ms(path, found) - stat.ctime
+        brokers[node_id] = SeenBroker(decode_registration(node_id, path, found), ahead_ms)
     for name in client.get_children(chroot + layout.BROKER_DISKS):
         node_id = NodeId(int(name))
         path = layout.disk_path(node_id)
