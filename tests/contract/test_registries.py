@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from uuid import UUID
 
 import pytest
 
@@ -18,8 +17,6 @@ from ottla.coordination.registries import (
     BrokerRegistration,
     BrokerRegistry,
     cluster_id,
-    record_disk,
-    recorded_disk,
 )
 from ottla.coordination.tree import ANY_VERSION, ConnectionLoss, Node, Tree, Watch
 from ottla.model.identifiers import NodeId
@@ -31,7 +28,6 @@ FIRST = BrokerRegistration(
     ONE,
     (BrokerListener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092), BrokerListener("INTERNAL", "SSL", "::1", 9093)),
     "rack-a",
-    (UUID(int=2**120),),
 )
 SECOND = BrokerRegistration(TWO, (BrokerListener("PLAINTEXT", "PLAINTEXT", "host", 9092),))
 
@@ -183,17 +179,6 @@ async def test_producer_ids_begin_above_those_in_the_logs_when_the_tree_is_older
         behind = ProducerIdBlocks(tree, TWO)
         behind.begin_at(3)
         assert await behind.next() == 41_234 + 2 * BLOCK_IDS_COUNT
-
-
-async def test_disk_of_a_broker_is_the_one_that_was_recorded_last(home: TreeHome) -> None:
-    async with laid_out(home) as tree:
-        assert await recorded_disk(tree, ONE) is None
-        for disk_id in (UUID(int=2**100 + 1), UUID(int=2**100 + 2)):
-            await record_disk(tree, ONE, disk_id)
-            assert await recorded_disk(tree, ONE) == disk_id
-        assert await recorded_disk(tree, TWO) is None
-    async with laid_out(home) as tree:
-        assert await recorded_disk(tree, ONE) == UUID(int=2**100 + 2)
 
 
 async def test_producer_ids_end_with_a_clear_error(home: TreeHome) -> None:

@@ -150,13 +150,5 @@ def directory_findings(seen: TreeInspection, node_id: int, identity: Mapping[str
             "correct zookeeper.connect, or give this broker a directory of its own",
         )
         return
-    disk_id = identity.get("directory.id")
-    recorded = next((found for known, found in seen.disk_ids.items() if known == node_id), None)
-    if recorded is not None and disk_id is not None and recorded != disk_id:
-        yield warning(
-            "directory",
-            f"broker {node_id} registered last with directory {recorded}, and this one is {disk_id}",
-            "right after a disk was replaced: the broker copies its replicas again.  Else it is another broker's",
-        )
-    elif cluster_id is not None:
+    if cluster_id is not None:
         yield ok("directory", f"it is node {node_id}'s of cluster {cluster_id}")

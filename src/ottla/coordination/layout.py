@@ -13,7 +13,6 @@ from ottla.model.uuid_text import uuid_to_text
 CHANGES: Final = "/changes"
 CLUSTER_ID: Final = "/cluster/id"
 BROKER_IDS: Final = "/brokers/ids"
-BROKER_DISKS: Final = "/brokers/disks"
 TOPICS: Final = "/brokers/topics"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
@@ -29,7 +28,6 @@ _STANDING: Final = (
     "/cluster",
     "/brokers",
     BROKER_IDS,
-    BROKER_DISKS,
     TOPICS,
     "/config",
     TOPIC_CONFIGS,
@@ -47,10 +45,6 @@ _STANDING: Final = (
 
 def broker_path(node_id: NodeId) -> str:
     return f"{BROKER_IDS}/{node_id}"
-
-
-def disk_path(node_id: NodeId) -> str:
-    return f"{BROKER_DISKS}/{node_id}"
 
 
 def topic_path(name: str) -> str:

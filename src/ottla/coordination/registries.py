@@ -1,4 +1,4 @@
-"""The cluster's id, the registry of live brokers (2011 paper, section 3.2), and the disk of each broker."""
+"""The cluster's id, the registry of live brokers (2011 paper, section 3.2)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ class BrokerRegistration(NamedTuple):
     node_id: NodeId
     listeners: tuple[BrokerListener, ...]
     rack: str | None = None
-    disk_ids: tuple[UUID, ...] = ()
 
 
 class LiveBroker(NamedTuple):
@@ -75,33 +74,6 @@ async def cluster_id(tree: Tree, new_id: Callable[[], UUID] = uuid4) -> str:
                 await tree.create(layout.CLUSTER_ID, encode({"version": 1, "id": uuid_to_text(new_id())}))
             continue
         return Fields.parse(layout.CLUSTER_ID, node.data).text("id")
-
-
-async def recorded_disk(tree: Tree, node_id: NodeId) -> UUID | None:
-    """The id of the broker's log directory when it last registered; None before its first registration.
-
-    A broker that comes back with another directory, empty or of another time, has none of what it reported before.  It
-    takes itself out of all in-sync and eligible sets, then calls `record_disk`, and registers last: so no leader counts
-    on it in between, and a stop at any point repeats the same.
-    """
-    path = layout.disk_path(node_id)
-    await tree.sync()
-    try:
-        node = await tree.get(path)
-    except NoNode:
-        return None
-    fields = Fields.parse(path, node.data)
-    return fields.uuid_of(fields.text("disk_id"))
-
-
-async def record_disk(tree: Tree, node_id: NodeId, disk_id: UUID) -> None:
-    """The broker has this log directory from now on.  Only one process at a time acts for a node id."""
-    path = layout.disk_path(node_id)
-    data = encode({"version": 1, "disk_id": uuid_to_text(disk_id)})
-    try:
-        await tree.create(path, data)
-    except NodeExists:
-        await tree.set(path, data, ANY_VERSION)
 
 
 class BrokerRegistry:
@@ -158,7 +130,7 @@ class BrokerRegistry:
 
 
 def encode_registration(registration: BrokerRegistration, now_ms: int) -> bytes:
-    """Early Kafka's fields, and ours: `disk_ids`."""
+    """Early Kafka's fields."""
     listeners = registration.listeners
     return encode(
         {
@@ -168,7 +140,6 @@ def encode_registration(registration: BrokerRegistration, now_ms: int) -> bytes:
             "endpoints": [f"{entry.name}{_SEPARATOR}{entry.host}:{entry.port}" for entry in listeners],
             "listener_security_protocol_map": {entry.name: entry.security_protocol for entry in listeners},
             "rack": registration.rack,
-            "disk_ids": [uuid_to_text(disk_id) for disk_id in registration.disk_ids],
             "jmx_port": -1,
             "timestamp": str(now_ms),
         }
@@ -179,8 +150,7 @@ def decode_registration(node_id: NodeId, path: str, data: bytes) -> BrokerRegist
     fields = Fields.parse(path, data)
     protocols = fields.text_map("listener_security_protocol_map")
     listeners = tuple(_listener(path, endpoint, protocols) for endpoint in fields.texts("endpoints"))
-    disk_ids = tuple(fields.uuid_of(text) for text in fields.texts("disk_ids"))
-    return BrokerRegistration(node_id, listeners, fields.text_or_none("rack"), disk_ids)
+    return BrokerRegistration(node_id, listeners, fields.text_or_none("rack"))
 
 
 def _listener(path: str, endpoint: str, protocols: Mapping[str, str]) -> BrokerListener:

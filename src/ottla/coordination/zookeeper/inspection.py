@@ -30,14 +30,13 @@ class SeenBroker(NamedTuple):
 
 
 class TreeInspection(NamedTuple):
-    """`cluster_id` is None where no cluster is.  `disk_ids`: the directory with which each broker registered last.
+    """`cluster_id` is None where no cluster is.
 
     `open_paths`: nodes that anybody who reaches ZooKeeper may change.
     """
 
     cluster_id: str | None
     brokers: dict[NodeId, SeenBroker]
-    disk_ids: dict[NodeId, str]
     open_paths: list[str]
 
 
@@ -64,9 +63,8 @@ def _inspected(client: KazooClient, chroot: str) -> TreeInspection:
     try:
         data, _ = client.get(chroot + layout.CLUSTER_ID)
     except NoNodeError:
-        return TreeInspection(None, {}, {}, [])
+        return TreeInspection(None, {}, [])
     brokers: dict[NodeId, SeenBroker] = {}
-    disk_ids: dict[NodeId, str] = {}
     for name in client.get_children(chroot + layout.BROKER_IDS):
         node_id = registered_node_id(name)
         path = layout.broker_path(node_id)
@@ -76,15 +74,9 @@ def _inspected(client: KazooClient, chroot: str) -> TreeInspection:
             continue  # it left in between
         ahead_ms = registered_ms(path, found) - stat.ctime
         brokers[node_id] = SeenBroker(decode_registration(node_id, path, found), ahead_ms)
-    for name in client.get_children(chroot + layout.BROKER_DISKS):
-        node_id = NodeId(int(name))
-        path = layout.disk_path(node_id)
-        found, _ = client.get(chroot + path)
-        disk_ids[node_id] = Fields.parse(path, found).text("disk_id")
     paths = (layout.CLUSTER_ID, layout.TOPICS, layout.BROKER_IDS, layout.CHANGES)
     return TreeInspection(
         Fields.parse(layout.CLUSTER_ID, data).text("id"),
         brokers,
-        disk_ids,
         [path for path in paths if any(acl.id.scheme == _ANYONE for acl in client.get_acls(chroot + path)[0])],
     )
