@@ -10,22 +10,20 @@ It runs `ottla serve`, so tests see the real broker.  `kill` and `start` show re
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from ottla.model.errors import OttlaError
 from ottla.testing.process_log import ProcessLog
+from ottla.testing.running import Running
 
 READY_WITHIN_S: Final = 30.0
 STOPPED_WITHIN_S: Final = 30.0
@@ -38,7 +36,7 @@ class BrokerDidNotStart(OttlaError):
     hint = "its own message is above; the data directory and the port are the usual reasons"
 
 
-class RunningBroker:
+class RunningBroker(Running):
     """A broker process.  Without `data_dir` it gets a temporary one, which is removed with it.
 
     `command` precedes `serve`: tests of the tests use it to start a broker with a planted fault.  With `own_group` a
@@ -62,11 +60,10 @@ class RunningBroker:
         log_path: Path | None = None,
         insecure_listen: bool = False,
     ) -> None:
+        super().__init__(data_dir, "ottla-")
         self._command = tuple(command)
         self._insecure_listen = insecure_listen
         self._process_group = 0 if own_group else None
-        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-")
-        self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
         self._listen = listen
         self._settings = dict(settings or {})
         self._zookeeper = zookeeper
@@ -112,7 +109,7 @@ class RunningBroker:
         """The last lines of the broker's log, over all its starts."""
         return list(self._lines)
 
-    def start(self) -> RunningBroker:
+    def start(self) -> Self:
         """Start the process and wait until it is ready; after a stop or kill on the same port again.
 
         Raises `BrokerDidNotStart`.
@@ -189,33 +186,18 @@ class RunningBroker:
             self._process.wait(STOPPED_WITHIN_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-        return self._end()
+        return self._reap()
 
     def kill(self) -> None:
         """End it without warning (SIGKILL), as a crash does."""
         if self._process is not None:
             self._process.kill()
-            self._end()
+            self._reap()
 
-    def close(self) -> None:
-        """Stop it, and remove the data directory if it was a temporary one."""
+    def _end(self) -> None:
         self.stop()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def __enter__(self) -> RunningBroker:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _end(self) -> int:
+    def _reap(self) -> int:
         assert self._process is not None
         code = self._process.wait()
         if self._reader is not None:

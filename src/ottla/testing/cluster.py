@@ -12,16 +12,13 @@ and the processes' last log lines when the state does not come.  Raises `ZooKeep
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
@@ -31,7 +28,9 @@ from ottla.client.options import ClientOptions
 from ottla.model.errors import OttlaError
 from ottla.testing.broker import RunningBroker
 from ottla.testing.place import LOOPBACK, Place
+from ottla.testing.running import Running
 from ottla.testing.zookeeper import RunningZooKeeper
+from ottla.testing.zookeeper_jars import find_zookeeper_jars, find_zookeeper_java
 
 Seen = TypeVar("Seen")
 
@@ -47,7 +46,7 @@ class ClusterStateMissing(OttlaError):
     """The state that was waited for did not come; the message has what was seen last, and the log lines of all."""
 
 
-class RunningCluster:
+class RunningCluster(Running):
     """`brokers_count` brokers and one ZooKeeper.  Without `data_dir` they get a temporary one, removed with them.
 
     `settings` are for all brokers.  `racks` gives each broker's, in the order of their ids.  `ports` and
@@ -75,15 +74,11 @@ class RunningCluster:
         assert not racks or len(racks) == brokers_count, "a rack for each broker, or none"
         assert not places or len(places) == brokers_count, "a place for each broker, or none"
         assert not ports or len(ports) == brokers_count, "a port for each broker, or none"
-        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-cluster-")
-        self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
-        try:
-            self.zookeeper = RunningZooKeeper(
-                self.data_dir / "zookeeper", port=zookeeper_port, own_group=own_group, place=zookeeper_place
-            )
-        except BaseException:
-            self._remove_temporary()
-            raise
+        find_zookeeper_java(), find_zookeeper_jars()  # before anything is made
+        super().__init__(data_dir, "ottla-cluster-")
+        self.zookeeper = RunningZooKeeper(
+            self.data_dir / "zookeeper", port=zookeeper_port, own_group=own_group, place=zookeeper_place
+        )
         self._settings = dict(settings or {})
         self._racks = tuple(racks)
         self._ports = tuple(ports) or (0,) * brokers_count
@@ -108,7 +103,7 @@ class RunningCluster:
         """All brokers' addresses, for `bootstrap.servers`."""
         return ",".join(broker.bootstrap for broker in self._brokers.values())
 
-    def start(self, check: Callable[[], None] = lambda: None) -> RunningCluster:
+    def start(self, check: Callable[[], None] = lambda: None) -> Self:
         """Start what does not run, all brokers at the same time, and wait until they serve.
 
         `check` is called meanwhile, and may raise.  Raises `ZooKeeperDidNotStart` or `BrokerDidNotStart`; what has
@@ -143,27 +138,13 @@ class RunningCluster:
             broker.kill()
         self.zookeeper.kill()
 
-    def close(self) -> None:
-        """Stop all, and remove the data directory if it was a temporary one."""
+    def _end(self) -> None:
         with ExitStack() as stack:
-            stack.callback(self._remove_temporary)
             stack.callback(self.zookeeper.close)
             for broker in self._brokers.values():
                 stack.callback(broker.close)
             for broker in self._brokers.values():
                 broker.terminate()
-
-    def __enter__(self) -> RunningCluster:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- states -----------------------------------------------------------------------------------------------
 
@@ -288,10 +269,6 @@ class RunningCluster:
             log_path=self.data_dir / f"broker-{node_id}.log",
             insecure_listen=place is not LOOPBACK,
         )
-
-    def _remove_temporary(self) -> None:
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 def _ask(bootstrap: str, ask: Callable[[Admin], Seen]) -> Seen:

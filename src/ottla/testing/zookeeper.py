@@ -10,22 +10,20 @@ Its data outlives `kill` and `stop`, and `start` takes the same port again, so c
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from ottla.model.errors import OttlaError
 from ottla.testing.four_letter_words import ANSWER_WITHIN_S, ask_zookeeper
 from ottla.testing.place import LOOPBACK, Place
 from ottla.testing.process_log import retire_large_log
+from ottla.testing.running import Running
 from ottla.testing.zookeeper_jars import ZooKeeperUnavailable, find_zookeeper_jars, find_zookeeper_java
 
 __all__ = ["RunningEnsemble", "RunningZooKeeper", "ZooKeeperDidNotStart", "ZooKeeperUnavailable"]
@@ -71,7 +69,7 @@ class ZooKeeperDidNotStart(OttlaError):
     hint = "its own message is above; the data directory and the ports are the usual reasons"
 
 
-class RunningZooKeeper:
+class RunningZooKeeper(Running):
     """A ZooKeeper server.  Without `data_dir` it gets a temporary directory, which is removed with it.
 
     With `own_group` a terminal's Ctrl-C does not reach it; at another `place` it needs a fixed port.  `server_id`,
@@ -95,8 +93,7 @@ class RunningZooKeeper:
         self._place = place
         self._java = find_zookeeper_java()
         self._jars = find_zookeeper_jars()
-        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-zookeeper-")
-        self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
+        super().__init__(data_dir, "ottla-zookeeper-")
         self._tick_ms = tick_ms
         self._process_group = 0 if own_group else None
         self._jvm_options = tuple(jvm_options)
@@ -124,7 +121,7 @@ class RunningZooKeeper:
         """What the server printed, over all its starts."""
         return self.data_dir / "zookeeper.log"
 
-    def start(self) -> RunningZooKeeper:
+    def start(self) -> Self:
         """Start the process and wait until it serves; after a stop or kill on the same port, with its data.
 
         Raises `ZooKeeperDidNotStart`.
@@ -217,23 +214,8 @@ class RunningZooKeeper:
         assert self._process is not None, "ZooKeeper is not running"
         self._process.send_signal(signal.SIGCONT)
 
-    def close(self) -> None:
-        """Stop it, and remove the data directory if it was a temporary one."""
+    def _end(self) -> None:
         self.stop()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def __enter__(self) -> RunningZooKeeper:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _is_serving(self) -> bool:
         """Another server may have the port: only one with our directory counts."""
@@ -271,7 +253,7 @@ class RunningZooKeeper:
         return "\n".join(lines) + "\n"
 
 
-class RunningEnsemble:
+class RunningEnsemble(Running):
     """Several ZooKeeper servers that form one service, which works while a majority of them runs."""
 
     def __init__(
@@ -288,8 +270,7 @@ class RunningEnsemble:
             f"server.{number}={HOST}:{ports[3 * number - 2]}:{ports[3 * number - 1]}"
             for number in range(1, servers_count + 1)
         ]
-        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-zookeeper-")
-        self.data_dir = Path(data_dir if data_dir is not None else self._temporary or "")
+        super().__init__(data_dir, "ottla-zookeeper-")
         self.servers = [
             RunningZooKeeper(
                 self.data_dir / f"server-{number}",
@@ -307,7 +288,7 @@ class RunningEnsemble:
         """All servers' addresses, for `zookeeper.connect`."""
         return ",".join(server.connect for server in self.servers)
 
-    def start(self) -> RunningEnsemble:
+    def start(self) -> Self:
         """Start those that do not run and wait until all serve.  Raises `ZooKeeperDidNotStart`."""
         for server in self.servers:
             if not server.is_running:
@@ -320,25 +301,10 @@ class RunningEnsemble:
         """The server that orders the writes; killing it makes the others choose another."""
         return next(server for server in self.servers if server.is_running and "Mode: leader" in server.ask("srvr"))
 
-    def close(self) -> None:
-        """Stop all, and remove the data directory if it was a temporary one."""
+    def _end(self) -> None:
         with ExitStack() as stack:
             for server in self.servers:
                 stack.callback(server.close)
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def __enter__(self) -> RunningEnsemble:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _free_ports(count: int) -> list[int]:
