@@ -27,11 +27,11 @@ async def main(connect: str, session_timeout_ms: int) -> None:
         connect, session_timeout_ms=session_timeout_ms, connection_timeout_ms=30_000
     ).connect()
     await session.create("/held", ephemeral=True)
-    loop, over, last_ms = asyncio.get_running_loop(), asyncio.Event(), clock.monotonic_ms()
+    loop, over, last_ms = asyncio.get_running_loop(), asyncio.Event(), clock.boottime_ms()
 
     def look() -> None:
         nonlocal last_ms
-        now_ms = clock.monotonic_ms()
+        now_ms = clock.boottime_ms()
         if now_ms - last_ms > PAUSE_MS_MIN:
             say(f"paused {'valid' if now_ms < session.lease.until_ms else 'expired'} {session.state.value}")
             over.set()

@@ -261,7 +261,7 @@ class Broker:
         registry.add(lambda: request_figures(router, meter, fetch, self.partitions, self._listeners, flusher))
         registry.add(lambda: partition_figures(self.partitions, self._directory, self.clock.monotonic_ms()))
         registry.add(lambda: group_figures(self.groups, self.partitions))
-        registry.add(lambda: membership_figures(self._membership, self._cluster, self.clock.monotonic_ms()))
+        registry.add(lambda: membership_figures(self._membership, self._cluster, self.clock.boottime_ms()))
         offline = "the log directory takes no more writes: look at the disk, then start again"
         admin.health.add_life_check(lambda: offline if self._directory.offline is not None else None)
         admin.health.add_service_check(self._session_problem)
@@ -273,7 +273,7 @@ class Broker:
 
     def _session_problem(self) -> str | None:
         """Why this broker can lead nothing now."""
-        if self._membership.is_uncertain(self.clock.monotonic_ms()):
+        if self._membership.is_uncertain(self.clock.boottime_ms()):
             return "ZooKeeper has not answered for so long that nothing is acknowledged"
         if self._membership.broker_epoch == NOT_REGISTERED:
             return "not registered yet in a new session with ZooKeeper"
@@ -519,7 +519,7 @@ class Broker:
 
     def _check_lease(self) -> None:
         """A flush has ended.  If others may lead by now, what waits for it must not be acknowledged."""
-        if self._membership.is_uncertain(self.clock.monotonic_ms()):
+        if self._membership.is_uncertain(self.clock.boottime_ms()):
             for partition in self.partitions:
                 partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -570,7 +570,7 @@ class Broker:
     @property
     def may_lead(self) -> bool:
         membership = self._membership
-        return membership.broker_epoch != NOT_REGISTERED and not membership.is_uncertain(self.clock.monotonic_ms())
+        return membership.broker_epoch != NOT_REGISTERED and not membership.is_uncertain(self.clock.boottime_ms())
 
     @property
     def topics(self) -> TopicsView:

@@ -20,7 +20,7 @@ class Lease(Protocol):
 
     @property
     def until_ms(self) -> int:
-        """By the monotonic clock; in the past once the session may have ended."""
+        """By `Clock.boottime_ms`; in the past once the session may have ended."""
         ...
 
 
@@ -67,7 +67,7 @@ class Membership:
         return broker_epoch != NOT_REGISTERED and self.live.get(NodeId(node_id)) == broker_epoch
 
     def is_uncertain(self, now_ms: int) -> bool:
-        """Whether this broker's session may have ended, by the monotonic clock: then it must acknowledge nothing."""
+        """Whether this broker's session may have ended, by `Clock.boottime_ms`: then it must acknowledge nothing."""
         return self.lease is not None and now_ms >= self.lease.until_ms
 
     def own_epoch(self, state: PartitionState) -> int:

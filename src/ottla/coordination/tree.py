@@ -107,7 +107,7 @@ def request_bytes(operations: Iterable[Operation]) -> int:
 
 
 class Lease:
-    """Until when a session lives for certain, by the monotonic clock of this process.
+    """Until when a session lives for certain, by `Clock.boottime_ms`: it ends while the machine is suspended, too.
 
     Whoever acts for the session (a leader that acknowledges) compares the clock with `until_ms` first: then a process
     that was paused does nothing after its session may have ended, even before an event told it so.  0: it has ended.

@@ -9,11 +9,12 @@ _START_MS: Final = 1_767_225_600_000
 
 
 class FakeClock:
-    """Both clocks of `Clock`; they stop until `advance`."""
+    """All clocks of `Clock`; they stop until `advance`."""
 
     def __init__(self, now_ms: int = _START_MS, monotonic_ms: int = 0) -> None:
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
+        self._suspended_ms = 0
 
     def now_ms(self) -> int:
         return self._now_ms
@@ -21,8 +22,17 @@ class FakeClock:
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
 
+    def boottime_ms(self) -> int:
+        return self._monotonic_ms + self._suspended_ms
+
+    def suspend(self, duration_ms: int) -> None:
+        """Let the machine be suspended and resumed."""
+        assert duration_ms >= 0
+        self._now_ms += duration_ms
+        self._suspended_ms += duration_ms
+
     def advance(self, duration_ms: int) -> None:
-        """Advance both clocks."""
+        """Advance all clocks."""
         assert duration_ms >= 0, "time passes forwards; `set_wall_clock` jumps"
         self._now_ms += duration_ms
         self._monotonic_ms += duration_ms

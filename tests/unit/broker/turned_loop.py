@@ -102,6 +102,9 @@ class TurnedClock(TurnedLoop):
     def monotonic_ms(self) -> int:
         return round(self.now_s * 1000)
 
+    def boottime_ms(self) -> int:
+        return self.monotonic_ms()
+
 
 class LoopbackEnd(socket.socket):
     """An end of a local socket pair that has an address, as an end of a TCP connection has.

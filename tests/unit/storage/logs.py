@@ -34,6 +34,9 @@ class HandClock:
     def monotonic_ms(self) -> int:
         return self.ms
 
+    def boottime_ms(self) -> int:
+        return self.ms
+
 
 def topic_id(number: int) -> UUID:
     return UUID(int=number + 1)

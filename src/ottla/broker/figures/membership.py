@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def membership_figures(membership: Membership, cluster: ClusterPart | None, now_ms: int) -> Iterator[Family]:
-    """`cluster` is None for a broker by itself.  `now_ms`: monotonic."""
+    """`cluster` is None for a broker by itself.  `now_ms`: by the lease's clock."""
     yield gauge("kafka_brokers", "Brokers that this one knows to be live, itself included.", len(membership.live))
     yield gauge(
         "ottla_broker_registered",

@@ -190,7 +190,7 @@ class GroupCoordinator:
 
     def _is_uncertain(self) -> bool:
         """Whether another broker may coordinate the groups already."""
-        return self._membership is not None and self._membership.is_uncertain(self._clock.monotonic_ms())
+        return self._membership is not None and self._membership.is_uncertain(self._clock.boottime_ms())
 
     def _led_partition(self, index: int) -> Partition | None:
         partition = self._partitions.find(OFFSETS_TOPIC, index)

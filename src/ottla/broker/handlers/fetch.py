@@ -207,7 +207,7 @@ class FetchHandler:
         broker_epoch = membership.live.get(NodeId(request.replica_id))
         if broker_epoch != request.replica_epoch:
             return _NO_BROKER if broker_epoch is None else _STALE_BROKER
-        return _NOT_LEADER if membership.is_uncertain(self._clock.monotonic_ms()) else _NO_ERROR
+        return _NOT_LEADER if membership.is_uncertain(self._clock.boottime_ms()) else _NO_ERROR
 
     def _consumer_reader(
         self, request: FetchRequest, version: int, local_address: tuple[str, int]

@@ -243,7 +243,7 @@ class ProduceHandler:
         if opened.records_count:
             opened.clear()
         partitions, lease = self._partitions.by_name, self._lease
-        if lease is not None and self._clock.monotonic_ms() >= lease.until_ms:
+        if lease is not None and self._clock.boottime_ms() >= lease.until_ms:
             # The session may have ended, and others may lead.
             for name_bytes, wanted in request.topics:
                 for index, _, _ in wanted:

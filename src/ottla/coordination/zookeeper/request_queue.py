@@ -79,7 +79,7 @@ class RequestQueue:
 
     def submit(self, request: Request, path: str, *, is_write: bool = False) -> asyncio.Future[Any]:
         """Begin a request after all that were submitted before.  Its errors are kazoo's, or `TreeError`."""
-        call = Call(request, path, self._clock.monotonic_ms(), self._hand_over, is_write=is_write)
+        call = Call(request, path, self._clock.boottime_ms(), self._hand_over, is_write=is_write)
         if self._ended is not None:
             call.future.set_exception(self._ended(path))
             return call.future
@@ -128,7 +128,7 @@ class RequestQueue:
             if call.future.done():
                 continue  # the caller was cancelled: nobody needs it any more
             self._under_way[call] = None
-            if not call.send(self._sender, self._clock.monotonic_ms()):
+            if not call.send(self._sender, self._clock.boottime_ms()):
                 # The connection broke, which this loop has yet to hear: the next one takes it.
                 del self._under_way[call]
                 self._waiting.appendleft(call)

@@ -337,7 +337,7 @@ class ZooKeeperSession(SingleWrites):
         elif state == KazooState.SUSPENDED:
             self._requests.hold()
             if self.state is SessionState.CONNECTED:
-                self._suspended_ms = self._clock.monotonic_ms()
+                self._suspended_ms = self._clock.boottime_ms()
             self._change(SessionState.SUSPENDED)
         else:
             self._end()
@@ -367,7 +367,7 @@ class ZooKeeperSession(SingleWrites):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(self.timeout_ms / 1000 / RENEWALS_PER_TIMEOUT, self._renew_regularly)
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._clock.boottime_ms()
         self._requests.fail_waiting(now_ms - self.timeout_ms)
         if self.state is not SessionState.CONNECTED:
             self._report_suspension(now_ms)

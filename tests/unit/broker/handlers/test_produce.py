@@ -48,11 +48,19 @@ OTHER_BROKER = BrokerAddress(NodeId(2), "two.example", 9092, None)
 
 
 class FixedClock:
+    """It stands, but for what the machine is suspended."""
+
+    def __init__(self) -> None:
+        self.suspended_ms = 0
+
     def now_ms(self) -> int:
         return NOW_MS
 
     def monotonic_ms(self) -> int:
         return STARTED_MS
+
+    def boottime_ms(self) -> int:
+        return STARTED_MS + self.suspended_ms
 
 
 class Served:
@@ -68,7 +76,8 @@ class Served:
         self.hints = LeaderHints(NodeId(1), lambda: self.topics, lambda _: [OTHER_BROKER])
         self.topics = NO_TOPICS
         self.lease = Lease(STARTED_MS + 1)
-        self.handler = ProduceHandler(self.table, ready, FixedClock(), self._poke, self.hints, self.lease)
+        self.clock = FixedClock()
+        self.handler = ProduceHandler(self.table, ready, self.clock, self._poke, self.hints, self.lease)
         self.client, server = connected_pair()
         self.connection = Connection(
             server,
@@ -269,6 +278,14 @@ def test_broker_whose_lease_is_over_appends_nothing(served: Served, acks: int) -
     served.send(("t", 0, batch()), acks=acks)
     log.become_stable()
     assert served.codes() == [(ErrorCode.NONE, 0)]
+
+
+def test_lease_is_over_when_the_machine_was_suspended_for_so_long(served: Served) -> None:
+    log = served.add("t", 0)
+    served.clock.suspended_ms = 1
+    served.send(("t", 0, batch()))
+    assert served.codes() == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+    assert log.log.log_end_offset == 0
 
 
 def test_pipeline_that_the_end_of_a_lease_cuts_in_two_is_stored_whole_and_in_order(
