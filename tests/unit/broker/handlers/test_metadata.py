@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.partition_table import Refusal
+from ottla.coordination.registries import BrokersView
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.metadata import (
@@ -173,6 +174,20 @@ async def test_broker_that_may_have_been_replaced_does_not_name_itself_the_leade
     (partition,) = answer.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert {each.node_id for each in answer.brokers} == {NODE_ID, 7}, "it still answers, and names the others"
+
+
+async def test_broker_that_registered_anew_is_no_leader_before_the_next_election() -> None:
+    broker = SmallBroker()
+    broker.is_sole = False
+    broker.add_topic("orders", leader_epoch=4)
+    broker.place("orders", replicas=(NODE_ID, 7), leader=7, in_sync=(NODE_ID, 7))
+    broker.live = live(NODE_ID, 7)
+    assert (await ask(broker, 12, named("orders"))).topics[0].partitions[0].leader_id == 7
+    registered = broker.live.by_id[NodeId(7)]
+    anew = registered._replace(broker_epoch=registered.broker_epoch + 1)
+    broker.live = BrokersView(2, {**broker.live.by_id, NodeId(7): anew})
+    (partition,) = (await ask(broker, 12, named("orders"))).topics[0].partitions
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
 
 async def test_leader_elsewhere_is_told_with_its_address() -> None:
