@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -68,6 +69,19 @@ async def test_registered_brokers_are_seen_with_all_they_say_and_their_epoch(hom
         assert {node_id: broker.registration for node_id, broker in view.by_id.items()} == {ONE: FIRST, TWO: SECOND}
         assert view.epochs() == {ONE: first_epoch, TWO: second_epoch}
         assert (await one.get("/brokers/ids/2")).stat.czxid == second_epoch
+
+
+async def test_time_of_a_registration_is_by_the_clock_that_dates_all_nodes(home: TreeHome) -> None:
+    async with laid_out(home) as tree:
+        registry = BrokerRegistry(tree)
+        assert await registry.registered_ms(ONE) is None
+        await tree.create("/before", b"")
+        an_hour_ahead_ms = time.time_ns() // 1_000_000 + 3_600_000
+        await registry.register(FIRST, an_hour_ahead_ms)
+        before, registered_ms = await tree.exists("/before"), await registry.registered_ms(ONE)
+        assert before is not None
+        assert registered_ms is not None
+        assert before.ctime_ms <= registered_ms < an_hour_ahead_ms
 
 
 async def test_broker_that_goes_is_noticed_and_gone_from_the_view(home: TreeHome) -> None:

@@ -348,9 +348,7 @@ class Broker:
         self._closing.push_async_callback(self._served_topics.stop)
         await self._served_topics.start()
         self._elect()
-        swept_count = await self._coordination.topics.sweep(self.clock.now_ms())
-        if swept_count:
-            log.info("topics.swept", extra=fields(topics_count=swept_count))
+        await self._sweep_topics()
         self._topics = Topics(
             self.node_id,
             lambda: self._coordination.registrar.view,
@@ -402,6 +400,13 @@ class Broker:
 
     def _allows_unclean_election(self, topic: Topic) -> bool:
         return self._log_configs.allows_unclean_election(self.configs.topic(topic.name))
+
+    async def _sweep_topics(self) -> None:
+        """Ages are by the tree's clock: by this broker's, which may be off, a topic that is being made may look old."""
+        registered_ms = await self._coordination.registrar.registered_ms()
+        swept_count = 0 if registered_ms is None else await self._coordination.topics.sweep(registered_ms)
+        if swept_count:
+            log.info("topics.swept", extra=fields(topics_count=swept_count))
 
     def _registration(self) -> BrokerRegistration:
         listeners = registered_listeners(self._options, self.addresses, socket.gethostname())

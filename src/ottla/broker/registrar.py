@@ -65,6 +65,10 @@ class Registrar:
             self._membership.saw(view)
         return view
 
+    async def registered_ms(self) -> int | None:
+        """When this broker was registered, by the tree's own clock; None when its session has ended."""
+        return await self._registry.registered_ms(self.registration.node_id)
+
     async def register(self, patience_ms: int = 0, record: Callable[[int], None] = lambda _broker_epoch: None) -> int:
         """Register in the present session, and read the live brokers; returns the new broker epoch.
 

@@ -108,6 +108,11 @@ class BrokerRegistry:
             raise BrokerIdTaken(f"broker id {registration.node_id} is registered by another session")
         return stat.czxid
 
+    async def registered_ms(self, node_id: NodeId) -> int | None:
+        """When the broker was registered, by the tree's own clock, which dates all nodes; None when it is not."""
+        stat = await self._tree.exists(layout.broker_path(node_id))
+        return None if stat is None else stat.ctime_ms
+
     async def refresh(self) -> BrokersView:
         """Read the live brokers; returns the same view when nothing changed."""
         async with self._refreshing:

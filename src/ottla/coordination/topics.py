@@ -209,7 +209,7 @@ class TopicRegistry:
     async def sweep(self, now_ms: int) -> int:
         """Remove what creations and deletions that were cut off left more than an hour ago; returns the topics' count.
 
-        Nothing leads there, so no reader ever saw it.
+        `now_ms` is by the tree's clock, as the nodes' ages are.  Nothing leads there, so no reader ever saw it.
         """
         names = await self._tree.children(layout.TOPICS)
         swept_count = 0
