@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
@@ -21,13 +20,12 @@ from ottla.storage.compaction.compactor import Compactor
 from ottla.storage.directory import directory_identity
 from ottla.storage.directory.boot_note import BOOT_ID_PATH, is_same_boot, remove_note, write_note
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
-from ottla.storage.directory.flushed_ends import FlushedEnds, LogEnd, restore_flushed_ends
-from ottla.storage.directory.high_watermarks import HighWatermarks
+from ottla.storage.directory.failed_syncs import FailedSyncs
 from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
 from ottla.storage.directory.kept_logs import KeptLogs
 from ottla.storage.directory.log_creation import LogCreation
+from ottla.storage.directory.log_records import LogRecords
 from ottla.storage.directory.log_start_moves import LogStartMoves
-from ottla.storage.directory.log_starts import LogStarts
 from ottla.storage.directory.open_files import too_many_open_files
 from ottla.storage.directory.present_logs import PresentLog, cannot_be_opened, read_topic_id
 from ottla.storage.errors import CorruptLog, DirectoryOffline, LogExists, StorageError, lacks_descriptors, shortage_of
@@ -44,7 +42,7 @@ from ottla.storage.log_files import (
     deleted_log_of,
     topic_partition_of,
 )
-from ottla.storage.recovery.recovery import LogRecovery, Recorded
+from ottla.storage.recovery.recovery import LogRecovery
 from ottla.storage.segment.index_cache import IndexCache
 
 _log = logging.getLogger(__name__)
@@ -83,9 +81,6 @@ class LogDirectory:
         # Of this directory, as long as nobody makes it anew.
         self.disk_id: UUID
         self.offline: DirectoryOffline | None = None
-        # Of another thread, until the loop's thread takes the directory offline for it.
-        self._failed_sync: OSError | None = None
-        self._thread_id = threading.get_ident()
         self.on_offline: Callable[[DirectoryOffline], None] | None = None
         # Damage was read in a log; see `Log.distrust`.
         self.on_log_damaged: Callable[[Log], None] | None = None
@@ -94,6 +89,7 @@ class LogDirectory:
         self.scheduler = FlushScheduler(
             path, clock, on_flushed=self._record_flushed, on_failed=self.directory_failed
         )  # fmt: skip
+        self._failed_syncs = FailedSyncs(self.scheduler.stop_planning, self.directory_failed)
         self._disk = disk
         self._clock = clock
         self._config_of = config_of
@@ -104,9 +100,7 @@ class LogDirectory:
         self._retention = RetentionPass(self.logs, retention_check_interval_ms)
         self._start_moves = LogStartMoves(disk, clock, self._removals)
         self.compactor: Compactor
-        self._flushed_ends: FlushedEnds
-        self._log_starts: LogStarts
-        self._high_watermarks: HighWatermarks
+        self._records: LogRecords
         self._kept: KeptLogs
 
     # --- opening --------------------------------------------------------------------------------------------
@@ -140,7 +134,7 @@ class LogDirectory:
             lock.acquire(path)
             # Before anything is written: from here on no lost write-back can escape the directory's descriptor.
             disk.hold_directory(path)
-            disk.on_sync_failed = directory._sync_failed
+            disk.on_sync_failed = directory._failed_syncs.report
             directory_identity.check_or_write(disk, path, node_id, cluster_id)
             directory.disk_id = directory_identity.directory_id(disk, path)
             directory._open_logs(boot_id_path, is_only_replica)
@@ -157,18 +151,16 @@ class LogDirectory:
 
     def _open_logs(self, boot_id_path: str, is_only_replica: Callable[[TopicPartition], bool]) -> None:
         disk = self._disk
-        self._flushed_ends = FlushedEnds.open(disk, self.path)
+        self._records = LogRecords(disk, self.path)
         present = list(self._present_logs())
         if checkpoints.has_clean_shutdown_mark(disk, self.path):
-            restore_flushed_ends(disk, self.path, self._flushed_ends, [each[:2] for each in present])
+            self._records.restore(each[:2] for each in present)
         # The mark of a clean shutdown is removed, durably, before any log is touched: a crash from here on is unclean.
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
         self._kept = KeptLogs(disk, self.path, has_logs=bool(present))
         if not self.was_clean and not is_same_boot(disk, self.path, boot_id_path):
             self._unflushed_lost([each for each in present if self._may_lack_unflushed(each)], is_only_replica)
         write_note(disk, self.path, boot_id_path)
-        self._log_starts = LogStarts(disk, self.path)
-        self._high_watermarks = HighWatermarks(disk, self.path)
         self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals, self.directory_failed)
         found: list[tuple[PresentLog, LogParts]] = []
         needs_sync = False
@@ -191,13 +183,8 @@ class LogDirectory:
         for each, parts in found:
             self.logs[each.topic_partition] = self._log(each, parts)
             self._unmark_flushed(each, parts.config)
-        self._record_opened()
-        self._forget_deleted()
-        for log in self.logs.values():
-            self._log_starts.set(log.topic_partition, log.log_start_offset)
-        # Starts of logs whose directories are gone stay: a backup's files may be restored.
-        if self._log_starts.is_stale:
-            self._log_starts.write()
+        deleted = (deleted_log_of(name) for name in disk.list_directory(self.path))
+        self._records.opened(self.logs.values(), (key for key in deleted if key is not None))
 
     def _may_lack_unflushed(self, present: PresentLog) -> bool:
         """Whether it acknowledged records before they were flushed.  The policy of that time counts, not the present
@@ -254,20 +241,6 @@ class LogDirectory:
                     raise
                 self._refuse(topic_partition, None, cannot_be_opened(path, error))
 
-    def _record_opened(self) -> None:
-        """Record the ends of the logs that were opened, durably where one had no record: it must exist from now on."""
-        ends = [_end_of(log) for log in self.logs.values()]
-        if all(self._flushed_ends.end_of(topic_id, partition) is not None for topic_id, partition, _ in ends):
-            self._flushed_ends.record(ends)
-        else:
-            self._flushed_ends.add(ends)
-            self._flushed_ends.sync()
-
-    def _forget_deleted(self) -> None:
-        """A crash may have occurred between the removal of a log and that of its record."""
-        deleted = (deleted_log_of(name) for name in self._disk.list_directory(self.path))
-        self._flushed_ends.forget(key for key in deleted if key is not None)
-
     def _partition_directories(self) -> Iterator[tuple[TopicPartition, str]]:
         """(partition, path) of each; housekeeping removes the remains of deleted topics."""
         for name in self._disk.list_directory(self.path):
@@ -288,8 +261,7 @@ class LogDirectory:
 
     def _recovery(self, present: PresentLog, config: LogConfig) -> LogRecovery:
         topic_partition = present.topic_partition
-        flushed_end = self._flushed_ends.end_of(present.topic_id, topic_partition.partition)
-        recorded = Recorded(flushed_end, self._log_starts.start_of(topic_partition), self.was_clean)
+        recorded = self._records.of(topic_partition, present.topic_id, was_clean=self.was_clean)
         now_ms = self._clock.now_ms()
         return LogRecovery(self._disk, present.path, present.names, config, self._cache, recorded, now_ms)
 
@@ -304,7 +276,7 @@ class LogDirectory:
 
         An empty log in its place would assign offsets to new records that consumers have read already.
         """
-        flushed_end = self._flushed_ends.end_of(topic_id, topic_partition.partition)
+        flushed_end = self._records.flushed_ends.end_of(topic_id, topic_partition.partition)
         if not flushed_end:
             return None
         error = StorageError(
@@ -346,40 +318,12 @@ class LogDirectory:
         self.compactor.finish_swap()
 
     def before_truncation(self, log: Log, end_offset: int) -> None:
-        if end_offset < log.log_start_offset:
-            # Else a restart would hide the batches that follow the cut below the recorded start.
-            self._log_starts.set(log.topic_partition, end_offset)
-            self._log_starts.write()
-        self._high_watermarks.lower(log.topic_partition, end_offset)
         self.compactor.before_truncation(log, end_offset)
-        self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
+        self._records.before_truncation(log, end_offset)
 
     def before_reset(self, log: Log, base_offset: int, log_start_offset: int) -> None:
-        self._high_watermarks.lower(log.topic_partition, base_offset)
         self.compactor.before_truncation(log, base_offset)
-        self._flushed_ends.lower(log.topic_id, log.topic_partition.partition, base_offset)
-        former_start = log.log_start_offset
-        self._log_starts.set(log.topic_partition, log_start_offset)
-        try:
-            self._log_starts.write()
-        except OSError:
-            self._log_starts.set(log.topic_partition, former_start)
-            raise
-
-    def _sync_failed(self, error: OSError) -> None:
-        """Any sync failed, in any thread; other threads' callers bring their error to the loop, or `housekeep` does.
-
-        Linux reports a lost write-back once for a descriptor: a flush that succeeds from now on proves nothing.
-        """
-        self.scheduler.stop_planning()
-        if threading.get_ident() == self._thread_id:
-            self.directory_failed(error)
-        elif self._failed_sync is None:
-            self._failed_sync = error
-
-    def _check_failed_sync(self) -> None:
-        if self._failed_sync is not None:
-            self.directory_failed(self._failed_sync)
+        self._records.before_reset(log, base_offset, log_start_offset)
 
     def directory_failed(self, error: OSError) -> None:
         """A sync failed: the whole directory is offline for this process's life (a retry may wrongly succeed)."""
@@ -396,7 +340,7 @@ class LogDirectory:
             self.on_offline(self.offline)
 
     def _record_flushed(self, plan: FlushPlan) -> None:
-        self._flushed_ends.record(_end_of(flush.log) for flush in plan.flushes if not flush.log.is_deleted)
+        self._records.flushed(flush.log for flush in plan.flushes if not flush.log.is_deleted)
 
     # --- creating and deleting ------------------------------------------------------------------------------
 
@@ -434,17 +378,16 @@ class LogDirectory:
         created: list[Log] = []
         try:
             self.compactor.forget(topic_partition for topic_partition, _ in wanted)
-            self._forget_starts(topic_partition for topic_partition, _ in wanted)
-            self._high_watermarks.forget(topic_partition for topic_partition, _ in wanted)
-            await self._creation.make(wanted, self._is_os_policy, self._flushed_ends, offload)
+            self._records.before_creation([topic_partition for topic_partition, _ in wanted])
+            await self._creation.make(wanted, self._is_os_policy, self._records.flushed_ends, offload)
             for topic_partition, topic_id in wanted:
                 created.append(self._open_created(topic_partition, topic_id))
                 await offload.pause()
             # Its own sync, or another one meanwhile, may have failed: then these must not accept appends.
-            self._check_failed_sync()
+            self._failed_syncs.check()
             self._require_online()
         except (OSError, OttlaError) as error:
-            self._check_failed_sync()
+            self._failed_syncs.check()
             for log in created:
                 log.close()
             await self._creation.remove(wanted, offload)
@@ -481,27 +424,20 @@ class LogDirectory:
             return
         self._disk.sync_directory(self.path)
         # Only now: a log that is still there after a crash needs both to be opened.
-        self._flushed_ends.forget((topic_id, name.partition) for name, topic_id in self._renamed.items() if topic_id)
-        self._forget_starts(self._renamed)
-        self._high_watermarks.forget(self._renamed)
+        self._records.forget(self._renamed)
         self.compactor.forget(self._renamed)
         self._renamed.clear()
-
-    def _forget_starts(self, partitions: Iterable[TopicPartition]) -> None:
-        self._log_starts.forget(partitions)
-        if self._log_starts.is_stale:
-            self._log_starts.write()
 
     # --- replicas -------------------------------------------------------------------------------------------
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """The recorded high watermark of each replicated log: never above the true one, but perhaps far below."""
-        return self._high_watermarks.recorded()
+        return self._records.high_watermarks()
 
     def record_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Record those of all replicated logs, durably, if any has changed.  Raises `OSError`."""
         if self.offline is None:
-            self._high_watermarks.record(high_watermarks)
+            self._records.record_high_watermarks(high_watermarks)
 
     def is_usable(self, topic_partition: TopicPartition) -> bool:
         """Whether there is a log that takes appends, and is not known to be damaged while other replicas are whole."""
@@ -610,14 +546,14 @@ class LogDirectory:
 
     def checkpoint(self) -> None:
         """Make moved log starts durable; files of segments below them may then be removed.  Raises `OSError`."""
-        self._start_moves.settle(self._log_starts)
+        self._start_moves.settle(self._records.log_starts)
 
     def housekeep(self, now_ms: int) -> bool:
         """One slice of retention as of `now_ms`, checkpoints and removals; True when the next slice is due at once.
 
         `OSError`s are reported and the work is retried in the next slice.
         """
-        self._check_failed_sync()
+        self._failed_syncs.check()
         if self.offline is not None:
             return False
         try:
@@ -659,13 +595,13 @@ class LogDirectory:
         flushes = [log.begin_flush() for log in logs]
         self._disk.sync_file_system(self.path)
         # Another thread may have learned of a lost write-back: then this success proves nothing.
-        self._check_failed_sync()
+        self._failed_syncs.check()
         if self.offline is not None:
             return
         for flush in flushes:
             flush.log.end_flush(flush)
-        self._flushed_ends.record(_end_of(log) for log in logs)
-        self._flushed_ends.sync()
+        self._records.flushed(logs)
+        self._records.flushed_ends.sync()
         self.checkpoint()
         # For Apache Kafka's tools; our own recovery uses the flushed ends.
         recovery_points = {log.topic_partition: log.flushed_end for log in self.logs.values()}
@@ -678,8 +614,8 @@ class LogDirectory:
         for log in self.logs.values():
             log.close()
         self._removals.close_all()
-        if hasattr(self, "_flushed_ends"):
-            self._flushed_ends.close()
+        if hasattr(self, "_records"):
+            self._records.close()
         self._disk.on_sync_failed = None
         self._disk.release_directory(self.path)
 
@@ -699,7 +635,3 @@ def _make_directories(disk: Disk, path: str) -> None:
         _make_directories(disk, parent)
     disk.make_directory(path)
     disk.sync_directory(parent or ".")
-
-
-def _end_of(log: Log) -> LogEnd:
-    return log.topic_id, log.topic_partition.partition, log.flushed_end

@@ -1,0 +1,116 @@
+"""What a directory records of its logs outside of their own directories: flushed ends, log starts, high watermarks.
+
+A record must never promise what a log does not have, at a crash neither.  So it is lowered before its log is cut, and a
+change that concerns several records is made here, for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from uuid import UUID
+
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.disk import Disk
+from ottla.storage.directory.flushed_ends import FlushedEnds, LogEnd, LogKey, restore_flushed_ends
+from ottla.storage.directory.high_watermarks import HighWatermarks
+from ottla.storage.directory.log_starts import LogStarts
+from ottla.storage.log.log import Log
+from ottla.storage.recovery.recovery import Recorded
+
+
+class LogRecords:
+    """Every change is durable when its call returns, except where it says otherwise.  All calls raise `OSError`."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self.log_starts = LogStarts(disk, path)
+        self._high_watermarks = HighWatermarks(disk, path)
+        # Last: it holds a descriptor.
+        self.flushed_ends = FlushedEnds.open(disk, path)
+
+    def restore(self, logs: Iterable[tuple[TopicPartition, UUID]]) -> None:
+        """The stop was clean, so lost flushed ends are known; the mark of that must not be removed before."""
+        restore_flushed_ends(self._disk, self._path, self.flushed_ends, logs)
+
+    def of(self, topic_partition: TopicPartition, topic_id: UUID, *, was_clean: bool) -> Recorded:
+        """What the opening of this log needs."""
+        flushed_end = self.flushed_ends.end_of(topic_id, topic_partition.partition)
+        return Recorded(flushed_end, self.log_starts.start_of(topic_partition), was_clean)
+
+    def opened(self, logs: Collection[Log], deleted: Iterable[LogKey]) -> None:
+        """These logs were opened: those that had no flushed end get one, durably, since it must exist from now on.
+
+        `deleted`: a crash may have occurred between the removal of a log and that of its record.
+        """
+        ends = [_end_of(log) for log in logs]
+        if all(self.flushed_ends.end_of(topic_id, partition) is not None for topic_id, partition, _ in ends):
+            self.flushed_ends.record(ends)
+        else:
+            self.flushed_ends.add(ends)
+            self.flushed_ends.sync()
+        self.flushed_ends.forget(deleted)
+        for log in logs:
+            self.log_starts.set(log.topic_partition, log.log_start_offset)
+        # Starts of logs whose directories are gone stay: a backup's files may be restored.
+        self._write_stale_starts()
+
+    def flushed(self, logs: Iterable[Log]) -> None:
+        """The logs' files were synced.  Not durable, and no error: at worst a record is older than the truth."""
+        self.flushed_ends.record(_end_of(log) for log in logs)
+
+    def before_truncation(self, log: Log, end_offset: int) -> None:
+        """The log will end at `end_offset`."""
+        if end_offset < log.log_start_offset:
+            # Else a restart would hide the batches that follow the cut below the recorded start.
+            self.log_starts.set(log.topic_partition, end_offset)
+            self.log_starts.write()
+        self._lower(log, end_offset)
+
+    def before_reset(self, log: Log, base_offset: int, log_start_offset: int) -> None:
+        """The log, which is empty, will begin at `base_offset`, to be read from `log_start_offset` on."""
+        self._lower(log, base_offset)
+        former_start = log.log_start_offset
+        self.log_starts.set(log.topic_partition, log_start_offset)
+        try:
+            self.log_starts.write()
+        except OSError:
+            self.log_starts.set(log.topic_partition, former_start)
+            raise
+
+    def _lower(self, log: Log, end_offset: int) -> None:
+        self._high_watermarks.lower(log.topic_partition, end_offset)
+        self.flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
+
+    def before_creation(self, partitions: Collection[TopicPartition]) -> None:
+        """Logs of these names will be made: nothing counts for them that was recorded of others."""
+        self._forget_names(partitions)
+
+    def forget(self, deleted: Mapping[TopicPartition, UUID | None]) -> None:
+        """Logs were deleted, durably, with their topics where these are known."""
+        self.flushed_ends.forget((topic_id, name.partition) for name, topic_id in deleted.items() if topic_id)
+        self._forget_names(deleted)
+
+    def _forget_names(self, partitions: Collection[TopicPartition]) -> None:
+        self.log_starts.forget(partitions)
+        self._write_stale_starts()
+        self._high_watermarks.forget(partitions)
+
+    def _write_stale_starts(self) -> None:
+        if self.log_starts.is_stale:
+            self.log_starts.write()
+
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """That of each replicated log: never above the true one, but perhaps far below."""
+        return self._high_watermarks.recorded()
+
+    def record_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Those of all replicated logs, if any has changed."""
+        self._high_watermarks.record(high_watermarks)
+
+    def close(self) -> None:
+        self.flushed_ends.close()
+
+
+def _end_of(log: Log) -> LogEnd:
+    return log.topic_id, log.topic_partition.partition, log.flushed_end
