@@ -4,8 +4,8 @@ Partitions without a committed offset are answered with -1 and no error, unknown
 all that the group has committed.  v8+ takes many groups in one request.  An error of the group is in each partition
 in v1, once for the request up to v7, once for the group from v8 on.  Departures: a partition that is named twice is
 answered once, and a group that is named twice is INVALID_REQUEST.  A name takes a few bytes in a request, and
-committed metadata may take thousands in the answer.  `require_stable` (v7+) changes nothing while there
-are no transactions.
+committed metadata may take thousands in the answer.  `require_stable` (v7+) changes nothing: there are no transactions,
+and an answer always waits until the commits before it are committed in the log, as with it in Apache Kafka.
 Not done: v10 (topic ids).
 """
 
