@@ -148,10 +148,11 @@ class WaitingProduce:
         """False when all its batches were released or failed before it was parked: the disk failed at the last."""
         return self._waits_for > 0
 
-    def park(self, answer: Answer, *, has_failed: bool) -> None:
-        """Wait with the request's answer; `has_failed`: whether some partition has an error already."""
+    def park(self, answer: Answer, failure: int) -> None:
+        """Wait with the request's answer; `failure`: the error that some partition has already, if any."""
         self._answer = answer
-        self._has_failed = self._has_failed or has_failed
+        if failure:
+            self._has_failed = True
 
     def is_expired(self, now_ms: int) -> bool:
         return self._waits_for > 0 and now_ms >= self._deadline_ms
@@ -271,7 +272,8 @@ class ProduceHandler:
                     failure = result[1]
                 elif required_end:
                     if waiting is None:
-                        deadline_ms = self._clock.monotonic_ms() + max(request.timeout_ms, 0)
+                        timeout_ms = request.timeout_ms
+                        deadline_ms = self._clock.monotonic_ms() + (timeout_ms if timeout_ms > 0 else 0)
                         waiting = WaitingProduce(
                             self._ready, self._leader_hints, correlation_id, version, deadline_ms, topics
                         )
@@ -290,12 +292,13 @@ class ProduceHandler:
                 leaders = _leaders(self._leader_hints, version, topics, connection)
             connection.answer_now(write_produce_response(correlation_id, version, topics, leaders))
         else:
-            waiting.park(connection.park(exclusive=_is_large(topics)), has_failed=failure != _NONE)
+            is_large = len(results) > PIPELINED_PARTITIONS_MAX if len(topics) == 1 else _is_large(topics)
+            waiting.park(connection.park(exclusive=is_large), failure)
 
 
 def _is_large(topics: list[TopicResult]) -> bool:
     """Whether the answer is too large for thousands of such requests to wait at once."""
-    count = len(topics[0][1]) if len(topics) == 1 else sum(len(results) for _, results in topics)
+    count = sum(len(results) for _, results in topics)
     return count > PIPELINED_PARTITIONS_MAX
 
 
