@@ -1,11 +1,13 @@
 """OffsetFetch (key 9), v1-v9.
 
 Partitions without a committed offset are answered with -1 and no error, unknown groups too.  Null topics (v2+) ask for
-all that the group has committed.  v8+ takes many groups in one request.  An error of the group is in each partition
-in v1, once for the request up to v7, once for the group from v8 on.  Departures: a partition that is named twice is
-answered once, and a group that is named twice is INVALID_REQUEST.  A name takes a few bytes in a request, and
-committed metadata may take thousands in the answer.  `require_stable` (v7+) changes nothing: there are no transactions,
-and an answer always waits until the commits before it are committed in the log, as with it in Apache Kafka.
+all that the group has committed.  v8+ takes many groups in one request.  An error of the group is in each named
+partition up to v7, from v2 on once for the request, too, and from v8 on once for the group.  Departures: up to v7 an
+error is in both places, since aiokafka (v3) looks at partitions only: without one it takes the group for one that has
+committed nothing, begins anew and commits lower offsets.  A partition that is named twice is answered once, and a group
+that is named twice is INVALID_REQUEST.  A name takes a few bytes in a request, and committed metadata may take
+thousands in the answer.  `require_stable` (v7+) changes nothing: there are no transactions, and an answer always waits
+until the commits before it are committed in the log, as with it in Apache Kafka.
 Not done: v10 (topic ids).
 """
 
@@ -77,9 +79,12 @@ def _wanted(topics: Sequence[OffsetFetchRequestTopic] | None) -> Sequence[TopicP
 
 
 def _single(wanted: Sequence[OffsetFetchRequestTopic] | None, fetched: FetchReply, version: int) -> OffsetFetchResponse:
-    if fetched.error is not ErrorCode.NONE and version < _GROUP_ERROR_FROM:
-        return OffsetFetchResponse(topics=[_failed(topic, fetched.error) for topic in wanted or ()])
-    return OffsetFetchResponse(topics=_topics(fetched), error_code=fetched.error)
+    if fetched.error is ErrorCode.NONE:
+        return OffsetFetchResponse(topics=_topics(fetched))
+    failed = [_failed(topic, fetched.error) for topic in wanted or ()]
+    return OffsetFetchResponse(
+        topics=failed, error_code=fetched.error if version >= _GROUP_ERROR_FROM else ErrorCode.NONE
+    )
 
 
 def _topics(fetched: FetchReply) -> list[OffsetFetchResponseTopic]:

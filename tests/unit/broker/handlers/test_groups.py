@@ -270,13 +270,18 @@ async def test_fetch_takes_groups_of_several_shards_in_their_order(broker: Small
     )
 
 
-async def test_failed_fetch_stands_where_the_version_has_a_place_for_it() -> None:
+async def test_failed_fetch_stands_in_every_place_that_a_client_of_the_version_may_look_at() -> None:
     broker = SmallBroker()
     code = ErrorCode.NOT_COORDINATOR
     wanted = [OffsetFetchRequestTopic("t", [0, 1])]
-    for version, expected in [(1, [code, code]), (2, [code]), (7, [code])]:
+    for version, of_request in [(1, ErrorCode.NONE), (2, code), (3, code), (7, code)]:
         answer = await broker.ask(ApiKey.OFFSET_FETCH, version, OffsetFetchRequest("g", wanted), OffsetFetchResponse)
-        assert [each for each in codes(answer) if each] == expected
+        assert answer.error_code == of_request
+        (topic,) = answer.topics
+        found = [(each.partition_index, each.committed_offset, each.error_code) for each in topic.partitions]
+        assert found == [(0, -1, code), (1, -1, code)]
+    answer = await broker.ask(ApiKey.OFFSET_FETCH, 2, OffsetFetchRequest("g", None), OffsetFetchResponse)
+    assert (answer.error_code, answer.topics) == (code, []), "who asks for all names none"
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=wanted)])
     answer = await broker.ask(ApiKey.OFFSET_FETCH, 8, request, OffsetFetchResponse)
     assert [each.error_code for each in answer.groups] == [code]
