@@ -11,6 +11,7 @@ from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.layout import TOPICS, lay_out, partitions_path, topic_id_path, topic_path
+from ottla.coordination.topics import LEFTOVER_AGE_MS_MIN
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import NO_LEADER, PartitionState
@@ -172,13 +173,15 @@ async def test_only_replica_leads_with_what_a_power_cut_left_of_unflushed_record
 
 
 async def test_broker_that_starts_sweeps_what_a_dead_creator_left_long_ago(tmp_path: Path) -> None:
-    home = await EmbeddedHome.open(str(tmp_path / "tree"), clock=FakeClock(now_ms=1_000))
+    clock = FakeClock()
+    home = await EmbeddedHome.open(str(tmp_path / "tree"), clock=clock)
     try:
         tree = await home.connect()
         await lay_out(tree)
         topic_id = UUID(int=2**100)
         for path in (topic_path("orders"), topic_id_path("orders", topic_id), partitions_path("orders", topic_id)):
             await tree.create(path)
+        clock.advance(LEFTOVER_AGE_MS_MIN + 1)
         brokers = Shared(home, tmp_path)
         await brokers.start(1)
         left = await tree.children(TOPICS)
