@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,14 +11,17 @@ import pytest
 
 from ottla.broker.broker import Broker
 from ottla.broker.context import BrokerAddress, Call, NewTopic
+from ottla.broker.tree_home import TreeHome
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.registries import BrokerIdTaken
+from ottla.coordination.tree import ConnectionLoss, Node, Operation, Stat, Tree, Watch
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.listener import Listener
 from ottla.model.serve_options import ServeOptions
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import SystemClock
+from tests.contract.unsure_tree import UnsureTree
 from tests.eventually import eventually_on_loop
 
 
@@ -29,7 +33,9 @@ class Shared:
         self.path = path
         self.running: dict[int, Broker] = {}
 
-    async def start(self, node_id: int, *, directory: str | None = None, **settings: str) -> Broker:
+    async def start(
+        self, node_id: int, *, directory: str | None = None, home: TreeHome | None = None, **settings: str
+    ) -> Broker:
         options = ServeOptions(
             settings=BrokerSettings.of(
                 {"node.id": str(node_id), **{name.replace("_", "."): text for name, text in settings.items()}}
@@ -37,7 +43,7 @@ class Shared:
             data_dir=str(self.path / (directory or f"broker-{node_id}")),
             listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),),
         )
-        started = await Broker.start(options, clock=SystemClock(), open_files_max=None, home=self.home)
+        started = await Broker.start(options, clock=SystemClock(), open_files_max=None, home=home or self.home)
         self.running[node_id] = started
         return started
 
@@ -72,6 +78,76 @@ async def test_every_broker_tells_the_same_addresses_and_controller(tmp_path: Pa
         ]
         assert first.controller_id == second.controller_id == third.controller_id == 1
         assert first.cluster_id == second.cluster_id == third.cluster_id
+
+
+class BreakingTree(UnsureTree):
+    """Request number `breaks_at` is not answered; one that writes may have been done."""
+
+    def __init__(self, tree: Tree, breaks_at: int) -> None:
+        super().__init__(tree)
+        self.left = breaks_at
+
+    def _ask(self, path: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise ConnectionLoss(path)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
+        done = await super().multi(operations)
+        self._ask(operations[0].path)
+        return done
+
+    async def get(self, path: str, *, watch: Watch | None = None) -> Node:
+        self._ask(path)
+        return await super().get(path, watch=watch)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        self._ask(next(iter(paths), "/"))
+        return await super().get_many(paths)
+
+    async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
+        self._ask(path)
+        return await super().children(path, watch=watch)
+
+    async def exists(self, path: str, *, watch: Watch | None = None) -> Stat | None:
+        self._ask(path)
+        return await super().exists(path, watch=watch)
+
+    async def sync(self) -> None:
+        self._ask("/")
+        await super().sync()
+
+
+class BreakingHome:
+    """`TreeHome` of one broker."""
+
+    def __init__(self, home: EmbeddedHome, breaks_at: int) -> None:
+        self._home = home
+        self._breaks_at = breaks_at
+        self.tree: BreakingTree | None = None
+
+    async def connect(self) -> Tree:
+        self.tree = BreakingTree(await self._home.connect(), self._breaks_at)
+        return self.tree
+
+    async def close(self) -> None:
+        """The tree is that of other brokers, too."""
+
+
+async def test_broker_starts_although_the_connection_to_the_tree_breaks_at_any_request(tmp_path: Path) -> None:
+    async with shared(tmp_path) as brokers:
+        first = await brokers.start(1)
+        await first.create_topic(NewTopic("orders", 2, 1))
+        for breaks_at in itertools.count(1):
+            home = BreakingHome(brokers.home, breaks_at)
+            second = await brokers.start(2, home=home)
+            assert set(second.live.by_id) >= {2}
+            assert second.topics.by_name.keys() == {"orders"}
+            await brokers.stop(2)
+            assert home.tree is not None
+            if home.tree.left > 0:
+                break
+    assert breaks_at > 10, "a start asks the tree for more than that"
 
 
 async def test_broker_that_stops_is_forgotten_at_once(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from ottla.broker.tree_home import TreeHome, open_embedded, with_node_id
 from ottla.coordination import elections
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.elections import ElectionRules
+from ottla.coordination.patience import Patience
 from ottla.coordination.registries import BrokerRegistration, BrokersView
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.coordination.topics_view import Topic, TopicsView
@@ -102,6 +103,12 @@ class Broker:
         )
         self._log_configs = LogConfigs(options.settings)
         self.clock = clock
+        self._patience = Patience(
+            clock,
+            self.settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS]
+            or self.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS],
+            asyncio.sleep,
+        )
         self.node_id = NodeId(self.settings[setting.NODE_ID])
         self.partitions = PartitionTable()
         self.cluster_id = ""
@@ -293,6 +300,7 @@ class Broker:
             self._registration(),
             self.clock,
             None if self.is_sole else self._follower.on_stale,
+            patience=self._patience,
             data_dir=path,
             found_cluster_id=directory_tree.cluster_id_of(disk, path),
         )
@@ -330,7 +338,8 @@ class Broker:
         self._coordination.producer_ids.begin_at(_greatest_producer_id(self._directory.logs.values()) + 1)
         # A broker that was killed may be live to the others until its session ends; another broker of this id stays.
         patience_ms = 0 if self.is_sole else self.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS] + ID_MARGIN_MS
-        await self._join(patience_ms, was_clean=self.is_sole and self._directory.was_clean)
+        was_clean = self.is_sole and self._directory.was_clean
+        await self._patience.until_done(lambda: self._join(patience_ms, was_clean=was_clean))
         if not self.is_sole:
             self._cluster = self._join_cluster()
         self._served_topics = ServedTopics(
@@ -346,9 +355,9 @@ class Broker:
         )
         self._coordination.on_session_lost = self._served_topics.follow_membership
         self._closing.push_async_callback(self._served_topics.stop)
-        await self._served_topics.start()
+        await self._patience.until_done(self._served_topics.start)
         self._elect()
-        await self._sweep_topics()
+        await self._patience.until_done(self._sweep_topics)
         self._topics = Topics(
             self.node_id,
             lambda: self._coordination.registrar.view,

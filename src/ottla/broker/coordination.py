@@ -17,6 +17,7 @@ from ottla.broker.tree_home import TreeHome
 from ottla.coordination import layout
 from ottla.coordination.adoption import AdoptionUnderWay, is_under_way
 from ottla.coordination.configs import ConfigRegistry
+from ottla.coordination.patience import Patience
 from ottla.coordination.producer_ids import ProducerIdBlocks
 from ottla.coordination.registries import BrokerRegistration, BrokerRegistry, cluster_id
 from ottla.coordination.topics import TopicRegistry
@@ -65,6 +66,7 @@ class Coordination:
         clock: Clock,
         on_stale: Callable[[], None] | None = None,
         *,
+        patience: Patience,
         data_dir: str,
         found_cluster_id: str | None,
     ) -> Coordination:
@@ -73,16 +75,24 @@ class Coordination:
         Raises `ForeignDirectory` when that is another cluster; then the tree is not changed.
         """
         tree = await home.connect()
-        try:
+
+        async def lay_out() -> str:
             if on_stale is not None:
                 await _check_cluster(tree, data_dir, found_cluster_id)
             await layout.lay_out(tree)
-            coordination = cls(tree, await cluster_id(tree), registration, clock, on_stale, data_dir)
+            return await cluster_id(tree)
+
+        async def read() -> None:
             if on_stale is not None:
                 # What is read now decides what the logs are worth: a server that lags must not answer.
                 await tree.sync()
             await coordination.topics.refresh()
             await coordination.configs.refresh()
+
+        try:
+            own_cluster_id = await patience.until_done(lay_out)
+            coordination = cls(tree, own_cluster_id, registration, clock, on_stale, data_dir)
+            await patience.until_done(read)
         except BaseException:
             await tree.close()
             raise

@@ -1,0 +1,43 @@
+"""Work on the tree that is begun again when the connection breaks under it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from ottla.coordination.tree import ConnectionLoss, SessionLost
+from ottla.runtime.clock import Clock
+
+T = TypeVar("T")
+
+ATTEMPT_INTERVAL_S: Final = 0.1
+
+
+class Patience:
+    """For a start, which nobody repeats: a broken connection, or a session that ended meanwhile, is no reason to fail.
+
+    Each piece of work has `patience_ms` from its first failure on.
+    """
+
+    def __init__(self, clock: Clock, patience_ms: int, sleep: Callable[[float], Awaitable[None]]) -> None:
+        self._clock = clock
+        self._patience_ms = patience_ms
+        self._sleep = sleep
+
+    async def until_done(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of `work`, which must be such that doing it twice does no harm: its last outcome may be unknown.
+
+        Raises what `work` raised last, `ConnectionLoss` or `SessionLost`, when the time is over; any other error at
+        once.
+        """
+        give_up_ms = None
+        while True:
+            try:
+                return await work()
+            except (ConnectionLoss, SessionLost):
+                now_ms = self._clock.monotonic_ms()
+                if give_up_ms is None:
+                    give_up_ms = now_ms + self._patience_ms
+                if now_ms >= give_up_ms:
+                    raise
+            await self._sleep(ATTEMPT_INTERVAL_S)
