@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -33,9 +33,13 @@ class Shared:
         self.path = path
         self.running: dict[int, Broker] = {}
 
-    async def start(
-        self, node_id: int, *, directory: str | None = None, home: TreeHome | None = None, **settings: str
+    async def start(self, node_id: int, *, directory: str | None = None, **settings: str) -> Broker:
+        return await self.start_over(self.home, node_id, directory, settings)
+
+    async def start_over(
+        self, home: TreeHome, node_id: int, directory: str | None, settings: Mapping[str, str]
     ) -> Broker:
+        """Start a broker whose sessions are those of `home`."""
         options = ServeOptions(
             settings=BrokerSettings.of(
                 {"node.id": str(node_id), **{name.replace("_", "."): text for name, text in settings.items()}}
@@ -43,7 +47,7 @@ class Shared:
             data_dir=str(self.path / (directory or f"broker-{node_id}")),
             listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),),
         )
-        started = await Broker.start(options, clock=SystemClock(), open_files_max=None, home=home or self.home)
+        started = await Broker.start(options, clock=SystemClock(), open_files_max=None, home=home)
         self.running[node_id] = started
         return started
 
@@ -140,7 +144,7 @@ async def test_broker_starts_although_the_connection_to_the_tree_breaks_at_any_r
         await first.create_topic(NewTopic("orders", 2, 1))
         for breaks_at in itertools.count(1):
             home = BreakingHome(brokers.home, breaks_at)
-            second = await brokers.start(2, home=home)
+            second = await brokers.start_over(home, 2, None, {})
             assert set(second.live.by_id) >= {2}
             assert second.topics.by_name.keys() == {"orders"}
             await brokers.stop(2)
