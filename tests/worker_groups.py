@@ -56,6 +56,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_kills.py": "cluster",
     "tests/cluster/test_moves_under_load.py": "cluster",
     # Spark sessions.
+    "tests/cluster/test_spark_through_kills.py": "spark",
     "tests/integration/spark": "spark",
     "tests/integration/test_demo.py": "spark",
     "tests/integration/test_readme.py": "spark",

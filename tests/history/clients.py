@@ -33,6 +33,8 @@ DRAIN_S: Final = 90.0
 SETTLED_S: Final = 4.0
 # Of the group's static member; it has one at most.
 INSTANCE_ID: Final = "static"
+# Spark and several JVMs begin at the same time.
+STARTED_WITHIN_S: Final = 240.0
 CLIENT_LINES_SHOWN: Final = 25
 # Longer than a session's time-out and the rebalance behind it.
 PAUSED_S: Final = 4.0
@@ -159,12 +161,12 @@ class HistoryClients:
             self._start_producer(f"producer{number}-{producer.name}", producer)
         for _ in range(max(MEMBERS_COUNT, len(self._kinds))):
             self._start_member()
-        self._wait_until_at_work(since_ns=0)
+        self._wait_until_at_work(since_ns=0, within_s=STARTED_WITHIN_S)
 
     def expect_at_work(self) -> None:
         """Wait until each does its work again; one that does not is a problem of the run."""
         try:
-            self._wait_until_at_work(since_ns=now_ns())
+            self._wait_until_at_work(since_ns=now_ns(), within_s=DRAIN_S)
         except AssertionError as idle:
             self.problems.append(f"clients that did nothing any more after the last fault: {idle}")
 
@@ -283,7 +285,7 @@ class HistoryClients:
     def _all(self) -> tuple[ClientProcess, ...]:
         return (*self._producers, *self._members, *self._readers)
 
-    def _wait_until_at_work(self, since_ns: int) -> None:
+    def _wait_until_at_work(self, since_ns: int, within_s: float) -> None:
         """Until each has begun something after this time that was acknowledged or read, or was given partitions; one
         that has ended is not waited for."""
 
@@ -299,7 +301,7 @@ class HistoryClients:
             working = {operation.process.partition(".")[0] for operation in filter(is_work, self.history())}
             return {client.name for client in self._all() if client.process.poll() is None} - working
 
-        eventually(idle, lambda idle: not idle, within_s=DRAIN_S, every_s=0.5)
+        eventually(idle, lambda idle: not idle, within_s=within_s, every_s=0.5)
 
     def _about_topic(self, name: str) -> Sequence[str]:
         return name, self._bootstrap, TOPIC, str(self.partitions_count)
