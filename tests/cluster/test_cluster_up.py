@@ -20,6 +20,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
+from ottla.testing.broker import RunningBroker
+from ottla.testing.cluster import RunningCluster
 from ottla.testing.zookeeper_jars import find_zookeeper_jars, find_zookeeper_java
 from tests.eventually import eventually
 from tests.zookeeper_or_skip import skips_without_zookeeper
@@ -188,6 +190,15 @@ def read(bootstrap: str, count: int) -> set[str]:
         return eventually(poll, lambda values: len(values) >= count)
     finally:
         consumer.close()
+
+
+def test_cluster_starts_while_a_broker_that_was_started_by_hand_is_registered(tmp_path: Path) -> None:
+    with RunningCluster(1, tmp_path / "up").start() as cluster:
+        by_hand = {"zookeeper.connect": cluster.zookeeper.connect, "node.id": "9"}
+        with RunningBroker(tmp_path / "by-hand", settings=by_hand):
+            cluster.broker(1).stop()
+            cluster.start()
+            cluster.wait_for_brokers([1, 9])
 
 
 def test_cluster_that_was_larger_is_not_started_smaller(tmp_path: Path) -> None:

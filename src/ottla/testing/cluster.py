@@ -205,11 +205,11 @@ class RunningCluster(Running):
 
     def _wait_until_all_know_each_other(self) -> None:
         """A broker that is ready may hear of the next one some milliseconds later, and refuse a topic with as many
-        replicas until then."""
+        replicas until then.  Brokers that were started elsewhere may be registered, too."""
         everybody = set(self._brokers)
         for node_id, broker in self._brokers.items():
             look = partial(_ask, broker.bootstrap, lambda admin: set(admin.describe_cluster().brokers))
-            self.wait_for(f"broker {node_id} to know all the others", look, everybody.__eq__)
+            self.wait_for(f"broker {node_id} to know all the others", look, everybody.issubset)
 
     def wait_for(
         self, what: str, look: Callable[[], Seen], is_right: Callable[[Seen], object], within_s: float = WITHIN_S
