@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.coordination.configs import ConfigEntity
+from ottla.coordination.tree import ConnectionLoss
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ProducerId
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.delete_records import (
     DeleteRecordsPartition,
@@ -37,6 +39,16 @@ async def test_producer_gets_an_id_of_its_own_and_epoch_0(version: int) -> None:
     second = await init(broker, version, InitProducerIdRequest())
     assert first == InitProducerIdResponse(producer_id=1001, producer_epoch=0)
     assert second == InitProducerIdResponse(producer_id=1002, producer_epoch=0)
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_producer_is_told_to_try_again_while_the_tree_does_not_answer(version: int) -> None:
+    class CutOff(SmallBroker):
+        async def next_producer_id(self) -> ProducerId:
+            raise ConnectionLoss("/latest_producer_id_block")
+
+    result = await init(CutOff(), version, InitProducerIdRequest())
+    assert result == InitProducerIdResponse(0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
 
 
 @pytest.mark.parametrize("version", [3, 4])
