@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ from ottla.model.identifiers import TopicPartition
 if TYPE_CHECKING:
     from ottla.cli.replica_plan import Move
     from ottla.client.cluster import Cluster
+    from ottla.client.metadata import TopicInfo
     from ottla.client.reassignments import Targets
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -30,6 +32,8 @@ ANSWER_WITHIN_MS: Final = 10_000
 MOVES_SHOWN: Final = 50
 # In one request.
 MOVES_PER_REQUEST: Final = 500
+# The controller knows the end of a move first: the broker that is asked for the replicas may hear of it later.
+LOOKS_AT_THE_END: Final = 6
 
 # Kafka's settings (KIP-73), of brokers and of topics.
 RATES: Final = ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
@@ -70,11 +74,7 @@ def take_inventory(cluster: Cluster) -> Inventory:
     """
     admin = Admin(cluster)
     topics, info = admin.list_topics(), admin.describe_cluster()
-    replicas = {
-        TopicPartition(topic.name, index): partition.replicas
-        for topic in topics
-        for index, partition in topic.partitions.items()
-    }
+    replicas = _replicas_of(topics)
     sizes: dict[TopicPartition, int] = {}
     for node_id in info.brokers:
         try:
@@ -115,17 +115,18 @@ def plan_json(moves: Sequence[Move]) -> str:
 def carry_out(cluster: Cluster, moves: Sequence[Move], rate_bytes: int | None, *, returns_at_once: bool) -> None:
     """Begin the moves; show their progress until all have ended, and then end the throttle.
 
-    Raises `ClientError`; what has begun goes on.
+    Raises `ClientError`, and what has begun goes on; and `ClickException` when moves ended without their replicas.
     """
     admin = Admin(cluster)
     if rate_bytes is not None:
         _throttle(admin, moves, rate_bytes)
     are_over = False
+    unmoved: Mapping[Move, Sequence[int]] = {}
     try:
         _alter(admin, {move.partition: move.after for move in moves})
         click.echo(f"{len(moves)} partitions are being moved.  `ottla cluster rebalance --cancel` ends that.")
         if not returns_at_once:
-            _show_progress(admin, moves)
+            unmoved = _show_progress(admin, moves)
             are_over = True
     finally:
         # Also when a broker refused some of them, or Ctrl-C ended the wait: nothing else would end it.
@@ -133,6 +134,21 @@ def carry_out(cluster: Cluster, moves: Sequence[Move], rate_bytes: int | None, *
             click.echo("The throttle stays: end it with `ottla cluster rebalance --cancel` when the moves have ended.")
     if rate_bytes is not None and are_over:
         end_throttle(admin)
+    if unmoved:
+        raise click.ClickException(unmoved_text(unmoved, len(moves)))
+
+
+def not_moved(moves: Iterable[Move], replicas: Mapping[TopicPartition, Sequence[int]]) -> Mapping[Move, Sequence[int]]:
+    """Those whose partition has other replicas than were wanted, with these; one that was deleted has none to move."""
+    found = {move: replicas[move.partition] for move in moves if move.partition in replicas}
+    return {move: nodes for move, nodes in found.items() if tuple(nodes) != move.after}
+
+
+def unmoved_text(unmoved: Mapping[Move, Sequence[int]], moves_count: int) -> str:
+    held = Counter(node for move, nodes in unmoved.items() for node in move.removed if node in nodes)
+    clauses = [f"{len(unmoved)} of {moves_count} partitions are not moved: that was cancelled, or ended elsewhere"]
+    clauses += [f"broker {node} still holds {count} that were to leave it" for node, count in sorted(held.items())]
+    return "; ".join(clauses)
 
 
 def end_moves(cluster: Cluster) -> int:
@@ -176,20 +192,34 @@ def _alter(admin: Admin, targets: Targets, *, but: ErrorCode | None = None) -> N
         raise refused[0]
 
 
-def _show_progress(admin: Admin, moves: Sequence[Move]) -> None:
+def _show_progress(admin: Admin, moves: Sequence[Move]) -> Mapping[Move, Sequence[int]]:
+    """Until no move is under way; returns those that ended without the wanted replicas, with those there are."""
     wanted = {move.partition for move in moves}
     total_bytes = sum(move.copied_bytes for move in moves)
     sizes = {move.partition: move.copied_bytes for move in moves}
+    names = sorted({partition.topic for partition in wanted})
     shown = -1
+    looks_left = LOOKS_AT_THE_END
     while True:
-        left = wanted.intersection(admin.list_reassignments(wanted))
+        ongoing = wanted.intersection(admin.list_reassignments(wanted))
+        unmoved = not_moved(moves, _replicas_of(admin.describe_topics(names)))
+        left = ongoing.union(move.partition for move in unmoved)
         if len(wanted) - len(left) != shown:
             shown = len(wanted) - len(left)
             done_bytes = total_bytes - sum(sizes[partition] for partition in left)
             click.echo(f"{shown} of {len(wanted)} partitions are moved, {done_bytes} of {total_bytes} bytes")
-        if not left:
-            return
+        looks_left = LOOKS_AT_THE_END if ongoing else looks_left - 1
+        if not left or looks_left == 0:
+            return unmoved
         time.sleep(POLL_INTERVAL_S)
+
+
+def _replicas_of(topics: Iterable[TopicInfo]) -> Mapping[TopicPartition, Sequence[int]]:
+    return {
+        TopicPartition(topic.name, index): partition.replicas
+        for topic in topics
+        for index, partition in topic.partitions.items()
+    }
 
 
 def _throttle(admin: Admin, moves: Sequence[Move], rate_bytes: int) -> None:
