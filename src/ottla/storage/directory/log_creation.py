@@ -12,6 +12,7 @@ from ottla.runtime.offload import Offload
 from ottla.storage import checkpoints
 from ottla.storage.directory.flushed_ends import FlushedEnds
 from ottla.storage.directory.housekeeping import remove_tree
+from ottla.storage.directory.present_logs import is_foreign
 from ottla.storage.log_files import UNFLUSHED_FILE, segment_file_name
 
 # Synced one by one each costs two syncs, all together two; beyond this one sync of the file system is cheaper, see
@@ -29,6 +30,15 @@ class LogCreation:
         self._path = path
         # By partition, the topic that it was created for.  Other modules read it.
         self.half_made: dict[TopicPartition, UUID] = {}
+
+    def is_place_taken(self, topic_partition: TopicPartition) -> bool:
+        """Whether somebody else's directory has the log's name: `make` would mix the files, and `remove` would take
+        them all.  Raises `OSError`.
+        """
+        path = f"{self._path}/{topic_partition}"
+        if topic_partition in self.half_made or not self._disk.exists(path):
+            return False
+        return is_foreign(self._disk, path, self._disk.list_directory(path))
 
     async def make(
         self,

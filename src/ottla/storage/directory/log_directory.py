@@ -27,7 +27,7 @@ from ottla.storage.directory.log_creation import LogCreation
 from ottla.storage.directory.log_records import LogRecords
 from ottla.storage.directory.log_start_moves import LogStartMoves
 from ottla.storage.directory.open_files import too_many_open_files
-from ottla.storage.directory.present_logs import PresentLog, cannot_be_opened, read_topic_id
+from ottla.storage.directory.present_logs import PresentLog, cannot_be_opened, is_foreign, read_topic_id
 from ottla.storage.errors import CorruptLog, DirectoryOffline, LogExists, StorageError, lacks_descriptors, shortage_of
 from ottla.storage.log.flush import FlushPlan, FlushScheduler
 from ottla.storage.log.log import Log
@@ -49,6 +49,7 @@ _log = logging.getLogger(__name__)
 
 _DAMAGED_HINT: Final = "another replica's records replaced it; remove the directory when nobody wants to look at it"
 _STRAY_HINT: Final = "no topic of the cluster had its id; remove the directory when nobody wants its records"
+_FOREIGN_HINT: Final = "it holds other files than a log's; move it out of the data directory"
 _UNFLUSHED_HINT: Final = (
     "their only replica acknowledged records before they were flushed (flush.policy=os), and a power cut may have "
     "taken some; use flush.policy=ack, or more replicas"
@@ -224,7 +225,10 @@ class LogDirectory:
                 self._disk.remove(f"{present.path}/{UNFLUSHED_FILE}")
 
     def _present_logs(self) -> Iterator[PresentLog]:
-        """The logs of the directory; those without a readable topic id are refused, half-created ones removed."""
+        """The logs of the directory; those without a readable topic id are refused, half-created ones removed.
+
+        A directory that only has the name of one is left as it is.
+        """
         for topic_partition, path in self._partition_directories():
             try:
                 names = self._disk.list_directory(path)
@@ -232,8 +236,11 @@ class LogDirectory:
                 if topic_id is not None:
                     yield PresentLog(topic_partition, topic_id, path, names)
                     continue
-                _log.warning("log.half_created_removed", extra=fields(path=path))
+                if is_foreign(self._disk, path, names):
+                    _log.warning("directory.foreign_one_is_kept", extra=fields(path=path, hint=_FOREIGN_HINT))
+                    continue
                 remove_tree(self._disk, path)
+                _log.warning("log.half_created_removed", extra=fields(path=path))
             except StorageError as error:
                 self._refuse(topic_partition, None, error)
             except OSError as error:
@@ -375,6 +382,7 @@ class LogDirectory:
             lost = self.refuse_lost(topic_partition, topic_id)
             if lost is not None:
                 raise lost
+            self._require_place(topic_partition)
         created: list[Log] = []
         try:
             self.compactor.forget(topic_partition for topic_partition, _ in wanted)
@@ -392,12 +400,23 @@ class LogDirectory:
                 log.close()
             await self._creation.remove(wanted, offload)
             if isinstance(error, OSError):
-                message = f"creating logs in {self.path} failed: {error}"
-                raise self.offline or shortage_of(error, message) or StorageError(message) from error
+                raise self._creation_error(error) from error
             raise
         for log in created:
             self.logs[log.topic_partition] = log
         return created
+
+    def _require_place(self, topic_partition: TopicPartition) -> None:
+        try:
+            is_taken = self._creation.is_place_taken(topic_partition)
+        except OSError as error:
+            raise self._creation_error(error) from error
+        if is_taken:
+            raise StorageError(f"{self.path}/{topic_partition} is no log, and a log needs its name", hint=_FOREIGN_HINT)
+
+    def _creation_error(self, error: OSError) -> StorageError:
+        message = f"creating logs in {self.path} failed: {error}"
+        return self.offline or shortage_of(error, message) or StorageError(message)
 
     def _open_created(self, topic_partition: TopicPartition, topic_id: UUID) -> Log:
         path = f"{self.path}/{topic_partition}"

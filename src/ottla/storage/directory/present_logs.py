@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
 from ottla.storage.errors import CorruptLog, StorageError
-from ottla.storage.log_files import LOG_SUFFIX
+from ottla.storage.log_files import SEGMENT_SUFFIXES, UNFLUSHED_FILE, base_offsets_in, segment_file_name
+
+_SMALL_FILES: Final = (UNFLUSHED_FILE, checkpoints.PARTITION_METADATA_FILE, checkpoints.LEADER_EPOCH_FILE)
+# All that a log without a batch consists of; a small file is replaced by way of its `.tmp`.
+_NAMES_OF_EMPTY_LOG: Final = frozenset(
+    (
+        *_SMALL_FILES,
+        *(f"{name}.tmp" for name in _SMALL_FILES),
+        *(segment_file_name(0, suffix) for suffix in SEGMENT_SUFFIXES),
+    )
+)
 
 
 class PresentLog(NamedTuple):
@@ -23,7 +33,8 @@ class PresentLog(NamedTuple):
 
 
 def read_topic_id(disk: Disk, path: str, names: Sequence[str]) -> UUID | None:
-    """The topic's id; None when a crash interrupted the log's creation: it has no id yet and no batch.
+    """The topic's id; None when there is neither an id nor a batch: a crash interrupted the log's creation, or the
+    directory is somebody else's (`is_foreign`).
 
     Raises `CorruptLog` when there are batches, and `OSError`.
     """
@@ -34,9 +45,16 @@ def read_topic_id(disk: Disk, path: str, names: Sequence[str]) -> UUID | None:
             return checkpoints.read_topic_id(disk, path)
         except checkpoints.DamagedCheckpoint as error:
             position, problem = 0, str(error)
-    if any(disk.file_size_bytes(f"{path}/{name}") for name in names if name.endswith(LOG_SUFFIX)):
+    if any(disk.file_size_bytes(f"{path}/{segment_file_name(base_offset)}") for base_offset in base_offsets_in(names)):
         raise CorruptLog(metadata_path, position, 0, problem)
     return None
+
+
+def is_foreign(disk: Disk, path: str, names: Sequence[str]) -> bool:
+    """Whether a directory without a topic's id and without a batch holds anything that the creation of a log does not
+    leave: many directories are named like topic-0.
+    """
+    return any(name not in _NAMES_OF_EMPTY_LOG or disk.is_directory(f"{path}/{name}") for name in names)
 
 
 def cannot_be_opened(path: str, error: OSError) -> StorageError:

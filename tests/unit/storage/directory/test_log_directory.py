@@ -499,3 +499,100 @@ def test_removal_that_failed_is_tried_again_and_does_not_hold_up_others() -> Non
     place.clock.ms += REMOVAL_RETRY_MS
     directory.housekeep(place.clock.now_ms())
     assert not [name for name in disk.list_directory("/data") if name.endswith(DELETED_DIRECTORY_SUFFIX)]
+
+
+HALF_CREATED = {"unflushed": b"", f"{0:020d}.log": b"", "partition.metadata": b""}
+
+
+def started_beside(tmp_path: Path, content: dict[str, bytes]) -> tuple[Place, Path]:
+    """A broker's directory, opened again with another directory in it that has these files."""
+    place = Place(tmp_path / "data")
+    place.log()
+    place.close()
+    beside = tmp_path / "data" / "backup-1"
+    beside.mkdir()
+    for path, data in content.items():
+        (beside / path).parent.mkdir(exist_ok=True)
+        (beside / path).write_bytes(data)
+    place.open()
+    return place, beside
+
+
+def files_below(directory: Path) -> dict[str, bytes]:
+    found = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in found}
+
+
+FOREIGN = [
+    pytest.param({"notes.txt": b"mine"}, id="a file of another name"),
+    pytest.param({"app.log": b"started\n"}, id="a program's log"),
+    pytest.param({**HALF_CREATED, "notes.txt": b"mine"}, id="a file of another name beside those of a log"),
+    pytest.param({"a.txt": b"mine", "data/notes.txt": b"mine"}, id="a directory and a file"),
+    pytest.param({f"{0:020d}.log": b"", "unflushed/notes.txt": b"mine"}, id="a directory of a file's name"),
+    pytest.param({f"{7:020d}.log": b""}, id="a segment that is not the first one"),
+]
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+def test_a_directory_that_is_only_named_like_a_partition_is_left_as_it_is_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: dict[str, bytes]
+) -> None:
+    place, beside = started_beside(tmp_path, content)
+    assert files_below(beside) == content
+    assert list(place.open_directory.logs) == [CLICKS]
+    assert not place.open_directory.failed
+    events = [each.message for each in caplog.records]
+    assert events.count("directory.foreign_one_is_kept") == 1
+    assert "log.half_created_removed" not in events
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+def test_no_log_is_made_in_a_directory_of_somebody_else_until_it_is_moved_away(
+    tmp_path: Path, content: dict[str, bytes]
+) -> None:
+    place, beside = started_beside(tmp_path, content)
+    wanted = [(TopicPartition("backup", partition), topic_id(1)) for partition in range(2)]
+    with pytest.raises(StorageError, match="backup-1 is no log") as refused:
+        run_inline(place.open_directory.create(wanted))
+    assert "move it out" in (refused.value.hint or "")
+    assert files_below(beside) == content
+    assert not beside.with_name("backup-0").exists()
+    beside.rename(tmp_path / "backup")
+    assert len(run_inline(place.open_directory.create(wanted))) == 2
+
+
+@pytest.mark.parametrize("files_count", range(len(HALF_CREATED) + 1))
+def test_what_a_crash_left_of_a_creation_is_removed_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, files_count: int
+) -> None:
+    place, beside = started_beside(tmp_path, dict(list(HALF_CREATED.items())[:files_count]))
+    assert not beside.exists()
+    assert not place.open_directory.failed
+    assert [each.message for each in caplog.records].count("log.half_created_removed") == 1
+
+
+def test_a_log_without_batches_that_lost_its_topic_id_is_removed(tmp_path: Path) -> None:
+    place, beside = started_beside(
+        tmp_path,
+        {
+            **HALF_CREATED,
+            "partition.metadata": b"damaged",
+            "leader-epoch-checkpoint": b"0\n0\n",
+            f"{0:020d}.index": b"",
+            f"{0:020d}.timeindex": b"",
+        },
+    )
+    assert not place.open_directory.failed
+    assert not beside.exists()
+
+
+def test_a_removal_that_fails_is_not_reported_as_done(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    place = Place("/data", disk)
+    place.log()
+    place.close()
+    disk.make_directory("/data/backup-1")
+    disk.open(f"/data/backup-1/{0:020d}.log", create=True).close()
+    disk.faults.fail("remove", path_contains="backup-1")
+    assert list(place.open().failed) == [TopicPartition("backup", 1)]
+    assert "log.half_created_removed" not in [each.message for each in caplog.records]
