@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from ottla.cli.client_flags import assignments
-from ottla.cli.local_cluster import DEFAULT_DATA_DIR, planned, read_local_cluster, write_local_cluster
+from ottla.cli.local_cluster import (
+    DEFAULT_DATA_DIR,
+    claimed_local_cluster,
+    planned,
+    read_local_cluster,
+    write_local_cluster,
+)
 from ottla.model.listener import PORT_MAX
 from ottla.observe.text import safe_line
 
@@ -85,7 +92,7 @@ def command(
     plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port, racks, given)
     count = len(plan.ports)
     started_s = time.monotonic()
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, ExitStack() as closing:
         cluster = RunningCluster(
             count,
             data_dir,
@@ -95,7 +102,8 @@ def command(
             zookeeper_port=plan.zookeeper_port,
             own_group=True,
         )
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Before ZooKeeper starts: a second one over the same data would spoil it.
+        closing.enter_context(claimed_local_cluster(data_dir))
         try:
             cluster.start(interrupts.check)
             ports = tuple(broker.port for broker in cluster.brokers.values())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -36,6 +37,41 @@ class LocalCluster(NamedTuple):
     @property
     def bootstrap(self) -> str:
         return ",".join(f"{HOST}:{port}" for port in self.ports)
+
+
+@contextmanager
+def claimed_local_cluster(data_dir: Path) -> Iterator[None]:
+    """Make the directory if it is new, and keep every other `cluster up` out of it meanwhile.
+
+    Raises `LocalClusterError` when another one has it, or when it is a broker's own, which is not changed.
+    """
+    from ottla.storage.checkpoints import META_PROPERTIES_FILE
+    from ottla.storage.directory.directory_lock import FileLock
+    from ottla.storage.errors import DirectoryLocked
+
+    if (data_dir / META_PROPERTIES_FILE).exists():
+        raise LocalClusterError(
+            f"{data_dir} is the data directory of one broker: it holds {META_PROPERTIES_FILE}",
+            hint="choose another --data-dir for the cluster; `ottla serve --data-dir` starts that broker",
+        )
+    lock = FileLock()
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock.acquire(str(data_dir))
+    except DirectoryLocked as error:
+        raise LocalClusterError(
+            f"another `ottla cluster up` has this directory: {error}",
+            hint="end that one first, or choose another --data-dir (and --port 0 for free ports)",
+        ) from None
+    except OSError as error:
+        raise LocalClusterError(
+            f"{data_dir} cannot be the directory of a cluster: {error.strerror or error}",
+            hint="choose another --data-dir, where this user may write",
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def read_local_cluster(data_dir: Path) -> LocalCluster | None:

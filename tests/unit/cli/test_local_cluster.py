@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from ottla.cli import cluster_up
 from ottla.cli.local_cluster import (
     LocalCluster,
     LocalClusterError,
+    claimed_local_cluster,
     planned,
     read_local_cluster,
     write_local_cluster,
@@ -107,3 +111,34 @@ def test_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text('{"version": 2}')
     with pytest.raises(LocalClusterError, match="has version 2"):
         read_local_cluster(tmp_path)
+
+
+def test_directory_is_of_one_cluster_up_at_a_time(tmp_path: Path) -> None:
+    data_dir = tmp_path / "cluster"
+    message = rf"another `ottla cluster up` has .* by process {os.getpid()}$"
+    with (
+        claimed_local_cluster(data_dir),
+        pytest.raises(LocalClusterError, match=message),
+        claimed_local_cluster(data_dir),
+    ):
+        pass
+    with claimed_local_cluster(data_dir):
+        pass
+
+
+def test_second_cluster_up_ends_before_its_zookeeper_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NeverStarted:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+    monkeypatch.setattr("ottla.testing.cluster.RunningCluster", NeverStarted)
+    with claimed_local_cluster(tmp_path):
+        done = CliRunner().invoke(cluster_up.command, ["--data-dir", str(tmp_path), "--port", "0"])
+    assert isinstance(done.exception, LocalClusterError), done.output
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_data_directory_of_a_broker_is_refused_and_not_changed(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    with pytest.raises(LocalClusterError, match=r"data directory of one broker"), claimed_local_cluster(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
