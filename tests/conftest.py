@@ -40,7 +40,12 @@ def files_opened_by_the_test_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was downloaded and built beside the tests, and why not: `./dev test` names the installer's output."""
+    """Which seeds simulations have tried, also when nothing failed; and what was downloaded and built beside the tests,
+    and why not: `./dev test` names the installer's output."""
+    for done in terminalreporter.getreports(""):
+        for name, value in getattr(done, "user_properties", ()):
+            if name == "simulation":
+                terminalreporter.write_line(f"simulation: {value}")
     report = Path(os.environ.get("OTTLA_PEERS_REPORT", os.devnull))
     if report.is_file():
         terminalreporter.section("clients and tools of other projects")

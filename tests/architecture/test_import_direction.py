@@ -18,7 +18,7 @@ ROWS: Final = (
     {"console", "spark", "testing"},
     {"registry"},
     {"client", "broker"},
-    {"groups", "transactions", "replication", "coordination", "storage", "security"},
+    {"groups", "consumers", "transactions", "replication", "coordination", "storage", "security"},
     {"protocol", "records"},
     {"observe"},
     {"runtime"},
