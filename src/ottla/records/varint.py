@@ -9,6 +9,10 @@ from ottla.records.errors import CorruptBatch
 VARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
 
+# Varints of the numbers in this range are kept: lengths and offset deltas of common batches.
+_KEPT_MIN: Final = -64
+_KEPT_END: Final = 1 << 14
+
 _INT32_LIMIT: Final = 1 << 32
 _INT64_LIMIT: Final = 1 << 64
 
@@ -61,3 +65,18 @@ def varint_size_bytes(value: int) -> int:
     """The count of bytes that `append_varint` would write."""
     raw = value << 1 if value >= 0 else ~(value << 1)
     return max(1, (raw.bit_length() + 6) // 7)
+
+
+class _Varints(dict[int, bytes]):
+    """`VARINTS[number]`: the varint of an int32 or int64.  One look-up for those that are kept, a fifth of encoding."""
+
+    def __missing__(self, number: int) -> bytes:
+        out = bytearray()
+        append_varint(out, number)
+        encoded = bytes(out)
+        if _KEPT_MIN <= number < _KEPT_END:
+            self[number] = encoded
+        return encoded
+
+
+VARINTS: Final = _Varints()
