@@ -1,0 +1,70 @@
+"""What a consumer gets: a record with the place where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import repeat
+from typing import Final, Generic, NamedTuple
+
+from typing_extensions import TypeVar
+
+from ottla.records.record import Headers
+from ottla.records.record_run import RecordRun
+
+KeyT = TypeVar("KeyT", default=bytes | None)
+ValueT = TypeVar("ValueT", default=bytes | None)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# A key or value is shown up to so many characters.
+_SHOWN_CHARS_MAX: Final = 80
+
+
+class Message(NamedTuple, Generic[KeyT, ValueT]):
+    """One message of a partition; immutable.
+
+    Without deserializers `key` and `value` are the bytes that were sent; None is a null, which is not b"".
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: KeyT
+    value: ValueT
+    headers: Headers = ()
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """`timestamp_ms` as a time in UTC; None without one, or beyond what a `datetime` holds."""
+        if self.timestamp_ms < 0:
+            return None
+        try:
+            return _EPOCH + timedelta(milliseconds=self.timestamp_ms)
+        except OverflowError:
+            return None
+
+    def header(self, name: str) -> bytes | None:
+        """The last header called `name`; None without one (or with a null)."""
+        return next((content for each, content in reversed(self.headers) if each == name), None)
+
+    def __repr__(self) -> str:
+        shown = f"key={_shown(self.key)}, value={_shown(self.value)}"
+        headers = f", headers={_shown(self.headers)}" if self.headers else ""
+        return (
+            f"Message({self.topic}-{self.partition}@{self.offset}, timestamp_ms={self.timestamp_ms}, {shown}{headers})"
+        )
+
+
+def messages_of(topic: str, partition: int, run: RecordRun) -> Iterator[Message]:
+    """The messages of a run, each made when it is asked for."""
+    # Calling the class would run Python's code for every message, and take twice as long.
+    return map(tuple.__new__, repeat(Message), zip(repeat(topic), repeat(partition), *run))
+
+
+def _shown(content: object) -> str:
+    """`content`, cut where it is long; a large one is cut before it is written out."""
+    if isinstance(content, bytes) and len(content) > _SHOWN_CHARS_MAX:
+        return f"{content[:_SHOWN_CHARS_MAX]!r}... ({len(content):,} bytes)"
+    text = repr(content)
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}... ({len(text):,} characters)"
