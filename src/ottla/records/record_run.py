@@ -1,8 +1,9 @@
 """The records of a batch by column, a run of them at a time: how consumers read.
 
-Two ways lead through a batch.  Records of one size, the common case, are cut out together: strided slices prove that
-all of a run are laid out as the first, and one `Struct` cuts their keys and values.  Others are read one by one, with
-the varints of common records inline.  Whatever is neither is read, or refused, by `record.read_record`.
+Records are guessed to be alike and proved so by columns, without a step of Python for each.  Where all are of one size,
+strided slices are the columns, and one `Struct` cuts keys and values out.  Where only the values' lengths differ, the
+records are found by their lengths first.  Others are read one by one, with the varints of common records inline.
+Whatever is neither is read, or refused, by `record.read_record`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
+from operator import sub
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -27,7 +29,7 @@ from ottla.records.record import (
     read_headers,
     read_record,
 )
-from ottla.records.varint import read_varint, read_varlong
+from ottla.records.varint import VARINTS, read_varint, read_varlong
 
 # A run holds so many records, and ends with the record that passes so many bytes: what a reader has decoded ahead.
 RUN_RECORDS_MAX: Final = 512
@@ -73,8 +75,8 @@ def read_runs(
     header, data = open_batch(batch, check_crc=check_crc, size_bytes_max=size_bytes_max)
     position, left_count = 0, header.records_count
     while left_count:
-        even = _even_run(data, position, left_count, header) if left_count >= _CUT_RECORDS else None
-        run, position = even or _uneven_run(data, position, left_count, header)
+        alike = _alike_run(data, position, left_count, header) if left_count >= _CUT_RECORDS else None
+        run, position = alike or _uneven_run(data, position, left_count, header)
         left_count -= len(run.values)
         yield run
     check_end(data, position)
@@ -124,45 +126,131 @@ def _layout_at(data: bytes, position: int) -> _Layout | None:
     )
 
 
-def _even_run(data: bytes, position: int, count: int, header: BatchHeader) -> tuple[RecordRun, int] | None:
-    """A run of records that are laid out alike at dense offsets, a multiple of `_CUT_RECORDS`; None without one."""
+def _alike_run(data: bytes, position: int, count: int, header: BatchHeader) -> tuple[RecordRun, int] | None:
+    """A run of records at dense offsets whose fields before the value have the same sizes; None without one."""
     layout = _layout_at(data, position)
     if layout is None:
         return None
-    stride, delta = layout.size_bytes, layout.offset_delta
-    delta_bytes = layout.key_length_at - layout.delta_at
-    span = _DELTA_SPANS.get(delta_bytes, 1)
-    count = min(
-        count,
-        RUN_RECORDS_MAX,
-        RUN_BYTES // stride,
-        (len(data) - position) // stride,
-        span - delta % span,
-        header.last_offset_delta + 1 - delta,
-    )
+    span = _DELTA_SPANS.get(layout.key_length_at - layout.delta_at, 1)
+    delta = layout.offset_delta
+    count = min(count, RUN_RECORDS_MAX, span - delta % span, header.last_offset_delta + 1 - delta)
+    if count < _CUT_RECORDS:
+        return None
+    return _even_run(data, position, count, header, layout) or _walked_run(data, position, count, header, layout)
+
+
+class _Heads(NamedTuple):
+    """The beginnings of a run's records, at equal distances in `data`."""
+
+    data: bytes
+    first: int
+    end: int
+    stride: int
+
+    def column(self, at: int) -> bytes:
+        """The byte at `at` of every record."""
+        return self.data[self.first + at : self.end : self.stride]
+
+    def are_alike(self, begin: int, end: int) -> bool:
+        """Whether the bytes in a range of places are the same in every record."""
+        columns = map(self.column, range(begin, end))
+        return all(column == column[:1] * len(column) for column in columns)
+
+
+def _timestamps_of_alike(heads: _Heads, count: int, header: BatchHeader, layout: _Layout) -> list[int] | None:
+    """The timestamps, if the offsets are dense and the keys of one length."""
+    if not heads.are_alike(layout.key_length_at, layout.key_at):
+        return None
+    deltas = _delta_columns(layout.offset_delta, count, layout.key_length_at - layout.delta_at)
+    if any(heads.column(layout.delta_at + index) != expected for index, expected in enumerate(deltas)):
+        return None
+    return _timestamps([heads.column(at) for at in range(layout.timestamp_at, layout.delta_at)], header)
+
+
+def _even_run(
+    data: bytes, position: int, count: int, header: BatchHeader, layout: _Layout
+) -> tuple[RecordRun, int] | None:
+    """A run of records of one size, a multiple of `_CUT_RECORDS`."""
+    stride = layout.size_bytes
+    count = min(count, RUN_BYTES // stride, (len(data) - position) // stride)
     count -= count % _CUT_RECORDS
-    if count <= 0:
+    if not count:
         return None
     end = position + count * stride
-    alike = (
-        *range(position, position + layout.timestamp_at - 1),
-        *range(position + layout.key_length_at, position + layout.key_at),
-        *range(position + layout.value_length_at, position + layout.value_at),
-        position + stride - 1,
-    )
-    for at in alike:
-        if data[at:end:stride] != data[at : at + 1] * count:
-            return None
-    for index, expected in enumerate(_delta_columns(delta, count, delta_bytes)):
-        if data[position + layout.delta_at + index : end : stride] != expected:
-            return None
-    stamps = [data[at:end:stride] for at in range(position + layout.timestamp_at, position + layout.delta_at)]
-    timestamps_ms = _timestamps(stamps, header)
+    heads = _Heads(data, position, end, stride)
+    if not (
+        heads.are_alike(0, layout.timestamp_at - 1)
+        and heads.are_alike(layout.value_length_at, layout.value_at)
+        and heads.are_alike(stride - 1, stride)
+    ):
+        return None
+    timestamps_ms = _timestamps_of_alike(heads, count, header, layout)
     if timestamps_ms is None:
         return None
     keys, values = _cut(memoryview(data)[position:end], count, layout)
-    first = header.base_offset + delta
+    first = header.base_offset + layout.offset_delta
     return RecordRun(range(first, first + count), timestamps_ms, keys, values, [()] * count), end
+
+
+def _walked_run(
+    data: bytes, position: int, count: int, header: BatchHeader, layout: _Layout
+) -> tuple[RecordRun, int] | None:
+    """A run of records whose values have any lengths: found one after the other, and then proved together."""
+    starts, end = _walk(data, position, count, layout.timestamp_at - 1)
+    count = len(starts)
+    if count < _CUT_RECORDS or layout.value_bytes < 0:
+        return None
+    value_at = layout.value_at
+    ends = [*starts[1:], end]
+    # With the byte before each: the last of the record before it, which says that there are no headers.
+    head_bytes = value_at + 1
+    joined = (
+        b"\x00" + data[position : position + value_at] + b"".join([data[at - 1 : at + value_at] for at in starts[1:]])
+    )
+    heads = _Heads(joined, 1, len(joined), head_bytes)
+    if min(map(sub, ends, starts)) < head_bytes or joined[::head_bytes] != bytes(count) or data[end - 1]:
+        return None
+    timestamps_ms = _timestamps_of_alike(heads, count, header, layout)
+    if timestamps_ms is None:
+        return None
+    values = [data[at + value_at : next_at - 1] for at, next_at in zip(starts, ends, strict=True)]
+    length_bytes = value_at - layout.value_length_at
+    lengths = bytearray(count * length_bytes)
+    for index in range(length_bytes):
+        lengths[index::length_bytes] = heads.column(layout.value_length_at + index)
+    if lengths != b"".join([VARINTS[length] for length in map(len, values)]):
+        return None
+    keys: Sequence[bytes | None] = [None] * count
+    if layout.key_bytes >= 0:
+        key_at, key_end = layout.key_at, layout.key_at + layout.key_bytes
+        keys = [data[at + key_at : at + key_end] for at in starts]
+    first = header.base_offset + layout.offset_delta
+    return RecordRun(range(first, first + count), timestamps_ms, keys, values, [()] * count), end
+
+
+def _walk(data: bytes, position: int, count: int, length_bytes: int) -> tuple[list[int], int]:
+    """Where the next records begin, and the end of the last; up to one whose length takes more or fewer bytes."""
+    starts: list[int] = []
+    add = starts.append
+    run_end = min(position + RUN_BYTES, len(data) - 1)
+    for _ in range(count):
+        if position >= run_end:
+            break
+        low = data[position]
+        if length_bytes == 1:
+            if low & 0x81:
+                break
+            end = position + 1 + (low >> 1)
+        else:
+            high = data[position + 1]
+            if low & 0x81 != 0x80 or high >= 0x80:
+                break
+            end = position + 2 + ((low & 0x7F | high << 7) >> 1)
+        if end > len(data):
+            break
+        add(position)
+        position = end
+    return starts, position
 
 
 # The offset deltas d whose varints have the same high bytes lie within aligned spans, by the bytes of the varint.

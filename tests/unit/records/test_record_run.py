@@ -72,9 +72,13 @@ def test_runs_hold_the_records_of_the_plain_reader(
     assert isinstance(assert_read_alike(memoryview(batch)), list)
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_every_cut_and_every_turned_byte_is_read_as_the_plain_reader_does(codec: Codec) -> None:
-    whole = even_batch(70, codec=codec, step_ms=1)
+def walked_batch() -> bytearray:
+    """Records that differ in the lengths of their values."""
+    return build_batch([Record(0, number, b"k", bytes(number % 3)) for number in range(60)])
+
+
+@pytest.mark.parametrize("whole", [even_batch(70, step_ms=1), even_batch(70, codec=Codec.ZSTD), walked_batch()])
+def test_every_cut_and_every_turned_byte_is_read_as_the_plain_reader_does(whole: bytearray) -> None:
     for cut in range(BATCH_OVERHEAD_BYTES, len(whole)):
         assert_read_alike(sealed(whole[:cut]))
     for at in range(BATCH_OVERHEAD_BYTES, len(whole)):
@@ -155,6 +159,23 @@ def test_records_of_one_size_are_cut_out_together(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(record_run, "_uneven_run", refuse_to_read)
     batch = memoryview(even_batch(64, step_ms=step_ms))
     assert records_in(read_runs(batch)) == decode_batch(batch)
+
+
+@pytest.mark.parametrize("length", [20, 100])
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+def test_records_with_values_of_several_lengths_are_proved_together(
+    monkeypatch: pytest.MonkeyPatch, length: int, key: bytes | None
+) -> None:
+    records = [Record(0, number // 9, key, bytes(length + number % 7)) for number in range(2000)]
+    batch = memoryview(build_batch(records))
+    plain = decode_batch(batch)
+    monkeypatch.setattr(record_run, "_uneven_run", refuse_to_read)
+    found: list[Record] = []
+    for run in read_runs(batch):
+        found += [Record(*row) for row in zip(*run, strict=True)]
+        if len(found) == 64 + 3 * 512:
+            break
+    assert found == plain[: len(found)]
 
 
 def test_common_records_of_several_sizes_are_read_inline(monkeypatch: pytest.MonkeyPatch) -> None:
