@@ -97,6 +97,7 @@ def test_any_damage_is_met_as_by_the_plain_reader(records: list[Record], data: s
     assert_read_alike(sealed(batch))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 60))
 def test_any_bytes_are_met_as_by_the_plain_reader(body: bytes, count: int) -> None:
     assert_read_alike(batch_around(body, count))
