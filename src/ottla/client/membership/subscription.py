@@ -1,0 +1,76 @@
+"""What a consumer reads, and by how many streams."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.model.errors import ConfigError
+from ottla.model.identifiers import topic_name_problem
+
+# A stream has a thread of its user's: more are a mistake.
+STREAMS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFilter:
+    """Topics by name: those that `allow` matches as a whole and `deny` does not; patterns of Python's `re`.
+
+    Topics whose names begin with `__` are the cluster's own: only a pattern that begins so has them.
+    """
+
+    allow: str
+    deny: str | None = None
+
+    def __post_init__(self) -> None:
+        for pattern in (self.allow, self.deny):
+            try:
+                re.compile(pattern or "")
+            except re.error as error:
+                raise ConfigError(f"{pattern!r} is not a pattern: {error}", hint="it is one of Python's re") from None
+
+    def select(self, topics: Iterable[str]) -> list[str]:
+        """Those of `topics` that it names, sorted."""
+        allow, deny = re.compile(self.allow), re.compile(self.deny) if self.deny is not None else None
+        has_internal = self.allow.startswith("__")
+        return sorted(
+            topic
+            for topic in topics
+            if (has_internal or not topic.startswith("__"))
+            and allow.fullmatch(topic)
+            and not (deny is not None and deny.fullmatch(topic))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Topics with the count of streams of each, or a filter with the count of streams that share what it selects.
+
+    Streams are numbered from 0: those of a topic, or those of the filter.
+    """
+
+    topics: Mapping[str, int]
+    filter: TopicFilter | None = None
+    filter_streams_count: int = 0
+
+    def __post_init__(self) -> None:
+        if self.filter is not None and self.topics:
+            raise ConfigError("a consumer reads topics by name or by a filter, not both")
+        for topic in self.topics:
+            problem = topic_name_problem(topic)
+            if problem is not None:
+                raise ConfigError(problem, hint="topic names have 1 to 249 ASCII letters, digits, '.', '_' and '-'")
+        counts = [self.filter_streams_count] if self.filter is not None else list(self.topics.values())
+        if not counts:
+            raise ConfigError("a consumer reads at least one topic")
+        for count in counts:
+            if not 1 <= count <= STREAMS_MAX:
+                raise ConfigError(f"a topic is read by 1 to {STREAMS_MAX} streams, not {count}")
+
+    def streams_counts(self, existing: Iterable[str]) -> Mapping[str, int]:
+        """The topics that are read, each with its count of streams; `existing` are those that a filter selects from."""
+        if self.filter is None:
+            return self.topics
+        return dict.fromkeys(self.filter.select(existing), self.filter_streams_count)
