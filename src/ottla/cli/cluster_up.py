@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_flags import assignments
+from ottla.cli.given_settings import given_settings
 from ottla.cli.local_cluster import (
     DEFAULT_DATA_DIR,
     claimed_local_cluster,
@@ -20,6 +21,7 @@ from ottla.cli.local_cluster import (
     write_local_cluster,
 )
 from ottla.model.listener import PORT_MAX
+from ottla.observe.events import start_logging
 from ottla.observe.text import safe_line
 
 if TYPE_CHECKING:
@@ -90,6 +92,9 @@ def command(
 
     given = assignments(settings, "--set")
     plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port, racks, given)
+    # A wrong setting is told here, and not by each of the brokers in a log of its own.
+    start_logging("warning")
+    given_settings([f"{key}={value}" for key, value in plan.settings.items()], None)
     count = len(plan.ports)
     started_s = time.monotonic()
     with Interrupts() as interrupts, ExitStack() as closing:

@@ -28,12 +28,25 @@ from ottla.testing.running import Running
 READY_WITHIN_S: Final = 30.0
 STOPPED_WITHIN_S: Final = 30.0
 LOG_LINES_KEPT: Final = 1_000
+LOG_LINES_SHOWN: Final = 20
+# The last lines of a process that gives up.
+ERROR_MARK: Final = "error: "
+HINT_MARK: Final = "hint: "
 
 
 class BrokerDidNotStart(OttlaError):
-    """The broker ended, or was silent for too long, before it was ready; the message has its last log lines."""
+    """The broker ended, or was silent for too long, before it was ready; a note has its last log lines."""
 
-    hint = "its own message is above; the data directory and the port are the usual reasons"
+    hint = "the data directory and the port are the usual reasons"
+
+    def __init__(self, broker: str, lines: Sequence[str]) -> None:
+        reason = _last_after(ERROR_MARK, lines) or (lines[-1] if lines else "it said nothing")
+        super().__init__(f"{broker} did not start: {reason}", hint=_last_after(HINT_MARK, lines))
+        self.add_note("\n".join(lines[-LOG_LINES_SHOWN:]))
+
+
+def _last_after(mark: str, lines: Sequence[str]) -> str | None:
+    return next((line.removeprefix(mark) for line in reversed(lines) if line.startswith(mark)), None)
 
 
 class RunningBroker(Running):
@@ -144,7 +157,8 @@ class RunningBroker(Running):
             check()
             if self._process.poll() is not None or time.monotonic() > deadline_s:
                 self.kill()
-                raise BrokerDidNotStart("the broker did not start:\n" + "\n".join(list(self._lines)[-20:]))
+                name = "the broker" if self.node_id is None else f"broker {self.node_id}"
+                raise BrokerDidNotStart(name, list(self._lines))
 
     @property
     def command_line(self) -> list[str]:
