@@ -40,6 +40,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/test_repaired_log.py": "jvm",
     # A ZooKeeper that the files share, or several of their own.
     "tests/contract": "zookeeper",
+    "tests/integration/test_guide.py": "zookeeper",
     "tests/integration/test_running_zookeeper.py": "zookeeper",
     # Clusters: three brokers and a ZooKeeper each.
     "tests/cluster/test_adopt.py": "cluster",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,17 +11,9 @@ from typing import Final
 import pytest
 
 from ottla.testing.broker import RunningBroker
+from tests.integration.page_snippets import PYTHON, ROOT, SHELL, Site, read_snippets, run_snippets, the_snippet
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
-ADDRESS: Final = "127.0.0.1:9092"
-
-
-def _block(language: str, containing: str) -> str:
-    """The one code block of this language that has this in it."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    (found,) = [block for block in blocks if containing in block]
-    return str(found)
+SNIPPETS: Final = read_snippets(ROOT / "README.md")
 
 
 @pytest.fixture(scope="module")
@@ -47,56 +38,45 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def _run(code: str, broker: RunningBroker) -> str:
-    code = code.replace(ADDRESS, broker.bootstrap)
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
-    assert found.returncode == 0, found.stderr
-    return found.stdout
+def _run(language: str, containing: str, broker: RunningBroker, directory: Path) -> str:
+    """What a snippet prints.  Other clients' warnings are theirs."""
+    snippet = the_snippet(SNIPPETS, language, containing)
+    (printed,) = run_snippets([snippet], Site(broker.bootstrap), directory, warnings_are_errors=False)
+    return printed
 
 
-def test_own_tools_do_what_the_tour_shows(broker: RunningBroker) -> None:
-    shell = "\n".join(
-        f"{line} --bootstrap-server {broker.bootstrap}"
-        for line in _block("sh", "ottla topic describe")
-        .replace("ottla topic create page-views", "ottla topic create tour")
-        .splitlines()
-    )
-    shell = re.sub(r"\bottla (?=topic|produce|consume)", f"{sys.executable} -m ottla ", shell)
-    shell = shell.replace(" page-views", " tour")
-    found = subprocess.run(["bash", "-ec", shell], capture_output=True, text=True, timeout=240, check=False)
-    assert found.returncode == 0, found.stderr
-    assert '"key": "ada"' in found.stdout or '"key":"ada"' in found.stdout
+def test_own_tools_do_what_the_tour_shows(broker: RunningBroker, tmp_path: Path) -> None:
+    snippet = the_snippet(SNIPPETS, SHELL, "ottla topic describe")
+    snippet = snippet._replace(code=snippet.code.replace(" page-views", " tour"))
+    (printed,) = run_snippets([snippet], Site(broker.bootstrap), tmp_path)
+    assert '"key": "ada"' in printed or '"key":"ada"' in printed
 
 
 @pytest.mark.interop
-def test_snippet_of_confluent_kafka_prints_the_record(broker: RunningBroker) -> None:
+def test_snippet_of_confluent_kafka_prints_the_record(broker: RunningBroker, tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka")
-    assert "/jobs" in _run(_block("python", "from confluent_kafka"), broker)
+    assert "/jobs" in _run(PYTHON, "from confluent_kafka", broker, tmp_path)
 
 
 @pytest.mark.interop
-def test_group_of_the_snippet_is_described_and_moved(broker: RunningBroker) -> None:
+def test_group_of_the_snippet_is_described_and_moved(broker: RunningBroker, tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka")
-    _run(_block("python", "from confluent_kafka"), broker)
-    shell = "\n".join(
-        f"{line} --bootstrap-server {broker.bootstrap}" for line in _block("sh", "ottla group describe").splitlines()
-    ).replace("ottla group", f"{sys.executable} -m ottla group")
-    found = subprocess.run(["bash", "-ec", shell], capture_output=True, text=True, timeout=240, check=False)
-    assert found.returncode == 0, found.stderr
-    assert "readme" in found.stdout
-    assert "page-views" in found.stdout
+    _run(PYTHON, "from confluent_kafka", broker, tmp_path)
+    printed = _run(SHELL, "ottla group describe", broker, tmp_path)
+    assert "readme" in printed
+    assert "page-views" in printed
 
 
 @pytest.mark.interop
-def test_snippet_of_kafka_python_prints_the_record(broker: RunningBroker) -> None:
+def test_snippet_of_kafka_python_prints_the_record(broker: RunningBroker, tmp_path: Path) -> None:
     pytest.importorskip("kafka")
-    assert "/jobs" in _run(_block("python", "from kafka import"), broker)
+    assert "/jobs" in _run(PYTHON, "from kafka import", broker, tmp_path)
 
 
 @pytest.mark.interop
 @pytest.mark.spark
 @pytest.mark.slow
-def test_snippet_of_pyspark_shows_the_records(broker: RunningBroker) -> None:
+def test_snippet_of_pyspark_shows_the_records(broker: RunningBroker, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    _run(_block("python", "from kafka import"), broker)
-    assert "/jobs" in _run(_block("python", "import ottla.spark"), broker)
+    _run(PYTHON, "from kafka import", broker, tmp_path)
+    assert "/jobs" in _run(PYTHON, "import ottla.spark", broker, tmp_path)

@@ -1,0 +1,43 @@
+"""The pages of the guide, each run from its top to its end against a broker of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ottla.testing.broker import RunningBroker
+from ottla.testing.zookeeper import RunningZooKeeper
+from tests.integration.page_snippets import ROOT, ZOOKEEPER, Site, Snippet, read_snippets, run_snippets
+from tests.zookeeper_or_skip import skips_without_zookeeper
+
+PAGES = sorted(path for path in (ROOT / "docs" / "guide").glob("*.md") if path.name != "README.md")
+
+
+@contextmanager
+def site_of(snippets: list[Snippet]) -> Iterator[Site]:
+    """A broker; one that shares a ZooKeeper when the page names one."""
+    if not any(ZOOKEEPER in each.code for each in snippets):
+        with RunningBroker() as broker:
+            yield Site(broker.bootstrap)
+        return
+    with skips_without_zookeeper(), RunningZooKeeper() as zookeeper:
+        connect = f"{zookeeper.connect}/ottla"
+        settings = {"offsets.topic.replication.factor": "1"}
+        with RunningBroker(zookeeper=connect, node_id=1, settings=settings) as broker:
+            yield Site(broker.bootstrap, connect)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_snippets_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+    snippets = read_snippets(page)
+    assert snippets, "a page of the guide shows how it is done"
+    with site_of(snippets) as site:
+        run_snippets(snippets, site, tmp_path)
+
+
+def test_index_of_the_guide_has_every_page() -> None:
+    index = (ROOT / "docs" / "guide" / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES if f"]({page.name})" not in index] == []

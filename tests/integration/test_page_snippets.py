@@ -1,0 +1,57 @@
+"""A page's snippets are run in order, and one that does not do what the page says is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.page_snippets import Site, read_snippets, run_snippets
+
+SITE = Site("127.0.0.1:1", "127.0.0.1:2/here")
+
+
+def page(directory: Path, text: str) -> Path:
+    path = directory / "page.md"
+    path.write_text(text.replace("~~~", "```"), encoding="utf-8")
+    return path
+
+
+def run(directory: Path, text: str) -> list[str]:
+    return run_snippets(read_snippets(page(directory, text)), SITE, directory)
+
+
+def test_snippets_of_a_page_share_their_names_and_run_in_order(tmp_path: Path) -> None:
+    text = "# A page\n\n~~~python\nfound = 1\n~~~\nand\n~~~text\nnot run\n~~~\n"
+    text += "~~~sh\necho two\n~~~\n~~~python\nprint(found)\n~~~\n"
+    assert run(tmp_path, text) == ["", "two\n", "1\n"]
+
+
+def test_addresses_of_a_page_are_those_of_the_test(tmp_path: Path) -> None:
+    text = "~~~python\nprint('localhost:9092', 'localhost:2181/ottla')\n~~~\n"
+    assert run(tmp_path, text) == ["127.0.0.1:1 127.0.0.1:2/here\n"]
+
+
+def test_output_that_a_page_shows_is_asked_for(tmp_path: Path) -> None:
+    text = "~~~python\nprint('one line')\nprint('another')\n~~~\n\n~~~output\none...\nanother\n~~~\n"
+    assert run(tmp_path, text) == ["one line\nanother\n"]
+    with pytest.raises(AssertionError, match=r"page\.md:2 should print 'other'"):
+        run(tmp_path, text.replace("\nanother\n~~~\n", "\nother\n~~~\n"))
+
+
+@pytest.mark.parametrize(
+    ("snippet", "told"),
+    [
+        ("~~~python\nvalue = 1\n\nraise ValueError(value)\n~~~\n", r'page\.md", line 6'),
+        ("~~~sh\nfalse | cat\n~~~\n", r"page\.md:4: exit status 1"),
+        ("~~~python\nopen('page.json')\n~~~\n", "ResourceWarning"),
+    ],
+)
+def test_snippet_that_fails_is_told_with_its_line(tmp_path: Path, snippet: str, told: str) -> None:
+    with pytest.raises(AssertionError, match=told):
+        run(tmp_path, "# A page\n\n" + snippet)
+
+
+def test_output_needs_its_snippet(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="an output without its snippet"):
+        read_snippets(page(tmp_path, "~~~python\npass\n~~~\ntext\n~~~output\nx\n~~~\n"))
