@@ -41,7 +41,14 @@ EXEMPT: Final = {
 # What programs start, by name: nobody imports them.
 ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page"}
 # Rules that so far only their simulation runs: the client that carries them out comes after them.
-AHEAD: Final = {"ottla.consumers.consumer", "ottla.client.membership.membership"}
+AHEAD: Final = {
+    "ottla.consumers.consumer",
+    "ottla.client.membership.membership",
+    "ottla.client.consumer_registry.group_contents",
+    "ottla.client.consumer_registry.group_reader",
+    "ottla.client.consumer_registry.partition_registry",
+    "ottla.client.consumer_registry.registration",
+}
 
 
 def _calls(module: Module) -> list[tuple[str, int]]:

@@ -47,6 +47,12 @@ class Claims:
         found = ((partition, self._claims[partition].holder) for partition in sorted(self._open))
         return {partition: holder for partition, holder in found if holder is not None}
 
+    @property
+    def problems(self) -> dict[TopicPartition, str]:
+        """What else keeps us from what is wanted here."""
+        found = ((partition, self._claims[partition].problem) for partition in sorted(self._open))
+        return {partition: problem for partition, problem in found if problem is not None}
+
     def want(self, wanted: Mapping[TopicPartition, StreamId]) -> list[Effect]:
         """These and no others, each for its stream."""
         for partition, stream in wanted.items():

@@ -275,6 +275,7 @@ class Consumer:
 
     def _reason(self) -> str:
         held = [f"{partition} is held by {holder}" for partition, holder in self.blocked_by.items()]
+        held += [f"{partition} cannot be claimed: {problem}" for partition, problem in self._claims.problems.items()]
         more = f" and {len(held) - _NAMED_MAX} more" if len(held) > _NAMED_MAX else ""
         return ", ".join(held[:_NAMED_MAX]) + more if held else "the tree does not answer"
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from ottla.consumers.effects import Committed, Effect, Lost, Released, Revoke, Start, Write, WriteKind
-from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, PartitionNodes
+from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, OwnerNode, PartitionNodes
 from ottla.consumers.stream_id import StreamId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.model.partition_state import ChangeResult
@@ -69,6 +69,7 @@ class PartitionClaim:
         "need",
         "partition",
         "phase",
+        "problem",
         "target",
     )
 
@@ -80,6 +81,8 @@ class PartitionClaim:
         self.need = Need.LOOK
         # Who else holds it, as far as that keeps us from it.
         self.holder: StreamId | None = None
+        # What else keeps us from it.
+        self.problem: str | None = None
         self._stream = target
         # That which is on its way, or was started; None in a release of what was not.
         self._claim: ClaimId | None = None
@@ -161,7 +164,9 @@ class PartitionClaim:
         if self.need is not Need.NODES:
             return []
         self.need = Need.NOTHING
-        owner, found = nodes
+        owner, found, self.problem = nodes
+        if self.problem is not None:
+            return self._stand_off(owner)
         if self._is_ours(nodes):
             assert found is not None
             self._version = found.version
@@ -179,7 +184,7 @@ class PartitionClaim:
         return lost
 
     def _is_ours(self, nodes: PartitionNodes) -> bool:
-        owner, found = nodes
+        owner, found, _ = nodes
         return (
             owner is not None
             and owner.is_own
@@ -187,6 +192,15 @@ class PartitionClaim:
             and found.claim is not None
             and found.claim == self._claim
         )
+
+    def _stand_off(self, owner: OwnerNode | None) -> list[Effect]:
+        """Nobody can tell what is in the tree, until somebody mends it."""
+        lost = self._lose()
+        self._take_over(None)
+        if owner is not None and owner.is_own:
+            self.phase = Phase.RELEASING
+        self.need = Need.RETRY
+        return lost
 
     def _take_over(self, found: OffsetNode | None) -> None:
         """Continue from what is in the tree."""

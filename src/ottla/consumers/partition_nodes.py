@@ -26,7 +26,8 @@ class ClaimId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> ClaimId:
         """Raises `ValueError` for what is not the id of a claim."""
-        session_id, _, number = text.partition("-")
+        # A session's id may be negative.
+        session_id, _, number = text.rpartition("-")
         return cls(int(session_id, 16), int(number))
 
 
@@ -53,3 +54,5 @@ class PartitionNodes(NamedTuple):
 
     owner: OwnerNode | None
     offset: OffsetNode | None
+    # What keeps everybody from claiming it, as a sentence: its nodes cannot be understood.
+    problem: str | None = None

@@ -19,6 +19,8 @@ BROKER_CONFIGS: Final = "/config/brokers"
 GROUP_CONFIGS: Final = "/config/groups"
 DELETED_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+# Of groups whose consumers share partitions by themselves: the client's `consumer_registry` has what is below.
+CONSUMERS: Final = "/consumers"
 # While the tree of a broker by itself is being moved here.
 ADOPTION: Final = "/adoption"
 
@@ -39,7 +41,7 @@ _STANDING: Final = (
     "/admin",
     DELETED_TOPICS,
     "/admin/reassign",
-    "/consumers",
+    CONSUMERS,
 )
 
 

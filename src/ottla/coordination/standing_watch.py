@@ -15,20 +15,21 @@ class StandingWatch:
 
     def __init__(self, on_call: Callable[[], None] | None) -> None:
         self._on_call = on_call
-        self._is_set = False
+        # While it is, a reader who knows what it has read need not read again.
+        self.is_set = False
 
     async def read(self, read: Callable[[Watch | None], Awaitable[Read]]) -> Read:
         """Read with the watch where it is not set.  It is set before the read is answered, so no change is missed."""
-        if self._is_set or self._on_call is None:
+        if self.is_set or self._on_call is None:
             return await read(None)
-        self._is_set = True
+        self.is_set = True
         try:
             return await read(self._call)
         except BaseException:
-            self._is_set = False
+            self.is_set = False
             raise
 
     def _call(self) -> None:
-        self._is_set = False
+        self.is_set = False
         if self._on_call is not None:
             self._on_call()
