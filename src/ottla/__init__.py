@@ -2,7 +2,8 @@
 
 Importing this package starts nothing and imports neither pyspark nor kazoo; the client is imported when first used.
 
-Message     what a consumer gets     ottla.client.messages
+Message          what a consumer gets           ottla.client.messages
+SimpleConsumer   one partition, by offsets      ottla.client.streams.simple_consumer
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from ottla.model.version import __version__
+
 if TYPE_CHECKING:
     from ottla.client.messages import Message
+    from ottla.client.streams.simple_consumer import SimpleConsumer
 
-__all__ = ["Message", "__version__"]
-
-__version__ = "0.1.0"
+__all__ = ["Message", "SimpleConsumer", "__version__"]
 
 # Where the public names are.
-_HOMES: Final = {"Message": "ottla.client.messages"}
+_HOMES: Final = {
+    "Message": "ottla.client.messages",
+    "SimpleConsumer": "ottla.client.streams.simple_consumer",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple, TypeVar
 
 from typing_extensions import Buffer
 
-from ottla import __version__
 from ottla.client.address import Address
 from ottla.client.deadline import Deadline
 from ottla.client.errors import ClientError, ConnectionLost, UnsupportedByBroker
@@ -17,6 +16,7 @@ from ottla.client.options import ClientOptions
 from ottla.client.transport import Dial, Transport
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
+from ottla.model.version import __version__
 from ottla.protocol.api import API_VERSIONS, ApiKey, VersionRange, request_header_version
 from ottla.protocol.frame import LENGTH_PREFIX, REQUEST_HEAD, read_response_header
 from ottla.protocol.messages import decode_response, encode_request

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
+from typing import NamedTuple, Protocol
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
@@ -22,9 +23,32 @@ from ottla.client.fetch import (
 )
 from ottla.client.offsets import IsolationLevel
 from ottla.client.postponed import Postponed
+from ottla.client.transport import Readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+
+
+class FetchRoom(Protocol):
+    """How much may be fetched ahead."""
+
+    def reserve(self, partition: TopicPartition) -> int:
+        """The bytes that a fetch may bring of this partition now; 0: it is left out until there is room.
+
+        One batch may be larger.
+        """
+        ...
+
+    def on_landed(self, partition: TopicPartition, size_bytes: int) -> None:
+        """The fetch has ended, and brought so many bytes that the next `poll` gives."""
+        ...
+
+
+class FetchFailure(NamedTuple):
+    """The partition cannot be read further; it is skipped until `seek`."""
+
+    partition: TopicPartition
+    error: OttlaError
 
 
 @dataclass(slots=True)
@@ -46,7 +70,8 @@ class Fetcher:
     """Fetches from `positions` on, up to `ends` (exclusive) where there is one.
 
     One fetch at a time is in flight to each leader, sent before `poll` returns the result of the one before: so at most
-    twice `limits.max_bytes` for each leader are in memory.  No threads: responses wait in the socket until `poll`.
+    twice `limits.max_bytes` for each leader are in memory, or what `room` allows.  No threads: responses wait in the
+    socket until `poll`.  When `wake` can be read, `poll` and `poll_each` return without waiting on.
     """
 
     def __init__(
@@ -57,8 +82,12 @@ class Fetcher:
         *,
         limits: FetchLimits | None = None,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        room: FetchRoom | None = None,
+        wake: Readable | None = None,
     ) -> None:
         self._cluster = cluster
+        self._room = room
+        self._wake = wake
         self._pool = cluster.new_pool()
         self._limits = limits or FetchLimits()
         self._isolation = isolation
@@ -68,7 +97,7 @@ class Fetcher:
         self._flights: dict[int, _Flight] = {}
         self._postponed = Postponed(cluster.retrying)
         self._rooms: dict[TopicPartition, int] = {}
-        self._failures: list[OttlaError] = []
+        self._failures: list[FetchFailure] = []
         for partition, offset in positions.items():
             self.seek(partition, offset)
 
@@ -120,13 +149,25 @@ class Fetcher:
         while True:
             self._send()
             if self._failures:
-                raise self._failures.pop(0)
-            fetched = self._receive(deadline) if self._positions else []
-            if fetched or deadline.has_passed or self.is_finished:
+                raise self._failures.pop(0).error
+            fetched, is_woken = self._receive(deadline) if self._positions else ([], False)
+            if fetched or is_woken or deadline.has_passed or self.is_finished:
                 return fetched
 
+    def poll_each(self, timeout_ms: float) -> list[FetchedPartition | FetchFailure]:
+        """Like `poll`, but gives failures with their partitions, and waits also while it has no partition to read."""
+        deadline = self._cluster.retrying.deadline(timeout_ms)
+        while True:
+            self._send()
+            failures, self._failures = self._failures, []
+            if failures:
+                return [*failures]
+            fetched, is_woken = self._receive(deadline)
+            if fetched or is_woken or deadline.has_passed:
+                return [*fetched]
+
     def _send(self) -> None:
-        """Send a fetch to each leader that has none in flight, for all its partitions."""
+        """Send a fetch to each leader that has none in flight, for all its partitions that have room."""
         flying = {partition for flight in self._flights.values() for partition in flight.positions}
         groups: dict[int, dict[TopicPartition, FetchPosition]] = {}
         for partition, offset in list(self._positions.items()):
@@ -137,11 +178,14 @@ class Fetcher:
             except ClientError as error:
                 self._failed([partition], error)
                 continue
-            room = self._rooms.get(partition, self._limits.partition_max_bytes)
-            groups.setdefault(leader.leader_id, {})[partition] = FetchPosition(offset, room, leader.leader_epoch)
+            if leader.leader_id in self._flights:
+                continue
+            room = self._limits.partition_max_bytes if self._room is None else self._room.reserve(partition)
+            if room > 0:
+                room = self._rooms.get(partition, room)
+                groups.setdefault(leader.leader_id, {})[partition] = FetchPosition(offset, room, leader.leader_epoch)
         for leader_id, group in groups.items():
-            if leader_id not in self._flights:
-                self._take_off(leader_id, group)
+            self._take_off(leader_id, group)
 
     def _take_off(self, leader_id: int, group: Mapping[TopicPartition, FetchPosition]) -> None:
         wait_ms = self._cluster.options.request_timeout_ms + self._limits.max_wait_ms
@@ -150,29 +194,43 @@ class Fetcher:
             connection = self._cluster.connect_broker(leader_id, deadline, self._pool)
             send_fetch(connection, group, self._limits, self._isolation, deadline)
         except ClientError as error:
+            self._landed(group, [])
             self._failed(group, error)
             return
         self._flights[leader_id] = _Flight(connection, group, deadline)
 
-    def _receive(self, deadline: Deadline) -> list[FetchedPartition]:
-        """Wait for the first responses; each leader gets its next fetch before the caller gets them."""
+    def _receive(self, deadline: Deadline) -> tuple[list[FetchedPartition], bool]:
+        """Wait for the first responses; each leader gets its next fetch before the caller gets them.
+
+        Also: whether it was woken.
+        """
         remaining_ms = self._postponed.next_try_ms(deadline.remaining_ms)
-        if not self._flights:
+        wakes = [] if self._wake is None else [self._wake]
+        if not self._flights and not wakes:
             self._cluster.retrying.sleep_ms(remaining_ms)
-            return []
-        ready = self._cluster.wait(self._flights.values(), remaining_ms)
+            return [], False
+        ready = self._cluster.wait([*self._flights.values(), *wakes], remaining_ms)
         fetched: list[FetchedPartition] = []
         for leader_id, flight in list(self._flights.items()):
             if flight in ready:
                 del self._flights[leader_id]
-                fetched += self._land(flight)
+                landed = self._land(flight)
+                self._landed(flight.positions, landed)
+                fetched += landed
             elif flight.deadline.has_passed:
                 del self._flights[leader_id]
                 flight.connection.close()
+                self._landed(flight.positions, [])
                 self._failed(flight.positions, CallTimedOut(f"{flight.connection.address} did not answer a fetch"))
         if fetched:
             self._send()
-        return fetched
+        return fetched, self._wake in ready
+
+    def _landed(self, partitions: Iterable[TopicPartition], fetched: Iterable[FetchedPartition]) -> None:
+        if self._room is not None:
+            sizes_bytes = {each.partition: len(each.records) for each in fetched}
+            for partition in partitions:
+                self._room.on_landed(partition, sizes_bytes.get(partition, 0))
 
     def _land(self, flight: _Flight) -> list[FetchedPartition]:
         try:
@@ -218,5 +276,5 @@ class Fetcher:
                 self._postponed.postpone(partition)
             elif partition in self._positions:
                 self.drop(partition)
-                self._failures.append(error)
+                self._failures.append(FetchFailure(partition, error))
         self._cluster.forget({partition.topic for partition in partitions})

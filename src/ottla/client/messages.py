@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
-from typing import Final, Generic, NamedTuple
+from typing import Any, Final, Generic, NamedTuple
 
 from typing_extensions import TypeVar
 
@@ -58,8 +58,16 @@ class Message(NamedTuple, Generic[KeyT, ValueT]):
 
 def messages_of(topic: str, partition: int, run: RecordRun) -> Iterator[Message]:
     """The messages of a run, each made when it is asked for."""
+    return messages_of_columns(topic, partition, run)
+
+
+def messages_of_columns(topic: str, partition: int, columns: Iterable[Iterable[object]]) -> Iterator[Message[Any, Any]]:
+    """Messages from the columns of a `RecordRun`; keys and values may be of any type.
+
+    Each message takes one item of each column, in their order.
+    """
     # Calling the class would run Python's code for every message, and take twice as long.
-    return map(tuple.__new__, repeat(Message), zip(repeat(topic), repeat(partition), *run))
+    return map(tuple.__new__, repeat(Message), zip(repeat(topic), repeat(partition), *columns))
 
 
 def _shown(content: object) -> str:

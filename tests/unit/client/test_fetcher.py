@@ -4,7 +4,7 @@ import pytest
 
 from ottla.client.errors import BrokerRefused, CallTimedOut, FetchTooLarge, OffsetOutOfRange
 from ottla.client.fetch import FetchedPartition, FetchLimits, fetch_raw
-from ottla.client.fetcher import Fetcher
+from ottla.client.fetcher import Fetcher, FetchFailure
 from ottla.client.options import ClientOptions
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
@@ -176,3 +176,62 @@ def test_fetch_raw_gives_up_in_time_when_no_leader_answers() -> None:
         fetch_raw(cluster, "t", 0, 0, timeout_ms=3000)
     # The broker may hold the last fetch for its max_wait_ms.
     assert fake.clock.monotonic_ms() <= 3500
+
+
+class Room:
+    """So many bytes for each partition, and what was reserved and came."""
+
+    def __init__(self, partition_bytes: dict[TopicPartition, int]) -> None:
+        self.partition_bytes = partition_bytes
+        self.reserved: list[TopicPartition] = []
+        self.landed: list[tuple[TopicPartition, int]] = []
+
+    def reserve(self, partition: TopicPartition) -> int:
+        if self.partition_bytes[partition]:
+            self.reserved.append(partition)
+        return self.partition_bytes[partition]
+
+    def on_landed(self, partition: TopicPartition, size_bytes: int) -> None:
+        self.landed.append((partition, size_bytes))
+
+
+def test_fetcher_leaves_out_what_has_no_room_until_it_has() -> None:
+    fake = FakeCluster()
+    full, free = fake.add_topic("t", 1, 1)
+    fill(fake, full, 1)
+    fill(fake, free, 1)
+    room = Room({full: 0, free: 1000})
+    with fake.client() as cluster, Fetcher(cluster, {full: 0, free: 0}, room=room) as fetcher:
+        (fetched,) = fetcher.poll_each(100)
+        assert isinstance(fetched, FetchedPartition)
+        assert fetched.partition == free
+        assert fetcher.poll_each(100) == []
+        room.partition_bytes[full] = 1000
+        # The fetch in flight holds the leader for a while yet.
+        assert [each.partition for _ in range(3) for each in fetcher.poll_each(1000)] == [full]
+
+
+def test_fetcher_says_of_every_fetch_that_had_room_how_it_ended() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fill(fake, partition, 1)
+    steps = [None, Fault.CUT_AFTER, Fault.SILENCE]
+    fake.brokers[1].fault_of = lambda api: steps.pop(0) if api is ApiKey.FETCH and steps else None
+    room = Room({partition: 1000})
+    with fake.client() as cluster, Fetcher(cluster, {partition: 0}, room=room) as fetcher:
+        for _ in range(100):
+            fetcher.poll_each(1000)
+    assert room.landed[0] == (partition, len(fake.partitions[partition].batches[0]))
+    assert {size_bytes for _, size_bytes in room.landed[1:]} == {0}
+    assert len(room.reserved) - len(room.landed) in {0, 1}, "at most one is in flight"
+
+
+def test_fetcher_gives_a_failure_with_its_partition_and_goes_on_with_the_others() -> None:
+    fake = FakeCluster()
+    good, bad = fake.add_topic("t", 1, 1)
+    fill(fake, good, 1)
+    with fake.client() as cluster, Fetcher(cluster, {bad: 77, good: 0}) as fetcher:
+        outcomes = [outcome for _ in range(3) for outcome in fetcher.poll_each(1000)]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, FetchFailure)]
+    assert [(failure.partition, type(failure.error)) for failure in failures] == [(bad, OffsetOutOfRange)]
+    assert [outcome.partition for outcome in outcomes if isinstance(outcome, FetchedPartition)] == [good]

@@ -1,0 +1,52 @@
+"""What a reader of streams can meet.
+
+OttlaError
+  PoisonMessage     a message that cannot be read, at the place that it names
+  NoPosition        nobody has said where to begin: no committed offset, or one that is not in the log
+  NotAssigned       the partition is not this stream's, or not any more
+  CommitFailed      an offset was not committed
+  ConsumerClosed    the connector was closed
+"""
+
+from __future__ import annotations
+
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+
+class PoisonMessage(OttlaError):
+    """A message that cannot be read: its deserializer failed, or its batch is damaged (then the first offset of it).
+
+    `cause` is the error itself.  It comes at each ask until somebody steps over it.
+    """
+
+    hint = "stream.skip() steps over it, stream.seek() reads on elsewhere"
+
+    def __init__(self, partition: TopicPartition, offset: int, what: str, cause: Exception) -> None:
+        super().__init__(f"{partition}, offset {offset}: {what}: {type(cause).__name__}: {cause}")
+        self.topic = partition.topic
+        self.partition = partition.partition
+        self.offset = offset
+        self.cause = cause
+
+
+class NoPosition(OttlaError):
+    """`auto_offset_reset` is "error", and there is no committed offset, or it is not in the log."""
+
+    hint = 'stream.seek() says where to read on; or set auto_offset_reset to "earliest" or "latest"'
+
+
+class NotAssigned(OttlaError):
+    """The partition is not this stream's, or not any more: nothing was done."""
+
+    hint = "partitions move when consumers join and leave; stream.partitions says which ones it has"
+
+
+class CommitFailed(OttlaError):
+    """Offsets were not committed.  Messages from the last committed ones on may be handed out again."""
+
+
+class ConsumerClosed(OttlaError):
+    """The connector was closed."""
+
+    hint = "open a new ConsumerConnector"

@@ -1,0 +1,77 @@
+"""Messages of a batch, a run at a time, which knows how far it was read: also when asked from another thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import length_hint
+from typing import Any
+
+from ottla.client.messages import Message, messages_of_columns
+from ottla.client.streams.deserializers import Deserializers
+from ottla.client.streams.errors import PoisonMessage
+from ottla.model.errors import WireError
+from ottla.model.identifiers import TopicPartition
+from ottla.records.header import read_header
+from ottla.records.record_run import RecordRun, read_runs
+
+
+class MessageRun:
+    """Messages of a run of records, each made when it is asked for.
+
+    Nothing is counted for each message: its offset is taken from an iterator, which knows how many are left.
+    """
+
+    __slots__ = ("_deserializers", "_left", "_partition", "_run", "messages")
+
+    def __init__(self, partition: TopicPartition, run: RecordRun, deserializers: Deserializers) -> None:
+        self._partition = partition
+        self._run = run
+        self._deserializers = deserializers
+        self._left = iter(run.offsets)
+        self.messages: Iterator[Message[Any, Any]] = messages_of_columns(
+            partition.topic, partition.partition, deserializers.columns(run, self._left)
+        )
+
+    @property
+    def taken_count(self) -> int:
+        """How many messages were taken, one that could not be read included."""
+        return len(self._run.offsets) - length_hint(self._left)
+
+    @property
+    def has_left(self) -> bool:
+        return length_hint(self._left) > 0
+
+    @property
+    def last_taken(self) -> int:
+        """The offset of the message that was taken last; before the first, of the first."""
+        return self._run.offsets[max(0, self.taken_count - 1)]
+
+    def poison(self, error: Exception) -> PoisonMessage:
+        """For the message that was taken last: a deserializer raised `error`."""
+        return PoisonMessage(self._partition, self.last_taken, "a deserializer failed", error)
+
+    def rest(self) -> MessageRun:
+        """The messages after the one that was taken last, which could not be read."""
+        return MessageRun(self._partition, self._run.from_offset(self.last_taken + 1), self._deserializers)
+
+
+def message_runs(
+    partition: TopicPartition, batch: memoryview, first_offset: int, deserializers: Deserializers, *, check_crc: bool
+) -> Iterator[MessageRun]:
+    """The runs of a whole batch, from `first_offset` on; none of a control batch.
+
+    Raises PoisonMessage for a damaged batch, after the runs before the damage.
+    """
+    header = read_header(batch)
+    if header.is_control:
+        return
+    offset = max(header.base_offset, first_offset)
+    try:
+        for run in read_runs(batch, check_crc=check_crc):
+            if run.offsets[0] < first_offset:
+                run = run.from_offset(first_offset)
+            if run.offsets:
+                yield MessageRun(partition, run, deserializers)
+                offset = run.offsets[-1] + 1
+    except WireError as error:
+        raise PoisonMessage(partition, offset, "its batch is damaged", error) from error
