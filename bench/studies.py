@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from bench.client import study as client
 from bench.cluster import study as cluster
 from bench.groups import load_study as groups_load
 from bench.groups import study as rebalance
@@ -25,7 +26,8 @@ RESULTS_DIR: Final = Path(__file__).with_name("results")
 OTTLA: Final = "ottla"
 
 STUDIES: Final[Mapping[str, Study]] = {
-    each.name: each for each in (paper.STUDY, rebalance.STUDY, growth.STUDY, groups_load.STUDY, cluster.STUDY)
+    each.name: each
+    for each in (paper.STUDY, rebalance.STUDY, growth.STUDY, groups_load.STUDY, cluster.STUDY, client.STUDY)
 }
 
 

@@ -1,0 +1,1 @@
+"""Ottla's own client beside the other Python clients of Kafka, against one broker."""
