@@ -42,6 +42,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/contract": "zookeeper",
     "tests/integration/test_guide.py": "zookeeper",
     "tests/integration/test_running_zookeeper.py": "zookeeper",
+    "tests/integration/test_tree_groups.py": "zookeeper",
     # Clusters: three brokers and a ZooKeeper each.
     "tests/cluster/test_adopt.py": "cluster",
     "tests/cluster/test_cluster_figures.py": "cluster",

@@ -45,7 +45,6 @@ AHEAD: Final = {
     "ottla.client.wake_up",
     "ottla.consumers.consumer",
     "ottla.client.membership.membership",
-    "ottla.client.consumer_registry.group_contents",
     "ottla.client.consumer_registry.group_reader",
     "ottla.client.consumer_registry.partition_registry",
     "ottla.client.consumer_registry.registration",

@@ -110,6 +110,7 @@ def test_group_without_members_is_listed_described_and_deleted(cluster: Cluster,
     assert group not in {each.group_id for each in admin.list_groups(kinds=[CONSUMER])}
     found = admin.describe(group)
     assert (found.state, found.kind, found.members, found.is_live) == ("Empty", CLASSIC, (), False)
+    assert found.coordinator is not None
     assert found.coordinator.node_id in cluster.info.brokers
     committed = admin.committed(group)
     assert committed == {

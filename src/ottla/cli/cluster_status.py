@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.cluster_connection import cluster_flag, connect
+from ottla.cli.cluster_connection import cluster_flag, connect, zookeeper_of
 from ottla.cli.exit_status import FAILED
 from ottla.observe.text import safe_line
 
 if TYPE_CHECKING:
-    from ottla.client.admin import Admin
     from ottla.client.cluster import Cluster
     from ottla.client.log_dirs import StoredReplica
     from ottla.model.identifiers import TopicPartition
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 # Of one broker or one ZooKeeper: one that hangs must not hide the others.
 ANSWER_WITHIN_MS: Final = 3_000
 AILING_SHOWN: Final = 50
-CONNECT_SETTING: Final = "zookeeper.connect"
 
 
 @click.command(name="status")
@@ -44,7 +42,7 @@ def command(bootstrap: str | None, zookeeper: str | None, as_json: bool) -> int:
         topics = admin.list_topics()
         info = admin.describe_cluster()
         stored = {node_id: _stored(cluster, node_id) for node_id in info.brokers}
-        zookeeper = zookeeper or _zookeeper_of(admin, info.brokers)
+        zookeeper = zookeeper or zookeeper_of(cluster, info.brokers)
     servers = [] if zookeeper is None else servers_health(ConnectString.parse(zookeeper), ANSWER_WITHIN_MS / 1_000)
     health = cluster_health(info, topics, stored, servers)
     click.echo(json.dumps(health_object(health)) if as_json else health_text(health, AILING_SHOWN))
@@ -59,18 +57,3 @@ def _stored(cluster: Cluster, node_id: int) -> Mapping[TopicPartition, StoredRep
         return describe_replicas(cluster, node_id, ANSWER_WITHIN_MS)
     except ClientError as error:
         return safe_line(str(error))
-
-
-def _zookeeper_of(admin: Admin, brokers: Mapping[int, object]) -> str | None:
-    """The brokers' own setting; None for a single broker, which needs no ZooKeeper."""
-    from ottla.client.configs import ConfigResource, ResourceType
-    from ottla.client.errors import ClientError
-
-    for node_id in brokers:
-        try:
-            settings = admin.describe_configs(ConfigResource(ResourceType.BROKER, str(node_id)), [CONNECT_SETTING])
-        except ClientError:
-            continue
-        found = settings.get(CONNECT_SETTING)
-        return None if found is None else found.value
-    return None

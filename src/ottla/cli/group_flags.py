@@ -12,7 +12,10 @@ from ottla.model.identifiers import TopicPartition
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
-# The states of both kinds of groups; only Apache Kafka lists dead ones.
+groups_argument: Final = click.argument("arguments", nargs=-1, metavar="GROUP...")
+group_option: Final = click.option("--group", "options", multiple=True, metavar="GROUP", help="The same as GROUP.")
+
+# The states of all kinds of groups; only Apache Kafka lists dead ones.
 _STATES: Final = {
     state.lower(): state
     for state in (

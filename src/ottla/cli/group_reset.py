@@ -1,4 +1,4 @@
-"""`ottla group reset-offsets`: move a group without members; --execute applies what is shown without it."""
+"""`ottla group reset-offsets`: moves a group; --execute applies what is shown without it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, open_cluster
+from ottla.cli.group_homes import home_flags, kind_flag, open_homes
 from ottla.cli.offset_targets import Target, new_offsets, target_of
 from ottla.cli.table import table
 from ottla.model.errors import OttlaError
@@ -17,13 +17,14 @@ from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
-    from ottla.client.groups import GroupAdmin
+    from ottla.client.group_home import GroupHome
 
 
 @click.command(name="reset-offsets")
 @click.argument("group_argument", metavar="GROUP", required=False)
-@click.option("--group", "group_option", metavar="GROUP", help="The same as GROUP.")
-@bootstrap_flag
+@click.option("--group", "group_named", metavar="GROUP", help="The same as GROUP.")
+@home_flags
+@kind_flag
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="This topic, or some of its partitions.")
 @click.option("--all-topics", is_flag=True, help="Every topic with an offset of the group.")
 @click.option("--to-earliest", is_flag=True, help="To the oldest record.")
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each partition.")
 def command(
     group_argument: str | None,
-    group_option: str | None,
-    bootstrap: str,
+    group_named: str | None,
+    bootstrap: str | None,
+    zookeeper: str | None,
+    kind: str | None,
     topics: tuple[str, ...],
     all_topics: bool,
     to_earliest: bool,
@@ -61,7 +64,9 @@ def command(
     export: bool,
     as_json: bool,
 ) -> None:
-    """Set the offsets from which a group continues.  Its members must be stopped.
+    """Set the offsets from which a group continues.
+
+    Its members must be stopped; but those of a group of type tree let go by themselves, and start from there.
 
     \b
     ottla group reset-offsets billing --topic orders --to-datetime 2026-03-01T00:00:00 --execute
@@ -69,7 +74,7 @@ def command(
     """
     from ottla.cli.group_flags import one_group
 
-    group_id = one_group(group_argument, group_option)
+    group_id = one_group(group_argument, group_named)
     if execute and dry_run:
         raise click.UsageError("--execute and --dry-run exclude each other.")
     target = target_of(
@@ -85,21 +90,20 @@ def command(
     if bool(topics) + all_topics + (from_file is not None) != 1:
         raise click.UsageError("Name the topics: --topic TOPIC or --all-topics (a file of --from-file names its own).")
 
-    with open_cluster(bootstrap, "ottla-group") as cluster:
-        from ottla.client.groups import GroupAdmin
-
-        admin = GroupAdmin(cluster)
-        is_known = _check_idle(admin, group_id)
-        offsets = admin.committed(group_id) if is_known else {}
+    with open_homes(bootstrap, zookeeper) as homes:
+        home = homes.home_of(group_id, kind)
+        is_known = home is not None and _check_settable(home, group_id)
+        home = home or homes.new_home(kind)
+        offsets = home.committed(group_id) if is_known else {}
         committed = {partition: each.offset for partition, each in offsets.items()}
         given = _given(target, group_id)
-        chosen = sorted(given) if given else _chosen(cluster, group_id, topics, committed)
-        _check_partitions(cluster, chosen)
-        found, notes = new_offsets(cluster, target, chosen, committed, given)
+        chosen = sorted(given) if given else _chosen(homes.cluster, group_id, topics, committed)
+        _check_partitions(homes.cluster, chosen)
+        found, notes = new_offsets(homes.cluster, target, chosen, committed, given)
         for note in notes:
             click.echo(f"note: {note}", err=True)
         if execute:
-            _commit(admin, group_id, found)
+            _commit(home, group_id, found)
     click.echo(_shown(group_id, committed, found, export=export, as_json=as_json), nl=False)
     if not is_known and not execute:
         click.echo(f"note: there is no group {group_id} yet: --execute creates it", err=True)
@@ -107,15 +111,16 @@ def command(
         click.echo("nothing was changed: --execute applies it", err=True)
 
 
-def _check_idle(admin: GroupAdmin, group_id: str) -> bool:
-    """Whether the group exists; an error when it has members."""
+def _check_settable(home: GroupHome, group_id: str) -> bool:
+    """Whether the group exists; an error when only its members may set its offsets."""
+    from ottla.client.group_types import TREE
     from ottla.client.groups import UnknownGroup
 
     try:
-        found = admin.describe(group_id)
+        found = home.describe(group_id)
     except UnknownGroup:
         return False
-    if found.is_live:
+    if found.is_live and found.kind != TREE:
         raise OttlaError(
             f"group {group_id} is {found.state} with {len(found.members)} members: only they may set its offsets",
             hint="stop its members first; `ottla group describe GROUP --members` shows them",
@@ -150,10 +155,10 @@ def _check_partitions(cluster: Cluster, chosen: Sequence[TopicPartition]) -> Non
         cluster.leader(partition)
 
 
-def _commit(admin: GroupAdmin, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+def _commit(home: GroupHome, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     from ottla.client.group_types import CommittedOffset
 
-    admin.commit(group_id, {partition: CommittedOffset(offset) for partition, offset in offsets.items()})
+    home.commit(group_id, {partition: CommittedOffset(offset) for partition, offset in offsets.items()})
 
 
 def _shown(

@@ -1,4 +1,4 @@
-"""Descriptions of groups, for both protocols: classic (generations) and consumer (KIP-848, epochs)."""
+"""Descriptions of groups of each kind: classic (generations), consumer (KIP-848, epochs), and tree (no coordinator)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from ottla.model.identifiers import TopicPartition
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
-# The group has no members: its offsets may be changed by hand.
-INACTIVE_STATES: Final = frozenset({"Empty", "Dead"})
+# Its consumers share partitions by themselves, over the tree that the brokers have in ZooKeeper.
+TREE: Final = "tree"
+STABLE: Final = "Stable"
+RECONCILING: Final = "Reconciling"
+EMPTY: Final = "Empty"
+# The group has no members.
+INACTIVE_STATES: Final = frozenset({EMPTY, "Dead"})
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -39,7 +44,10 @@ class Coordinator(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """`epoch` is -1 in classic groups; `target` is the target assignment of a consumer group's member."""
+    """`epoch` is -1 but in consumer groups; `target` is the target assignment of their members.
+
+    In a tree group each stream of a consumer is a member, and its share the target.
+    """
 
     member_id: str
     instance_id: str | None
@@ -52,7 +60,10 @@ class GroupMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """`epoch` is the group epoch of a consumer group, -1 of a classic one; `assignor` its protocol's name."""
+    """`epoch` is the group epoch of a consumer group, -1 of others; `assignor` its protocol's name.
+
+    A tree group has no coordinator.  `problems` say, for people, what keeps it from being stable.
+    """
 
     group_id: str
     kind: str
@@ -60,8 +71,9 @@ class GroupDescription:
     protocol_type: str
     assignor: str
     epoch: int
-    coordinator: Coordinator
+    coordinator: Coordinator | None
     members: tuple[GroupMember, ...]
+    problems: tuple[str, ...] = ()
 
     @property
     def is_live(self) -> bool:

@@ -33,8 +33,12 @@ def safe_value(value: object) -> str:
 
 def safe_line(text: str) -> str:
     """A line of free text, for a person to read: escaped where necessary, truncated, without quotes."""
-    kept = text[:LINE_LENGTH_MAX]
-    return "".join(character if character.isprintable() else _escape(character) for character in kept)
+    return safe_text(text[:LINE_LENGTH_MAX])
+
+
+def safe_text(text: str) -> str:
+    """The same of any length: data that a person asked for."""
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
 
 
 def escaped(text: str) -> str:
