@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Final, TypeVar
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
+from ottla.client.coordinators import Coordinators
 from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerRefused, ClientError, error_code_of
 from ottla.client.group_descriptions import describe_classic, describe_consumer
-from ottla.client.group_types import CommittedOffset, Coordinator, GroupDescription, ListedGroup
+from ottla.client.group_offsets import by_topic, commit_topics, group_error_of, offset_fetch, offset_rows
+from ottla.client.group_types import CommittedOffset, GroupDescription, ListedGroup
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.schemas.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from ottla.protocol.schemas.offset_delete import (
@@ -31,20 +29,13 @@ from ottla.protocol.schemas.offset_delete import (
     OffsetDeleteResponse,
 )
 from ottla.protocol.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchResponse,
-    OffsetFetchResponseTopic,
 )
 
 T = TypeVar("T")
 
-_GROUP_KEY_TYPE: Final = 0
-_COORDINATOR_KEYS_FROM: Final = 4  # KIP-699
 _STATES_FROM: Final = 4  # KIP-518
 _TYPES_FROM: Final = 5  # KIP-848
-_GROUPS_FROM: Final = 8  # KIP-709
 _ALL_TOPICS_FROM: Final = 2
 
 
@@ -58,7 +49,7 @@ class GroupAdmin:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._coordinators: dict[str, Coordinator] = {}
+        self._coordinators = Coordinators(cluster)
 
     def list_groups(self, states: Sequence[str] = (), kinds: Sequence[str] = ()) -> list[ListedGroup]:
         """The groups of all brokers, by id; filtered by `states` and `kinds`."""
@@ -84,7 +75,7 @@ class GroupAdmin:
         """State, members and assignments of a group of either kind.  Raises UnknownGroup."""
 
         def attempt(connection: Connection, deadline: Deadline) -> GroupDescription:
-            coordinator = self._coordinators[group_id]
+            coordinator = self._coordinators.of(group_id, deadline)
             try:
                 found = describe_consumer(connection, group_id, coordinator, deadline)
                 return found or describe_classic(connection, group_id, coordinator, deadline)
@@ -97,38 +88,21 @@ class GroupAdmin:
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """The group's committed offsets, of all partitions or of these; those without an offset are left out."""
-        topics = (
-            None
-            if partitions is None
-            else [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in _by_topic(partitions)]
-        )
+        wanted = None if partitions is None else list(partitions)
 
         def attempt(connection: Connection, deadline: Deadline) -> dict[TopicPartition, CommittedOffset]:
-            at_least = _ALL_TOPICS_FROM if topics is None else 0
-            if connection.version_of(ApiKey.OFFSET_FETCH) < _GROUPS_FROM:
-                request = OffsetFetchRequest(group_id=group_id, topics=topics)
-            else:
-                request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id, topics=topics)])
-            answer = connection.call(ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, deadline, at_least=at_least)
-            if not answer.groups:
-                return _committed(group_id, answer.error_code, answer.topics)
-            return _committed(group_id, answer.groups[0].error_code, answer.groups[0].topics)
+            at_least = _ALL_TOPICS_FROM if wanted is None else 0
+            request = offset_fetch(connection.version_of(ApiKey.OFFSET_FETCH), group_id, wanted)
+            return _committed(
+                group_id,
+                connection.call(ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, deadline, at_least=at_least),
+            )
 
         return self._ask(group_id, "reading the offsets of", attempt)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Set offsets of a group without members; the broker refuses it for others.  Raises BrokerRefused."""
-        topics = [
-            OffsetCommitRequestTopic(
-                topic,
-                [
-                    OffsetCommitRequestPartition(index, each.offset, each.leader_epoch, each.metadata)
-                    for index in indexes
-                    for each in [offsets[TopicPartition(topic, index)]]
-                ],
-            )
-            for topic, indexes in _by_topic(offsets)
-        ]
+        topics = commit_topics(offsets)
 
         def attempt(connection: Connection, deadline: Deadline) -> None:
             request = OffsetCommitRequest(group_id=group_id, topics=topics)
@@ -146,7 +120,7 @@ class GroupAdmin:
         UnknownGroup."""
         topics = [
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])
-            for topic, indexes in _by_topic(partitions)
+            for topic, indexes in by_topic(partitions)
         ]
 
         def attempt(connection: Connection, deadline: Deadline) -> dict[TopicPartition, BrokerRefused | None]:
@@ -180,52 +154,22 @@ class GroupAdmin:
     def _ask(self, group_id: str, what: str, exchange: Callable[[Connection, Deadline], T]) -> T:
         def attempt(deadline: Deadline) -> T:
             try:
-                return exchange(self._coordinator(group_id, deadline), deadline)
+                return exchange(self._coordinators.connect(group_id, deadline), deadline)
             except ClientError:
-                self._coordinators.pop(group_id, None)
+                self._coordinators.forget(group_id)
                 raise
 
         return self._cluster.retrying.run(f"{what} group {group_id}", attempt, self._cluster.retrying.deadline())
 
-    def _coordinator(self, group_id: str, deadline: Deadline) -> Connection:
-        coordinator = self._coordinators.get(group_id)
-        if coordinator is None:
-            coordinator = self._coordinators[group_id] = self._find_coordinator(group_id, deadline)
-        if coordinator.node_id not in self._cluster.info.brokers:
-            self._cluster.refresh([], deadline=deadline)
-        return self._cluster.connect_broker(coordinator.node_id, deadline)
 
-    def _find_coordinator(self, group_id: str, deadline: Deadline) -> Coordinator:
-        connection = self._cluster.connect_any(deadline)
-        if connection.version_of(ApiKey.FIND_COORDINATOR) < _COORDINATOR_KEYS_FROM:
-            request = FindCoordinatorRequest(key=group_id, key_type=_GROUP_KEY_TYPE)
-        else:
-            request = FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=[group_id])
-        answer = connection.call(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, deadline)
-        row = answer.coordinators[0] if answer.coordinators else answer
-        _check(row.error_code, f"the coordinator of group {group_id}")
-        return Coordinator(row.node_id, row.host, row.port)
-
-
-def _committed(
-    group_id: str, error_code: int, topics: Iterable[OffsetFetchResponseTopic]
-) -> dict[TopicPartition, CommittedOffset]:
-    _check(error_code, f"group {group_id}")
+def _committed(group_id: str, answer: OffsetFetchResponse) -> dict[TopicPartition, CommittedOffset]:
+    _check(group_error_of(answer), f"group {group_id}")
     found: dict[TopicPartition, CommittedOffset] = {}
-    for topic in topics:
-        for row in topic.partitions:
-            partition = TopicPartition(topic.name, row.partition_index)
-            _check(row.error_code, f"group {group_id}, {partition}")
-            if row.committed_offset >= 0:
-                found[partition] = CommittedOffset(row.committed_offset, row.committed_leader_epoch, row.metadata or "")
+    for row in offset_rows(answer):
+        _check(row.error_code, f"group {group_id}, {row.partition}")
+        if row.committed is not None:
+            found[row.partition] = row.committed
     return found
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    return [
-        (topic, [each.partition for each in group])
-        for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic)
-    ]
 
 
 def _refusal(code: int, subject: str) -> BrokerRefused | None:
