@@ -42,9 +42,8 @@ EXEMPT: Final = {
 ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page"}
 # Rules that so far only their simulation runs: the client that carries them out comes after them.
 AHEAD: Final = {
-    "ottla.client.wake_up",
     "ottla.consumers.consumer",
-    "ottla.client.membership.membership",
+    "ottla.client.membership.kafka_group",
     "ottla.client.consumer_registry.group_reader",
     "ottla.client.consumer_registry.partition_registry",
     "ottla.client.consumer_registry.registration",

@@ -1,0 +1,190 @@
+"""The membership of a consumer in a Kafka group, with a broker of any kind: the thread around `KafkaGroupMember`."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, ConnectionLost, UnsupportedByBroker
+from ottla.client.membership.kafka_group_link import GroupLink
+from ottla.client.membership.kafka_group_member import KafkaGroupMember
+from ottla.client.membership.kafka_group_options import KafkaGroupOptions
+from ottla.client.membership.kafka_group_requests import Ask
+from ottla.client.membership.membership import Event, Membership, OnEvents
+from ottla.client.membership.subscription import Subscription
+from ottla.client.options import ClientOptions
+from ottla.client.wake_up import WakeUp
+from ottla.consumers.partition_nodes import ClaimId
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
+from ottla.runtime.clock import Clock
+
+_SESSION_ID_BITS: Final = 63
+# A broker that takes no connection must not keep the others from being asked, nor the thread from leaving.
+_CONNECT_TIMEOUT_MS: Final = 2_000
+_LOOK_UP_REQUEST_TIMEOUT_MS: Final = 3_000
+_POLL_MS_MIN: Final = 1
+_POLL_MS_MAX: Final = 60_000
+
+_Command: TypeAlias = Callable[[KafkaGroupMember, int], list[Event]]
+
+
+def kafka_group_membership(
+    bootstrap: str | Sequence[str],
+    group_id: str,
+    options: KafkaGroupOptions | None = None,
+    client_options: ClientOptions | None = None,
+    *,
+    clock: Clock | None = None,
+) -> Membership:
+    """A member-to-be of the group; it connects after `join`.  Raises BadAddress."""
+    given = client_options or ClientOptions()
+    impatient = replace(
+        given,
+        connect_timeout_ms=min(given.connect_timeout_ms, _CONNECT_TIMEOUT_MS),
+        request_timeout_ms=min(given.request_timeout_ms, _LOOK_UP_REQUEST_TIMEOUT_MS),
+    )
+    return KafkaGroupMembership(Cluster(bootstrap, impatient, clock=clock), group_id, options or KafkaGroupOptions())
+
+
+class KafkaGroupMembership:
+    """See `Membership`.  Its thread owns `cluster`; other threads leave commands, and wake it."""
+
+    def __init__(self, cluster: Cluster, group_id: str, options: KafkaGroupOptions) -> None:
+        self._cluster: Final = cluster
+        self._group_id: Final = group_id
+        self._options: Final = options
+        self._link: Final = GroupLink(cluster, group_id)
+        self._wake_up: Final = WakeUp()
+        self._commands: Final[deque[_Command]] = deque()
+        self._until_ms = 0
+        self._is_closed = False
+        self._on_events: OnEvents | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def hand_out_until_ms(self) -> int:
+        return self._until_ms
+
+    def join(self, subscription: Subscription, on_events: OnEvents) -> None:
+        assert self._thread is None, "a membership is joined once"
+        chance = random.Random()
+        member = KafkaGroupMember(
+            self._group_id,
+            f"{self._cluster.options.client_id}-{uuid.uuid4()}",
+            chance.getrandbits(_SESSION_ID_BITS),
+            subscription,
+            self._options,
+            chance,
+        )
+        self._on_events = on_events
+        name = f"ottla-group-{self._group_id}"
+        self._thread = threading.Thread(target=self._run, args=(member,), name=name, daemon=True)
+        self._thread.start()
+
+    def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> None:
+        rows = list(offsets)
+        self._tell(lambda member, now_ms: member.commit(rows))
+
+    def on_stopped(self, partition: TopicPartition, claim: ClaimId, offset: int) -> None:
+        self._tell(lambda member, now_ms: member.on_stopped(partition, claim, offset, now_ms))
+
+    def leave(self) -> None:
+        self._tell(lambda member, now_ms: member.leave(now_ms))
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._wake_up.ring()
+        if self._thread is not None:
+            self._thread.join()
+        self._wake_up.close()
+
+    def _tell(self, command: _Command) -> None:
+        self._commands.append(command)
+        self._wake_up.ring()
+
+    # --- on its thread ----------------------------------------------------------------------------------------
+
+    def _run(self, member: KafkaGroupMember) -> None:
+        try:
+            while not self._is_closed and not member.is_over:
+                self._step(member)
+        except Exception as error:  # noqa: BLE001 (the user has to hear of it, whatever it is)
+            cause = error if isinstance(error, OttlaError) else OttlaError(f"the member of the group failed: {error!r}")
+            if cause is not error:
+                cause.__cause__ = error
+            self._deliver(member, member.fail(cause))
+        finally:
+            self._until_ms = 0
+            self._link.close()
+
+    def _step(self, member: KafkaGroupMember) -> None:
+        """What other threads want; the request that is due; a wait for what comes first."""
+        while self._commands:
+            self._deliver(member, self._commands.popleft()(member, self._now_ms()))
+        in_flight = self._link.in_flight
+        if in_flight is not None and member.abandons(in_flight):
+            self._on_error(member, in_flight, ConnectionLost("nobody waits for the answer any more"))
+        if self._link.in_flight is None:
+            ask = member.next_ask(self._now_ms())
+            if ask is not None and not self._ask(member, ask):
+                return
+        if member.is_over:
+            return
+        self._wait(member)
+
+    def _ask(self, member: KafkaGroupMember, ask: Ask) -> bool:
+        """Whether the request is under way."""
+        try:
+            coordinator_id = self._link.open()
+        except ClientError as error:
+            self._on_error(member, ask, error)
+            return False
+        if coordinator_id is not None:
+            offers = self._link.offers(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+            self._deliver(member, member.on_connected(coordinator_id, offers_consumer=offers))
+        try:
+            self._link.send(ask)
+        except UnsupportedByBroker as error:
+            self._deliver(member, member.on_unsupported(ask, error, self._now_ms()))
+            return False
+        except ClientError as error:
+            self._on_error(member, ask, error)
+            return False
+        return True
+
+    def _wait(self, member: KafkaGroupMember) -> None:
+        in_flight = self._link.in_flight
+        wait_ms = _POLL_MS_MAX if in_flight is not None else member.due_ms - self._now_ms()
+        try:
+            answer = self._link.wait(self._wake_up, min(max(wait_ms, _POLL_MS_MIN), _POLL_MS_MAX))
+        except ClientError as error:
+            assert in_flight is not None
+            self._on_error(member, in_flight, error)
+            return
+        if answer is not None:
+            events = member.on_answer(answer.ask, answer.message, answer.sent_ms, self._now_ms())
+            if member.take_moved():
+                self._link.drop()
+            self._deliver(member, events)
+
+    def _on_error(self, member: KafkaGroupMember, ask: Ask, error: ClientError) -> None:
+        self._link.drop()
+        self._deliver(member, member.on_no_answer(ask, error, self._now_ms()))
+
+    def _deliver(self, member: KafkaGroupMember, events: Sequence[Event]) -> None:
+        """The lease first: what was lost must not be handed out while its end is on its way."""
+        self._until_ms = member.hand_out_until_ms
+        if events:
+            assert self._on_events is not None
+            self._on_events(events)
+
+    def _now_ms(self) -> int:
+        return self._cluster.clock.boottime_ms()

@@ -1,0 +1,54 @@
+"""Settings of a member of a Kafka group.  Names and defaults follow Kafka's consumers where they have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.model.errors import ConfigError
+
+AUTO: Final = "auto"
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+PROTOCOLS: Final = (AUTO, CONSUMER)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaGroupOptions:
+    """All times in ms.
+
+    protocol               "consumer" (KIP-848), or "auto"
+    session_timeout_ms     a classic member is removed when the coordinator has not heard of it for so long.  Of a
+                           KIP-848 group the broker decides; this is taken where it does not say
+    heartbeat_interval_ms  between heartbeats of a classic member; of a KIP-848 group the broker decides
+    rebalance_timeout_ms   so long the group waits for this member to give partitions back (max.poll.interval.ms)
+    topics_refresh_ms      a topic that a filter selects is read at most so long after it was made
+    commit_timeout_ms      a commit is tried for so long before it is refused
+    request_timeout_ms     a coordinator that does not answer for so long is looked up anew
+    """
+
+    protocol: str = AUTO
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    rebalance_timeout_ms: int = 300_000
+    topics_refresh_ms: int = 5_000
+    commit_timeout_ms: int = 60_000
+    request_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise ConfigError(
+                f"the group protocol {self.protocol!r} is none of {', '.join(PROTOCOLS)}", hint="leave it out, or auto"
+            )
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, int) and value < 1:
+                raise ConfigError(f"{name} is {value}; it must be at least 1")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than"
+                f" session_timeout_ms ({self.session_timeout_ms})",
+                hint="a third of it, or less",
+            )
