@@ -34,7 +34,7 @@ def test_doctor_looks_at_the_whole_cluster(cluster: RunningCluster, capsys: pyte
     connect = cluster.zookeeper.connect
     found = doctor(connect)
     texts = [text for _, _, text in found]
-    assert "1 topics, 3 partitions: all led, all replicas in sync" in texts
+    assert "1 topic, 3 partitions: all led, all replicas in sync" in texts
     assert [text for area, _, text in found if area == "address"][-3:] == [
         f"broker {node_id} answers at {broker.bootstrap}" for node_id, broker in cluster.brokers.items()
     ]

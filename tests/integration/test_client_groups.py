@@ -186,7 +186,7 @@ def test_live_group_shows_its_members_and_refuses_to_be_moved(
         done = ottla(
             bootstrap, "group", "reset-offsets", group_id, "--topic", topic, "--to-earliest", "--execute", status=1
         )
-        assert b"is Stable with 1 members" in done.stderr
+        assert b"is Stable with 1 member:" in done.stderr
         assert b"hint: stop its members first" in done.stderr
         done = ottla(bootstrap, "group", "delete", group_id, status=1)
         assert b"it has members" in done.stderr

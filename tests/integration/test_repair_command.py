@@ -95,7 +95,7 @@ def test_refused_partition_is_told_repaired_and_served_again() -> None:
         broker.stop()
 
         shown = ottla("log", "repair", broker.data_dir, status=1).stdout
-        assert shown.startswith("orders-0: 1 offsets are lost in 1 places (")
+        assert shown.startswith("orders-0: lost: 1 offset in 1 place (")
         assert f"offsets {DAMAGED} to {DAMAGED}: " in shown
         ottla("log", "repair", broker.data_dir, "orders-0", "--execute")
         assert "nothing is damaged" in ottla("log", "repair", broker.data_dir).stderr
@@ -146,7 +146,7 @@ def test_partition_whose_flushed_end_is_unknown_after_a_kill_is_refused_until_it
         assert "no record of how far orders-0 was flushed" in ottla("log", "verify", tmp_path, status=1).stdout
         assert "no record of how far orders-0 was flushed" in ottla("doctor", "--data-dir", tmp_path, status=1).stdout
         shown = ottla("log", "repair", tmp_path, "orders-0", status=1).stdout
-        assert f"records may be lost at its end, {kept} offsets are kept" in shown
+        assert f"records may be lost at its end, kept: {kept} offsets" in shown
         assert f"nothing proves that it ended at offset {kept}" in shown
         assert segment.stat().st_size == left_bytes
         ottla("log", "repair", tmp_path, "--execute")

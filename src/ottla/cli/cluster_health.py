@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.cli.counted import counted
 from ottla.cli.table import table
 from ottla.model.identifiers import TopicPartition
 
@@ -140,7 +141,7 @@ def health_text(health: ClusterHealth, ailing_max: int) -> str:
     lines.append(table(head, [_row(each) for each in health.brokers]))
     lines += [
         "",
-        f"{health.topics_count} topics, {health.partitions_count} partitions: "
+        f"{counted(health.topics_count, 'topic')}, {counted(health.partitions_count, 'partition')}: "
         f"{len(health.ailing)} under-replicated, {health.offline_count} without a leader, "
         f"{health.not_preferred_count} not led by their preferred replica",
     ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
+from ottla.cli.counted import counted
 from ottla.cli.table import table
 from ottla.client.admin import Admin
 from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
@@ -99,7 +100,8 @@ def plan_text(moves: Sequence[Move]) -> str:
         lines.append(f"... and {len(moves) - MOVES_SHOWN} more")
     copied_count = sum(len(move.added) for move in moves)
     copied_bytes = sum(move.copied_bytes for move in moves)
-    lines.append(f"{len(moves)} partitions change, {copied_count} replicas are copied: {copied_bytes} bytes")
+    changed, copied = counted(len(moves), "partition"), counted(copied_count, "replica")
+    lines.append(f"to change: {changed}; to copy: {copied}, {counted(copied_bytes, 'byte')}")
     return "\n".join(lines)
 
 
@@ -124,7 +126,7 @@ def carry_out(cluster: Cluster, moves: Sequence[Move], rate_bytes: int | None, *
     unmoved: Mapping[Move, Sequence[int]] = {}
     try:
         _alter(admin, {move.partition: move.after for move in moves})
-        click.echo(f"{len(moves)} partitions are being moved.  `ottla cluster rebalance --cancel` ends that.")
+        click.echo(f"{counted(len(moves), 'move')} under way.  `ottla cluster rebalance --cancel` ends that.")
         if not returns_at_once:
             unmoved = _show_progress(admin, moves)
             are_over = True
@@ -166,7 +168,7 @@ def require_no_moves(cluster: Cluster) -> None:
     ongoing = Admin(cluster).list_reassignments()
     if ongoing:
         raise click.ClickException(
-            f"{len(ongoing)} partitions are being moved already: wait for their end (`ottla cluster status`), or end "
+            f"{counted(len(ongoing), 'move')} already under way: wait for their end (`ottla cluster status`), or end "
             "that with `ottla cluster rebalance --cancel`"
         )
 

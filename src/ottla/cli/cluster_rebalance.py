@@ -14,6 +14,7 @@ from ottla.cli.cluster_moves import (
     take_inventory,
     throttle_flag,
 )
+from ottla.cli.counted import counted
 
 
 @click.command(name="rebalance")
@@ -32,7 +33,7 @@ def command(bootstrap: str | None, rate_bytes: int | None, returns_at_once: bool
         raise click.UsageError("--cancel goes without --throttle and --no-wait.")
     with connect(bootstrap) as cluster:
         if cancels:
-            click.echo(f"{end_moves(cluster)} moves are ended.")
+            click.echo(f"ended {counted(end_moves(cluster), 'move')}.")
             return
         require_no_moves(cluster)
         found = take_inventory(cluster)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ottla.cli.counted import counted
 from ottla.cli.findings import Finding, ok, problem, warning
 from ottla.client.address import Address
 from ottla.client.admin import Admin
@@ -69,7 +70,7 @@ def _answers(bootstrap: str) -> Iterator[Finding]:
         with Cluster(bootstrap, options) as cluster:
             topics = Admin(cluster).list_topics()
             info = cluster.info
-            yield ok("broker", f"{bootstrap} answers: cluster {info.cluster_id}, {len(topics)} topics")
+            yield ok("broker", f"{bootstrap} answers: cluster {info.cluster_id}, {counted(len(topics), 'topic')}")
             for broker in info.brokers.values():
                 yield _reachable(cluster, broker.node_id, broker.address)
             refused = [
@@ -185,11 +186,14 @@ def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iter
     if checkpoints.has_clean_shutdown_mark(disk, data_dir) or not partitions:
         yield ok(
             "directory",
-            f"{len(partitions)} partitions, stopped cleanly: the next start trusts that they are whole, "
+            f"{counted(len(partitions), 'partition')}, stopped cleanly: the next start trusts that they are whole, "
             f"and `ottla log verify --deep {data_dir}` checks",
         )
     else:
-        yield ok("directory", f"{len(partitions)} partitions, not stopped cleanly: the next start checks their ends")
+        yield ok(
+            "directory",
+            f"{counted(len(partitions), 'partition')}, not stopped cleanly: the next start checks their ends",
+        )
     found = verify_flushed_ends(disk, data_dir, [f"{data_dir}/{name}" for name in partitions])
     unrecorded = [each.problem for each in found if each.severity is Severity.DAMAGE]
     if unrecorded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from ottla.cli.counted import counted
 from ottla.cli.findings import Finding, ok, problem, warning
 from ottla.client.address import Address
 from ottla.client.admin import Admin
@@ -104,7 +105,10 @@ def topic_findings(
             AREA, f"under-replicated: {_names(lacking)}", "ottla cluster status shows which broker is missing or lags"
         )
     if not offline and not lacking:
-        yield ok(AREA, f"{len(topics)} topics, {len(partitions)} partitions: all led, all replicas in sync")
+        yield ok(
+            AREA,
+            f"{counted(len(topics), 'topic')}, {counted(len(partitions), 'partition')}: all led, all replicas in sync",
+        )
     yield from _replication(info, topics)
     yield from _leaders(info, [each for _, each in partitions if each.leader_id >= 0])
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli.counted import counted
 from ottla.cli.group_homes import home_flags, kind_flag, open_homes
 from ottla.cli.offset_targets import Target, new_offsets, target_of
 from ottla.cli.table import table
@@ -121,8 +122,9 @@ def _check_settable(home: GroupHome, group_id: str) -> bool:
     except UnknownGroup:
         return False
     if found.is_live and found.kind != TREE:
+        members = counted(len(found.members), "member")
         raise OttlaError(
-            f"group {group_id} is {found.state} with {len(found.members)} members: only they may set its offsets",
+            f"group {group_id} is {found.state} with {members}: only they may set its offsets",
             hint="stop its members first; `ottla group describe GROUP --members` shows them",
         )
     return True

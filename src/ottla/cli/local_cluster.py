@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ottla.cli.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.model.listener import PORT_MAX
 
@@ -130,8 +131,9 @@ def planned(
     """
     count = brokers_count or (3 if saved is None else len(saved.ports))
     if saved is not None and count < len(saved.ports):
+        known = counted(len(saved.ports), "broker")
         raise LocalClusterError(
-            f"the cluster has {len(saved.ports)} brokers, and {count} would leave out the replicas of the others",
+            f"the cluster has {known}, and {count} would leave out the replicas of the others",
             hint=f"start it with --brokers {len(saved.ports)}, or without the flag",
         )
     if port is None and saved is not None:
@@ -144,7 +146,8 @@ def planned(
     racks = tuple(racks) if racks or saved is None else saved.racks
     if racks and len(racks) != count:
         raise LocalClusterError(
-            f"{len(racks)} racks are known, and there are {count} brokers", hint="give --rack for each broker, in order"
+            f"known: {counted(len(racks), 'rack')} for {counted(count, 'broker')}",
+            hint="give --rack for each broker, in order",
         )
     if max(ports) > PORT_MAX:
         raise LocalClusterError(f"port {max(ports)} is above {PORT_MAX}", hint="choose a lower --port")

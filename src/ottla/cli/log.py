@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from ottla.cli import log_import, log_repair
+from ottla.cli.counted import counted
 from ottla.cli.log_lines import batch_line, batch_object, finding_line, record_line, record_object
 from ottla.model.errors import OttlaError, WireError
 from ottla.records.record import decode_batch
@@ -83,7 +84,9 @@ def verify(paths: tuple[str, ...], is_deep: bool) -> int:
             notes_count += 1
     depth = "every record" if is_deep else "headers and indexes"
     click.echo(
-        f"checked {depth} of {len(directories)} partitions: {damages_count} damages, {notes_count} notes", err=True
+        f"checked {depth} of {counted(len(directories), 'partition')}: "
+        f"{counted(damages_count, 'damage')}, {counted(notes_count, 'note')}",
+        err=True,
     )
     return FOUND_DAMAGE if damages_count else 0
 

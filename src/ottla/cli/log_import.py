@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ottla.cli.counted import counted
 from ottla.model.errors import OttlaError, RequestError
 
 if TYPE_CHECKING:
@@ -255,7 +256,10 @@ def _report(
             )
     count = sum(len(found) for found in logs.values())
     done = "would import" if dry_run else "imported"
-    click.echo(f"{done} {len(topics)} topics with {count} partitions from {source} into {data_dir}", err=True)
+    click.echo(
+        f"{done} {counted(len(topics), 'topic')} with {counted(count, 'partition')} from {source} into {data_dir}",
+        err=True,
+    )
     kept = [topic.name for topic in topics if _KEPT_FOR_EVER.items() <= topic.config.items()]
     if kept:
         _note(

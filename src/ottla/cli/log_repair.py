@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from ottla.cli.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
@@ -227,7 +228,8 @@ def _text(found: _Diagnosis, backup: str | None, *, is_repaired: bool) -> str:
     if len(plan.losses) > _LOSSES_SHOWN:
         lines.append(f"  and {len(plan.losses) - _LOSSES_SHOWN} further places (--json shows all)")
     if plan.epochs_corrected:
-        lines.append(f"  the leader epochs of {plan.epochs_corrected} batches are corrected; their records are whole")
+        batches = counted(plan.epochs_corrected, "batch", "batches")
+        lines.append(f"  the leader epochs of {batches} are corrected; their records are whole")
     if found.is_end_lost:
         lines.append(
             f"  flushed-ends has no record of it: nothing proves that it ended at offset {plan.end_offset}, "
@@ -251,11 +253,9 @@ def _verdict(found: _Diagnosis) -> str:
     if not plan.losses:
         is_certain = not (found.is_end_lost or plan.tail_bytes)
         lost = "no record is lost" if is_certain else "records may be lost at its end"
-        return f"damaged, {lost}, {plan.kept_records} offsets are kept"
-    return (
-        f"{plan.lost_offsets_count} offsets are lost in {len(plan.losses)} places ({plan.lost_bytes} damaged bytes), "
-        f"{plan.kept_records} are kept"
-    )
+        return f"damaged, {lost}, kept: {counted(plan.kept_records, 'offset')}"
+    offsets, places = counted(plan.lost_offsets_count, "offset"), counted(len(plan.losses), "place")
+    return f"lost: {offsets} in {places} ({plan.lost_bytes} damaged bytes); kept: {plan.kept_records}"
 
 
 def _loss_line(loss: Loss) -> str:
@@ -275,7 +275,7 @@ def _json(found: _Diagnosis, backup: str | None) -> str:
 
 def _summary(read_count: int, damaged_count: int, *, execute: bool) -> str:
     if not damaged_count:
-        return f"read {read_count} partitions: nothing is damaged"
+        return f"read {counted(read_count, 'partition')}: nothing is damaged"
     if execute:
-        return f"read {read_count} partitions, repaired {damaged_count}: start the broker again"
-    return f"read {read_count} partitions, {damaged_count} damaged: nothing was changed, --execute repairs"
+        return f"read {counted(read_count, 'partition')}, repaired {damaged_count}: start the broker again"
+    return f"read {counted(read_count, 'partition')}, {damaged_count} damaged: nothing was changed, --execute repairs"

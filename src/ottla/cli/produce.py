@@ -17,6 +17,7 @@ from ottla.cli.client_flags import (
     property_flag,
     truth,
 )
+from ottla.cli.counted import counted
 from ottla.cli.input_lines import input_lines
 from ottla.cli.record_text import BadLine, InputRecord, LineFormat, parse_json, parse_line
 from ottla.model.errors import OttlaError
@@ -169,13 +170,16 @@ def _check(results: Iterable[BatchResult], verbose: bool) -> None:
 
     for result in results:
         if result.delivery in (Delivery.REFUSED, Delivery.UNKNOWN):
-            fate = "were not stored" if result.delivery is Delivery.REFUSED else "may be stored or not"
+            fate = "not stored" if result.delivery is Delivery.REFUSED else "may be stored or not"
             hint = result.error.hint if result.error is not None else None
-            raise OttlaError(f"{result.records_count} records {fate}: {result.error}", hint=hint)
+            raise OttlaError(f"{counted(result.records_count, 'record')} {fate}: {result.error}", hint=hint)
         if verbose:
             first = result.base_offset
             where = f" offsets {first} to {first + result.records_count - 1}" if first >= 0 else ""
-            click.echo(f"{result.partition}: {result.delivery.value} {result.records_count} records{where}", err=True)
+            click.echo(
+                f"{result.partition}: {result.delivery.value} {counted(result.records_count, 'record')}{where}",
+                err=True,
+            )
 
 
 def _line_format(key_separator: str | None, properties: Iterable[str]) -> LineFormat:

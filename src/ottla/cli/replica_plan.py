@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.cli.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
@@ -95,7 +96,9 @@ class _Plan:
                 candidates = [other for other in self._nodes if other not in self.replicas[partition]]
                 if not candidates:
                     count = len(self.replicas[partition])
-                    raise CannotPlan(f"{partition} has {count} replicas, and {len(self._nodes)} brokers remain")
+                    raise CannotPlan(
+                        f"{partition} has {counted(count, 'replica')}, for {counted(len(self._nodes), 'broker')}"
+                    )
                 self._replace(partition, node, self._best(partition, node, candidates))
 
     def spread_over_racks(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.client_flags import assignments, bootstrap_flag, open_cluster
+from ottla.cli.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 
@@ -204,7 +205,7 @@ def _add_partitions(admin: Admin, names: Sequence[str], count: int) -> None:
     outcomes = admin.create_partitions(dict.fromkeys(names, count))
     for name, refusal in outcomes.items():
         if refusal is None:
-            click.echo(f"topic {name} has {count} partitions now")
+            click.echo(f"topic {name} has {counted(count, 'partition')} now")
     _raise_together([refusal for refusal in outcomes.values() if refusal is not None])
 
 

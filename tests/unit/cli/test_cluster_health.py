@@ -52,7 +52,7 @@ def test_cluster_with_all_replicas_in_sync_is_well() -> None:
     assert [each.size_bytes for each in health.brokers] == [200, 200, 200]
     assert [each.lag for each in health.brokers] == [2, 4, 6]
     text = health_text(health, 10)
-    assert "1 topics, 2 partitions: 0 under-replicated, 0 without a leader, 0 not led" in text
+    assert "1 topic, 2 partitions: 0 under-replicated, 0 without a leader, 0 not led" in text
     assert "standalone, latency min/avg/max 0/0.3/12, connections 4, outstanding 0, node count 42" in text
 
 

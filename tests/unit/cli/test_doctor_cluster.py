@@ -142,7 +142,7 @@ ALL = (1, 2, 3)
 
 def test_cluster_that_is_well_has_one_line() -> None:
     found = list(topic_findings(cluster(*ALL), [topic("t", (1, ALL, ALL), (2, (2, 3, 1), ALL))], {}))
-    assert said(found) == [(Level.OK, "1 topics, 2 partitions: all led, all replicas in sync")]
+    assert said(found) == [(Level.OK, "1 topic, 2 partitions: all led, all replicas in sync")]
 
 
 def test_partitions_that_are_offline_below_min_isr_and_under_replicated_are_named() -> None:

@@ -81,7 +81,7 @@ def test_cluster_of_a_version_that_kept_ports_alone_has_no_racks_and_settings(tm
 @pytest.mark.parametrize(("saved_racks", "racks"), [(("a", "b"), ()), ((), ("a", "b"))])
 def test_each_broker_has_a_rack_or_none_has(saved_racks: tuple[str, ...], racks: tuple[str, ...]) -> None:
     saved = LocalCluster(7, (5, 9), saved_racks)
-    with pytest.raises(LocalClusterError, match="2 racks are known, and there are 3 brokers"):
+    with pytest.raises(LocalClusterError, match="known: 2 racks for 3 brokers"):
         planned(saved, 3, None, None, racks)
 
 

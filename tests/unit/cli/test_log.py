@@ -78,7 +78,7 @@ def test_verify_of_a_sound_data_directory_finds_nothing(partition: Path, capsys:
     assert run(["log", "verify", "--deep", str(partition.parent)]) == 0
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == "checked every record of 1 partitions: 0 damages, 0 notes\n"
+    assert err == "checked every record of 1 partition: 0 damages, 0 notes\n"
 
 
 @pytest.mark.parametrize(("is_deep", "expected"), [(False, 0), (True, FAILED)])

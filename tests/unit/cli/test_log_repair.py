@@ -73,7 +73,7 @@ def contents(data_dir: Path) -> dict[str, bytes]:
 
 def test_repair_of_a_sound_directory_says_so(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["log", "repair", str(data_dir)]) == 0
-    assert capsys.readouterr() == ("", "read 1 partitions: nothing is damaged\n")
+    assert capsys.readouterr() == ("", "read 1 partition: nothing is damaged\n")
 
 
 def test_repair_shows_what_would_be_lost_and_changes_nothing(
@@ -83,7 +83,7 @@ def test_repair_shows_what_would_be_lost_and_changes_nothing(
     before = contents(data_dir)
     assert run(["log", "repair", str(data_dir)]) == FAILED
     out, err = capsys.readouterr()
-    assert out.startswith("orders-0: 2 offsets are lost in 1 places (")
+    assert out.startswith("orders-0: lost: 2 offsets in 1 place (")
     assert "offsets 6 to 7: " in out
     assert "the batch's checksum is wrong" in out
     assert "nothing was changed, --execute repairs" in err
@@ -180,7 +180,7 @@ def test_repair_writes_a_lost_record_anew_when_the_log_is_whole(
     before = contents(data_dir)
     assert run(["log", "repair", str(data_dir)]) == FAILED
     shown = capsys.readouterr().out
-    assert "records may be lost at its end, 20 offsets are kept" in shown
+    assert "records may be lost at its end, kept: 20 offsets" in shown
     assert "nothing proves that it ended at offset 20" in shown
     assert contents(data_dir) == before
     assert run(["log", "repair", str(data_dir), "--execute"]) == 0

@@ -59,8 +59,8 @@ def test_produce_takes_what_a_json_line_says(fake: FakeCluster) -> None:
 def test_produce_tells_on_the_error_stream_where_batches_are(fake: FakeCluster) -> None:
     done = run_produce("t", "--partition", "0", "-v", "--batch-size", "1", stdin="a\nb\n")
     assert done.stderr.splitlines() == [
-        "t-0: acknowledged 1 records offsets 0 to 0",
-        "t-0: acknowledged 1 records offsets 1 to 1",
+        "t-0: acknowledged 1 record offsets 0 to 0",
+        "t-0: acknowledged 1 record offsets 1 to 1",
     ]
     assert done.stdout == ""
 

@@ -90,7 +90,7 @@ def test_dead_broker_is_drained_too_and_keeps_its_replicas_otherwise() -> None:
 
 
 def test_too_few_brokers_for_the_replicas_are_told() -> None:
-    with pytest.raises(CannotPlan, match="t-0 has 2 replicas, and 1 brokers remain"):
+    with pytest.raises(CannotPlan, match="t-0 has 2 replicas, for 1 broker"):
         planned(table("12"), without_racks(2), {}, drained=[1])
 
 
