@@ -42,11 +42,9 @@ EXEMPT: Final = {
 ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page"}
 # Rules that so far only their simulation runs: the client that carries them out comes after them.
 AHEAD: Final = {
-    "ottla.consumers.consumer",
     "ottla.client.membership.kafka_group",
-    "ottla.client.consumer_registry.group_reader",
-    "ottla.client.consumer_registry.partition_registry",
-    "ottla.client.consumer_registry.registration",
+    "ottla.client.membership.tree_brokers",
+    "ottla.client.membership.tree_membership",
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 from ottla.client.consumer_registry.group_contents import group_exists, group_names, read_group
 from ottla.client.consumer_registry.group_paths import GroupPaths
 from ottla.client.consumer_registry.group_reader import GroupReader
-from ottla.client.consumer_registry.node_content import ConsumerNode, OffsetContent, encode_consumer, encode_offset
+from ottla.client.consumer_registry.node_content import OffsetContent, encode_consumer, encode_offset
 from ottla.client.consumer_registry.partition_registry import WRITES_PER_REQUEST, PartitionRegistry, in_requests
 from ottla.client.consumer_registry.registration import register
 from ottla.client.membership.subscription import Subscription, TopicFilter
@@ -22,49 +22,26 @@ from ottla.consumers.group_view import GroupView
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, OwnerNode, PartitionNodes
 from ottla.consumers.stream_id import StreamId
 from ottla.coordination import layout
-from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import ANY_VERSION, Tree
-from ottla.model.identifiers import NO_OFFSET, NodeId, TopicPartition
+from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.model.partition_state import ChangeResult
-from tests.contract.tree_homes import RunningHome, TreeHome, until
+from tests.contract.registry_samples import (
+    NOW_MS,
+    PATHS,
+    add_partitions,
+    delete_topic,
+    laid_out,
+    make_topic,
+    node_of,
+    reading,
+)
+from tests.contract.tree_homes import TreeHome, until
 from tests.contract.unsure_tree import UnsureTree
 
 APPLIED, STALE, UNKNOWN = ChangeResult.APPLIED, ChangeResult.STALE, ChangeResult.UNKNOWN
 CLAIM, COMMIT, RELEASE = WriteKind.CLAIM, WriteKind.COMMIT, WriteKind.RELEASE
-ONE: Final = NodeId(1)
-PATHS: Final = GroupPaths.of("jobs")
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 STREAM: Final = StreamId("a", 0)
-NOW_MS: Final = 1_700_000_000_000
-
-
-def node_of(subscription: Subscription) -> ConsumerNode:
-    return ConsumerNode(subscription, "host-1", 42, "reader", NOW_MS)
-
-
-def reading(**streams: int) -> Subscription:
-    return Subscription(streams)
-
-
-@asynccontextmanager
-async def laid_out(home: TreeHome) -> AsyncIterator[RunningHome]:
-    async with home.running() as running:
-        await layout.lay_out(await running.connect())
-        yield running
-
-
-async def make_topic(tree: Tree, name: str, partitions_count: int) -> UUID:
-    return (await TopicRegistry(tree).create(name, [(ONE,)] * partitions_count, {ONE: 1})).topic_id
-
-
-async def delete_topic(tree: Tree, name: str) -> None:
-    await TopicRegistry(tree).delete(name)
-
-
-async def add_partitions(tree: Tree, name: str, count: int) -> None:
-    registry = TopicRegistry(tree)
-    topic = (await registry.refresh()).by_name[name]
-    await registry.add_partitions(topic, [(ONE,)] * count, {ONE: 1})
 
 
 class Calls:

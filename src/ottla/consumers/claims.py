@@ -118,6 +118,12 @@ class Claims:
                 effects += self._advance(partition)
         return effects
 
+    def doubt(self) -> list[Effect]:
+        """Of everything that is held the nodes are to be read."""
+        for claim in self._claims.values():
+            claim.doubt()
+        return [effect for partition in sorted(self._claims) for effect in self._advance(partition)]
+
     def on_not_read(self) -> None:
         """What was asked for did not come."""
         for partition, claim in self._claims.items():

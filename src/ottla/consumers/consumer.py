@@ -188,6 +188,10 @@ class Consumer:
             self._retries.reset()
         return self._conclude(now_ms, self._claims.want(share_of(view, self.consumer_id)))
 
+    def on_offsets_set(self, now_ms: int) -> list[Effect]:
+        """An operator has set offsets of the group: what is held is read, as its owner may have nothing to commit."""
+        return self._conclude(now_ms, self._claims.doubt())
+
     # --- outcomes ---------------------------------------------------------------------------------------------
 
     def on_nodes(
@@ -224,7 +228,10 @@ class Consumer:
         return [effect for offset in offsets for effect in self._claims.commit(*offset)]
 
     def on_stopped(self, partition: TopicPartition, claim: ClaimId, offset: int, now_ms: int) -> list[Effect]:
-        """Nothing is handed out any more after `Revoke`; everything below `offset` was asked past."""
+        """Nothing is handed out any more after `Revoke`; everything below `offset` was asked past.
+
+        `NO_OFFSET`: nothing was ever handed out, and what is committed stays.
+        """
         return self._conclude(now_ms, self._claims.on_stopped(partition, claim, offset))
 
     # --- time -------------------------------------------------------------------------------------------------

@@ -61,6 +61,8 @@ class PartitionClaim:
     __slots__ = (
         "_claim",
         "_committed",
+        "_is_awaited",
+        "_is_doubted",
         "_offset",
         "_stream",
         "_version",
@@ -90,6 +92,10 @@ class PartitionClaim:
         # What the offset node has, and what it is to have.
         self._committed = NO_OFFSET
         self._offset = NO_OFFSET
+        # Somebody waits to hear that the offset is there.
+        self._is_awaited = False
+        # An operator may have set the offset: the nodes are to be read, when nothing else is under way.
+        self._is_doubted = False
         self._write_id = 0
 
     @property
@@ -108,6 +114,9 @@ class PartitionClaim:
             self.phase = Phase.STOPPING
             assert self._claim is not None
             effects.append(Revoke(self.partition, self._claim))
+        if self._is_doubted and self.phase is Phase.HELD and self.need is Need.NOTHING:
+            self._is_doubted = False
+            self.need = Need.LOOK
         if self.need is not Need.NOTHING:
             return effects
         if self.phase is Phase.ABSENT and self.target is not None:
@@ -133,12 +142,15 @@ class PartitionClaim:
         if claim != self._claim or self.phase is not Phase.HELD:
             return []
         self._offset = offset
-        is_known = self.need is Need.NOTHING and offset == self._committed
-        return [Committed(self.partition, claim, offset)] if is_known else []
+        if self.need is Need.NOTHING and offset == self._committed:
+            return [Committed(self.partition, claim, offset)]
+        self._is_awaited = True
+        return []
 
     def on_stopped(self, claim: ClaimId, offset: int) -> None:
         if claim == self._claim and self.phase is Phase.STOPPING:
-            self._offset = offset
+            if offset != NO_OFFSET:
+                self._offset = offset
             self.phase = Phase.RELEASING
 
     # --- what the tree says -----------------------------------------------------------------------------------
@@ -220,9 +232,11 @@ class PartitionClaim:
 
     def _on_committed(self, offset: int) -> list[Effect]:
         assert self._claim is not None
-        if offset == self._committed:
+        is_awaited = self._is_awaited and offset == self._offset
+        if offset == self._committed and not is_awaited:
             return []
         self._committed = offset
+        self._is_awaited = self._is_awaited and not is_awaited
         return [Committed(self.partition, self._claim, offset)]
 
     def _lose(self) -> list[Effect]:
@@ -239,6 +253,7 @@ class PartitionClaim:
         return []
 
     def _give_up(self) -> None:
+        self._is_awaited = self._is_doubted = False
         self.phase = Phase.ABSENT
         self.holder = None
         self._claim = None
@@ -254,6 +269,10 @@ class PartitionClaim:
     def on_not_read(self) -> None:
         if self.need is Need.NODES:
             self.need = Need.RETRY
+
+    def doubt(self) -> None:
+        if self.phase is Phase.HELD:
+            self._is_doubted = True
 
     def retry(self) -> None:
         if self.need is Need.RETRY:

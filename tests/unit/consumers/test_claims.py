@@ -17,6 +17,7 @@ from ottla.consumers.effects import (
 )
 from ottla.consumers.partition_nodes import ClaimId, OffsetNode, OwnerNode, PartitionNodes
 from ottla.consumers.stream_id import StreamId
+from ottla.model.identifiers import NO_OFFSET
 from ottla.model.partition_state import ChangeResult
 from tests.unit.consumers.one_consumer import (
     FREE,
@@ -203,6 +204,76 @@ def test_offset_that_an_operator_set_is_started_from() -> None:
     assert one.one(Start).offset == 10
 
 
+def test_offset_that_an_operator_set_is_found_though_there_is_nothing_to_commit() -> None:
+    one = OneConsumer()
+    start = one.own_alone(offset=30)
+    one.given(one.consumer.on_offsets_set(one.now_ms))
+    one.find(PartitionNodes(OwnerNode(OWN, is_own=True), OffsetNode(10, None, 6)))
+    assert one.one(Lost).claim == start.claim
+
+
+def test_look_at_what_an_operator_may_have_set_waits_for_the_write_under_way_and_goes_on_where_nothing_was() -> None:
+    one = OneConsumer()
+    start = one.own_alone(offset=30)
+    commit = one.commit(start, 35)
+    one.given(one.consumer.on_offsets_set(one.now_ms))
+    assert not one.has(ReadPartitions)
+    one.written(commit)
+    assert one.one(Committed).offset == 35
+    # What is said meanwhile waits, and is answered.
+    assert not one.consumer.commit([(start.partition, start.claim, 35)])
+    one.find(own(commit, 35, version=6))
+    assert one.one(Committed).offset == 35
+    assert one.commit(start, 36).expected_version == 6
+
+
+def test_commit_back_to_where_an_unknown_one_began_is_answered() -> None:
+    one = OneConsumer()
+    start = one.own_alone(offset=30)
+    commit = one.commit(start, 35)
+    assert not one.consumer.commit([(start.partition, start.claim, 30)])
+    one.written(commit, ChangeResult.UNKNOWN)
+    one.find(own(commit, 30, version=5))
+    assert one.one(Committed).offset == 30
+    assert not one.has(Write)
+
+
+def test_partition_whose_nodes_cannot_be_understood_is_named_and_looked_at_again() -> None:
+    one = OneConsumer()
+    one.begin()
+    one.wait()
+    one.see(group(2, a=1))
+    one.find(PartitionNodes(None, None, "a node is damaged"), FREE)
+    claim = one.one(Write)
+    assert claim.partition == T1
+    one.written(claim)
+    reasons: list[str] = []
+    for _ in range(3):
+        reasons += [effect.reason for effect in one.effects if isinstance(effect, Blocked)]
+        one.wait()
+        one.find(PartitionNodes(None, None, "a node is damaged"))
+    assert [*reasons, *(effect.reason for effect in one.effects if isinstance(effect, Blocked))] == [
+        "t-0 cannot be claimed: a node is damaged"
+    ]
+    one.wait()
+    one.find(free_at(7, version=2))
+    one.written(one.one(Write))
+    assert one.one(Start).offset == 7
+
+
+def test_own_partition_whose_nodes_cannot_be_understood_any_more_is_lost_and_released_when_they_are_mended() -> None:
+    one = OneConsumer()
+    start = one.own_alone(offset=30)
+    one.written(one.commit(start, 35), ChangeResult.STALE)
+    one.find(PartitionNodes(OwnerNode(OWN, is_own=True), None, "a node is damaged"))
+    assert one.one(Lost).claim == start.claim
+    assert not one.has(Write)
+    one.wait()
+    one.find(PartitionNodes(OwnerNode(OWN, is_own=True), OffsetNode(12, None, 9)))
+    release = one.one(Write)
+    assert (release.kind, release.expected_version, release.offset) == (WriteKind.RELEASE, 9, 12)
+
+
 def give_way(one: OneConsumer) -> None:
     """Consumer `Z` comes, which is before `a` in order: the only partition is its share."""
     one.given(one.consumer.on_change(one.now_ms))
@@ -222,6 +293,14 @@ def test_revoked_partition_is_released_with_what_was_asked_past_in_one_write() -
     one.written(release)
     assert one.one(Released) == (T0, start.claim, 33)
     assert not one.has(Write)
+
+
+def test_stream_that_never_knew_where_to_begin_leaves_what_is_committed() -> None:
+    one = OneConsumer()
+    start = one.own_alone(offset=30)
+    give_way(one)
+    one.stopped(start, NO_OFFSET)
+    assert one.one(Write).offset == 30
 
 
 def test_release_waits_for_the_commit_under_way() -> None:

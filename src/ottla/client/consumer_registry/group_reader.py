@@ -27,17 +27,22 @@ log = logging.getLogger(__name__)
 
 
 class GroupReading(NamedTuple):
-    """A view; when it `is_passing` it is to be read again as soon as it has been acted on."""
+    """A view, and whether it `is_passing`: to be read again as soon as it has been acted on.
+
+    `offsets_were_set`: by an operator, since the last read.
+    """
 
     view: GroupView
     is_passing: bool
+    offsets_were_set: bool
 
 
 class GroupReader:
     """One consumer's eyes in one session; one read at a time.
 
-    It watches the group's consumers, and of each topic that its consumer reads the node with the partitions; with a
-    filter the names of all topics, too.  Brokers are not watched: which of them leads a partition changes no share.
+    It watches the group's consumers, of each topic that its consumer reads the node with the partitions, with a filter
+    the names of all topics, and the node above the offsets, which is changed by whoever sets offsets.  Brokers are not
+    watched: which of them leads a partition changes no share.
     """
 
     def __init__(
@@ -49,6 +54,9 @@ class GroupReader:
         self._on_change: Final = on_change
         self._consumers_watch: Final = StandingWatch(on_change)
         self._names_watch: Final = StandingWatch(on_change)
+        self._offsets_watch: Final = StandingWatch(on_change)
+        # The change that the node above the offsets had last; None before the first read.
+        self._offsets_change: int | None = None
         self._topic_watches: dict[str, StandingWatch] = {}
         # Of the topics in the last view.
         self._topic_ids: dict[str, UUID] = {}
@@ -60,12 +68,16 @@ class GroupReader:
 
     async def read(self) -> GroupReading:
         """Raises `ConnectionLoss`, `SessionLost`, `AccessDenied`."""
+        offsets = await self._offsets_watch.read(lambda watch: self._tree.exists(self._paths.offsets, watch=watch))
+        change = 0 if offsets is None else offsets.mzxid
         subscriptions = await self._read_consumers()
         pointers = await self._read_topics()
         # Made anew under its name: what was of the former topic is given up first, in a view without it.
         renewed = {name for name, pointer in pointers.items() if self._is_another(name, pointer)}
         shown = {name: pointer for name, pointer in pointers.items() if name not in renewed}
         self._topic_ids = {name: pointer.topic_id for name, pointer in shown.items()}
+        were_set = self._offsets_change not in (None, change)
+        self._offsets_change = change
         consumers = {
             consumer_id: {
                 topic: count for topic, count in subscription.streams_counts(pointers).items() if topic in pointers
@@ -73,7 +85,7 @@ class GroupReader:
             for consumer_id, subscription in subscriptions.items()
         }
         counts = {name: len(pointer.assignment) for name, pointer in shown.items()}
-        return GroupReading(GroupView(consumers, counts), is_passing=bool(renewed))
+        return GroupReading(GroupView(consumers, counts), is_passing=bool(renewed), offsets_were_set=were_set)
 
     def _is_another(self, name: str, pointer: TopicPointer) -> bool:
         return self._topic_ids.get(name, pointer.topic_id) != pointer.topic_id
