@@ -57,6 +57,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_follower_fetching.py": "cluster",
     "tests/cluster/test_kills.py": "cluster",
     "tests/cluster/test_moves_under_load.py": "cluster",
+    "tests/connectors/test_tree_log.py": "zookeeper",
     # Spark sessions.
     "tests/cluster/test_spark_through_kills.py": "spark",
     "tests/integration/spark": "spark",

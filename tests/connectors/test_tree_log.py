@@ -1,0 +1,48 @@
+"""ZooKeeper's log of transactions tells every change, in its order, with the sessions that made and ended them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+from ottla.testing.zookeeper import RunningZooKeeper
+from tests.connectors.tree_log import Kind, read_tree_log
+from tests.zookeeper_or_skip import skips_without_zookeeper
+
+
+def test_everything_that_was_written_is_read_in_order(tmp_path: Path) -> None:
+    with skips_without_zookeeper(), RunningZooKeeper(tmp_path) as zookeeper:
+        # The server is away in between, on a busy machine for long.
+        client = KazooClient(zookeeper.connect, timeout=60.0)
+        client.start(timeout=60.0)
+        session_id = client.client_id[0]
+        client.create("/offset", b"0")
+        claim = client.transaction()
+        claim.create("/owner", b"a", ephemeral=True)
+        claim.set_data("/offset", b"1", 0)
+        claim.commit()
+        refused = client.transaction()
+        refused.delete("/owner")
+        refused.set_data("/offset", b"2", 0)
+        refused.commit()
+        client.create("/kept", b"", ephemeral=True)
+        client.delete("/kept")
+        zookeeper.kill()
+        zookeeper.start()
+        client.set("/offset", b"3")
+        client.stop()
+        client.close()
+    changes = list(read_tree_log(tmp_path / "data"))
+    assert [(each.kind, each.path, each.data, each.session_ended) for each in changes] == [
+        (Kind.CREATED, "/offset", b"0", False),
+        (Kind.CREATED, "/owner", b"a", False),
+        (Kind.WRITTEN, "/offset", b"1", False),
+        (Kind.CREATED, "/kept", b"", False),
+        (Kind.DELETED, "/kept", b"", False),
+        (Kind.WRITTEN, "/offset", b"3", False),
+        (Kind.DELETED, "/owner", b"", True),
+    ]
+    assert {each.session_id for each in changes} == {session_id}
+    assert changes[1].zxid == changes[2].zxid, "a multi is one transaction"
+    assert [each.zxid for each in changes] == sorted(each.zxid for each in changes)
