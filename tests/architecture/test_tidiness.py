@@ -43,7 +43,6 @@ ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page"}
 # Rules that so far only their simulation runs: the client that carries them out comes after them.
 AHEAD: Final = {
     "ottla.client.membership.kafka_group",
-    "ottla.client.membership.tree_brokers",
     "ottla.client.membership.tree_membership",
 }
 

@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -23,9 +23,11 @@ from ottla.client.consumer_registry.partition_registry import PartitionRegistry
 from ottla.client.consumer_registry.registration import register
 from ottla.client.group_types import CommittedOffset
 from ottla.client.groups import GroupAdmin
+from ottla.client.membership.membership import Event
 from ottla.client.membership.subscription import Subscription
+from ottla.client.membership.tree_membership import TreeMembership
 from ottla.client.producer import RawProducer
-from ottla.consumers.effects import Write, WriteKind
+from ottla.consumers.effects import Committed, Left, Lost, Start, Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId
 from ottla.consumers.stream_id import StreamId
 from ottla.coordination.topics import TopicRegistry
@@ -38,6 +40,7 @@ from ottla.records.record import Record
 from ottla.runtime.event_loop import BlockingLoop
 from ottla.testing.broker import RunningBroker
 from ottla.testing.zookeeper import RunningZooKeeper
+from tests.eventually import eventually
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
 RECORDS = 10
@@ -223,6 +226,35 @@ def test_running_group_is_reset_and_its_owner_fenced(site: Site, topic: str, gro
         assert (content["offset"], content["claim"]) == (0, None)
 
 
+def test_running_consumer_lets_go_and_starts_where_it_was_set_though_it_has_nothing_to_commit(
+    site: Site, topic: str, group: str
+) -> None:
+    first = TopicPartition(topic, 0)
+    events: list[Event] = []
+    membership = TreeMembership(site.connect, group)
+    membership.join(Subscription({topic: 1}), events.extend)
+    try:
+        (start,) = eventually(lambda: starts(events, first))
+        membership.commit([(first, start.claim, 4)])
+        eventually(lambda: Committed(first, start.claim, 4) in events)
+        reset = ("group", "reset-offsets", group, "--topic", f"{topic}:0", "--to-offset", "2", "--execute")
+        ottla(*reset, *site.by_broker)
+        (_, again) = eventually(lambda: starts(events, first), lambda seen: len(seen) > 1)
+        assert again.offset == 2
+        assert events.index(Lost(first, start.claim)) < events.index(again)
+        stable = [group, "tree", "consumer", "Stable"]
+        eventually(lambda: stable in ottla("group", "list", "--long", *site.by_broker).rows)
+        assert [row[3] for row in ottla("group", "describe", group, *site.by_broker).rows] == ["2", "-"]
+    finally:
+        membership.leave()
+        eventually(lambda: Left() in events)
+        membership.close()
+
+
+def starts(events: Sequence[Event], partition: TopicPartition) -> list[Start]:
+    return [each for each in events if isinstance(each, Start) and each.partition == partition]
+
+
 def test_stopped_group_is_reset_exported_and_set_back(site: Site, topic: str, group: str, tmp_path: Path) -> None:
     with member(site, group, topic) as joined:
         joined.claim(TopicPartition(topic, 0), TopicPartition(topic, 1), offset=4)
@@ -297,8 +329,8 @@ def test_group_that_does_not_exist_is_told_with_the_nearest_of_both_homes(site: 
 def test_zookeeper_without_a_cluster_is_told_and_nothing_is_made_there(site: Site) -> None:
     wrong = f"{site.host_and_port}/typo"
     said = ottla("group", "list", "--zookeeper", wrong, status=1)
-    assert f"error: ZooKeeper at {wrong} has no cluster" in said.err
-    assert "hint: is the chroot right?" in said.err
+    assert f"error: there is no cluster at {wrong}" in said.err
+    assert "with the chroot at its end" in said.err
     loop = BlockingLoop()
     session = loop.run(ZooKeeperHome(site.host_and_port).connect())
     assert "typo" not in loop.run(session.children("/"))

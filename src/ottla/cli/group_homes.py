@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from ottla.client.consumer_registry.blocking_admin import TreeGroupAdmin
     from ottla.client.group_home import GroupHome
     from ottla.client.group_types import ListedGroup
-    from ottla.coordination.zookeeper.credentials import DigestCredentials
 
 F = TypeVar("F", bound=Callable[..., object])
 
 KINDS: Final = ("classic", "consumer", "tree")
 _CLIENT_ID: Final = "ottla-group"
 # One that was named may be slow; one that only the brokers know may be out of reach from here.
-_NAMED_WITHIN_MS: Final = 10_000
+_NAMED_WITHIN_MS: Final = 6_000
 _FOUND_WITHIN_MS: Final = 3_000
 
 
@@ -145,7 +144,7 @@ def open_homes(bootstrap: str | None, zookeeper: str | None) -> Iterator[GroupHo
 
     with ExitStack() as stack:
         if zookeeper is not None:
-            found = _brokers_in(zookeeper)
+            found = _brokers_in(zookeeper, _NAMED_WITHIN_MS)
             cluster = stack.enter_context(open_cluster(bootstrap or found, _CLIENT_ID))
             tree: TreeGroupAdmin | None = _open_tree(zookeeper, _NAMED_WITHIN_MS)
             problem = None
@@ -157,14 +156,6 @@ def open_homes(bootstrap: str | None, zookeeper: str | None) -> Iterator[GroupHo
         yield GroupHomes(cluster, GroupAdmin(cluster), tree, problem)
 
 
-def _brokers_in(zookeeper: str) -> str:
-    """The addresses of the brokers that are registered."""
-    seen = _seen(zookeeper, _NAMED_WITHIN_MS)
-    if not seen:
-        raise NoTree(f"no broker is registered in ZooKeeper at {zookeeper}", hint="start the brokers")
-    return ",".join(seen)
-
-
 def _found_tree(cluster: Cluster) -> tuple[TreeGroupAdmin | None, str | None]:
     from ottla.client.admin import Admin
 
@@ -172,10 +163,17 @@ def _found_tree(cluster: Cluster) -> tuple[TreeGroupAdmin | None, str | None]:
     if not zookeeper:
         return None, None
     try:
-        _seen(zookeeper, _FOUND_WITHIN_MS)
+        _brokers_in(zookeeper, _FOUND_WITHIN_MS)
         return _open_tree(zookeeper, _FOUND_WITHIN_MS), None
     except OttlaError as error:
         return None, str(error)
+
+
+def _brokers_in(zookeeper: str, within_ms: int) -> str:
+    """The addresses of the brokers that are registered.  Nothing is made by looking, as a session makes its chroot."""
+    from ottla.client.membership.tree_brokers import brokers_of_tree
+
+    return ",".join(brokers_of_tree(zookeeper, digest=_digest(os.environ), timeout_ms=within_ms))
 
 
 def _open_tree(zookeeper: str, within_ms: int) -> TreeGroupAdmin:
@@ -184,28 +182,9 @@ def _open_tree(zookeeper: str, within_ms: int) -> TreeGroupAdmin:
     return TreeGroupAdmin(zookeeper, _digest(os.environ), within_ms)
 
 
-def _seen(zookeeper: str, within_ms: int) -> list[str]:
-    """The registered brokers' addresses.  Raises `NoTree` where no cluster is: nothing is made there by looking."""
-    from ottla.coordination.zookeeper.inspection import inspect_tree
-
-    seen = inspect_tree(zookeeper, _digest(os.environ), within_ms / 1_000)
-    if seen.cluster_id is None:
-        raise NoTree(f"ZooKeeper at {zookeeper} has no cluster", hint="is the chroot right? it is the brokers' own")
-    addresses: list[str] = []
-    for _, broker in sorted(seen.brokers.items()):
-        listener = broker.registration.listeners[0]
-        host = f"[{listener.host}]" if ":" in listener.host else listener.host
-        addresses.append(f"{host}:{listener.port}")
-    return addresses
-
-
-def _digest(environment: Mapping[str, str]) -> DigestCredentials | None:
+def _digest(environment: Mapping[str, str]) -> str | None:
     """As for brokers: from the environment, since a command line is visible."""
-    from ottla.coordination.zookeeper.credentials import DigestCredentials
     from ottla.model.broker_settings import ZOOKEEPER_DIGEST
     from ottla.model.setting_sources import from_environment
 
-    for raw in from_environment(environment)[0]:
-        if raw.name == ZOOKEEPER_DIGEST.name:
-            return DigestCredentials.parse(raw.text)
-    return None
+    return next((raw.text for raw in from_environment(environment)[0] if raw.name == ZOOKEEPER_DIGEST.name), None)

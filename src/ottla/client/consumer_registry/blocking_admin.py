@@ -19,15 +19,18 @@ _SESSION_TIMEOUT_MS: Final = 10_000
 
 
 class TreeGroupAdmin:
-    """Use it with `with`.  Raises `BadConnectString`, `ZooKeeperUnreachable`, `ZooKeeperRefused`."""
+    """Use it with `with`.  `digest` is `user:password`.
 
-    def __init__(self, connect: str, digest: DigestCredentials | None, connection_timeout_ms: int) -> None:
+    Raises `BadConnectString`, `ConfigError`, `ZooKeeperUnreachable`, `ZooKeeperRefused`.
+    """
+
+    def __init__(self, connect: str, digest: str | None, connection_timeout_ms: int) -> None:
         clock = SystemClock()
         home = ZooKeeperHome(
             connect,
             session_timeout_ms=_SESSION_TIMEOUT_MS,
             connection_timeout_ms=connection_timeout_ms,
-            digest=digest,
+            digest=None if digest is None else DigestCredentials.parse(digest),
             clock=clock,
         )
         self._loop = BlockingLoop()
