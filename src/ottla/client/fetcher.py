@@ -45,9 +45,10 @@ class FetchRoom(Protocol):
 
 
 class FetchFailure(NamedTuple):
-    """The partition cannot be read further; it is skipped until `seek`."""
+    """The partition cannot be read from `offset` on; it is skipped until `seek`."""
 
     partition: TopicPartition
+    offset: int
     error: OttlaError
 
 
@@ -275,6 +276,6 @@ class Fetcher:
             if may_get_better and not self._postponed.is_hopeless(partition):
                 self._postponed.postpone(partition)
             elif partition in self._positions:
+                self._failures.append(FetchFailure(partition, self._positions[partition], error))
                 self.drop(partition)
-                self._failures.append(FetchFailure(partition, error))
         self._cluster.forget({partition.topic for partition in partitions})

@@ -50,6 +50,10 @@ class MessageRun:
         """For the message that was taken last: a deserializer raised `error`."""
         return PoisonMessage(self._partition, self.last_taken, "a deserializer failed", error)
 
+    def from_last(self) -> MessageRun:
+        """The message that was taken last, and those after it."""
+        return MessageRun(self._partition, self._run.from_offset(self.last_taken), self._deserializers)
+
     def rest(self) -> MessageRun:
         """The messages after the one that was taken last, which could not be read."""
         return MessageRun(self._partition, self._run.from_offset(self.last_taken + 1), self._deserializers)

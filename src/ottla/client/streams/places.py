@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ottla.client.offsets import EARLIEST, LATEST
 from ottla.model.errors import ConfigError
+from ottla.model.identifiers import NO_OFFSET
 from ottla.model.limits import INT64_MAX
 
 Place: TypeAlias = int | datetime | Literal["earliest", "latest"]
 
 _NAMED: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class Target(NamedTuple):
+    """Where to read on: at `offset`, or, with a question, where ListOffsets answers."""
+
+    offset: int
+    question: int | None
+
+
+def target_of(place: Place | None, timestamp_ms: int | None) -> Target:
+    """Exactly one of both is given.  Raises ConfigError for what is no place."""
+    if place is None:
+        if timestamp_ms is None:
+            raise ConfigError("where to?", hint='an offset, a datetime, "earliest" or "latest", or timestamp_ms=...')
+        return Target(NO_OFFSET, timestamp_ms_of(timestamp_ms))
+    if timestamp_ms is not None:
+        raise ConfigError("a place and a timestamp_ms were given", hint="give one of both")
+    question = question_of(place)
+    return Target(place if isinstance(place, int) else NO_OFFSET, question)
 
 
 def question_of(place: Place) -> int | None:

@@ -1,0 +1,149 @@
+"""The consumer of a group: topics as streams of messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Generic
+
+from typing_extensions import TypeVar
+
+from ottla.client.membership.subscription import Subscription, TopicFilter
+from ottla.client.streams.connector_core import ConnectorCore
+from ottla.client.streams.homes import core_of
+from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, MessageStream
+from ottla.client.streams.settings import ResetPolicy, StreamSettings
+from ottla.model.limits import MIB
+
+KeyT = TypeVar("KeyT", default=bytes)
+ValueT = TypeVar("ValueT", default=bytes)
+
+CLOSE_TIMEOUT_MS: Final = 30_000
+
+
+class ConsumerConnector(Generic[KeyT, ValueT]):
+    """Reads topics as one of a group's consumers: each message of a topic goes to one stream of the group.
+
+        with ConsumerConnector("localhost:9092", group="jobs") as connector:
+            streams = connector.create_message_streams({"page-views": 2})
+            for message in streams["page-views"][0]:
+                print(message.partition, message.offset, message.value)
+
+    Consumers of one group share the partitions; each group gets everything.  With `bootstrap` the brokers coordinate
+    the group, Ottla's or Apache Kafka's; with `zookeeper` ("localhost:2181/ottla") the consumers do so by themselves,
+    and find the brokers there.  Exactly one of both is given.
+
+    At least once: an offset is committed when its message was handed out and the next one was asked for.
+
+    auto_offset_reset         where a group begins that has committed nothing, or whose offset is not in the log any
+                              more: "latest", "earliest", or "error", which the stream raises
+    enable_auto_commit        commit what was asked past every `auto_commit_interval_ms`, and when partitions are given
+                              back; without it only `commit` does
+    consumer_timeout_ms       a stream ends when no message comes for so long; None: it waits
+    key_deserializer,         called with the bytes of a key or a value; a null stays None.  An error of theirs is
+    value_deserializer        raised as a PoisonMessage
+    stream_buffer_bytes       so much is fetched ahead for each stream, as it is stored
+    max_partition_fetch_bytes, fetch_max_bytes, fetch_min_bytes, fetch_max_wait_ms, check_crcs, metadata_max_age_ms,
+    client_id                 as in Kafka
+    release_wait_ms           a partition that goes to another consumer waits so long for the message in hand
+    session_timeout_ms        a consumer that is not heard of for so long is dead to the group; None: 45,000 with
+                              brokers (those with KIP-848 decide by themselves), 6,000 with ZooKeeper
+    group_protocol            "auto", "consumer" (KIP-848) or "classic"; of brokers only
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        *,
+        zookeeper: str | None = None,
+        group: str,
+        auto_offset_reset: ResetPolicy = "latest",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        consumer_timeout_ms: int | None = None,
+        key_deserializer: Callable[[bytes], KeyT] | None = None,
+        value_deserializer: Callable[[bytes], ValueT] | None = None,
+        stream_buffer_bytes: int = 4 * MIB,
+        max_partition_fetch_bytes: int = 1 * MIB,
+        fetch_max_bytes: int = 50 * MIB,
+        fetch_min_bytes: int = 1,
+        fetch_max_wait_ms: int = 500,
+        check_crcs: bool = True,
+        release_wait_ms: int = 1_000,
+        metadata_max_age_ms: int = 300_000,
+        session_timeout_ms: int | None = None,
+        group_protocol: str = "auto",
+        client_id: str = "ottla",
+    ) -> None:
+        settings = StreamSettings(
+            auto_offset_reset=auto_offset_reset,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            consumer_timeout_ms=consumer_timeout_ms,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            stream_buffer_bytes=stream_buffer_bytes,
+            max_partition_fetch_bytes=max_partition_fetch_bytes,
+            fetch_max_bytes=fetch_max_bytes,
+            fetch_min_bytes=fetch_min_bytes,
+            fetch_max_wait_ms=fetch_max_wait_ms,
+            check_crcs=check_crcs,
+            release_wait_ms=release_wait_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+            client_id=client_id,
+        )
+        self._core: ConnectorCore = core_of(
+            bootstrap, zookeeper, group, settings, session_timeout_ms=session_timeout_ms, group_protocol=group_protocol
+        )
+
+    def __enter__(self) -> ConsumerConnector[KeyT, ValueT]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def create_message_streams(self, topics: Mapping[str, int]) -> dict[str, list[MessageStream[KeyT, ValueT]]]:
+        """Join the group, and read each topic by so many streams, which share its partitions here.
+
+        Each stream is for one thread.  A topic that does not exist yet is read from the time on when it does.  Once for
+        each connector.
+        """
+        feeds = self._core.open(Subscription(topics=dict(topics)))
+        engine, timeout_ms = self._core.opened(), self._core.settings.consumer_timeout_ms
+        return {
+            topic: [MessageStream(engine, feed, [topic], timeout_ms) for feed in each] for topic, each in feeds.items()
+        }
+
+    def create_message_streams_by_filter(
+        self, streams_count: int = 1, *, allow: str, deny: str | None = None
+    ) -> list[MessageStream[KeyT, ValueT]]:
+        """Join the group, and read all topics by so many streams whose whole names match `allow` and do not match
+        `deny`: patterns of Python's `re`.  Topics that are made later join.  Once for each connector.
+        """
+        subscription = Subscription({}, TopicFilter(allow, deny), streams_count)
+        feeds = self._core.open(subscription)
+        engine, timeout_ms = self._core.opened(), self._core.settings.consumer_timeout_ms
+        return [MessageStream(engine, feed, None, timeout_ms) for each in feeds.values() for feed in each]
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why a rebalance does not end: who holds what; None while there is no such."""
+        return None if self._core.engine is None else self._core.engine.blocked_reason
+
+    def commit(self, *, wait: bool = True, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> None:
+        """`MessageStream.commit` for all streams."""
+        engine = self._core.opened()
+        outcome = engine.commit(self._core.feeds)
+        if wait:
+            engine.wait_for(outcome, timeout_ms)
+
+    def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+        """Leave the group: what was asked past is committed, the streams end, in whatever thread they are.
+
+        It waits up to `release_wait_ms` for messages that other threads have in hand, and up to `timeout_ms` for the
+        group.  `with` does the same.
+        """
+        self._core.close(timeout_ms, threading.get_ident())

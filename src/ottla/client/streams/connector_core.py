@@ -1,0 +1,106 @@
+"""A connector without its face: streams, the threads under them, and their end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from ottla.client.membership.membership import Membership
+from ottla.client.membership.subscription import Subscription
+from ottla.client.streams.deserializers import Deserializers
+from ottla.client.streams.engine import StreamsEngine
+from ottla.client.streams.errors import ConsumerClosed
+from ottla.client.streams.fetch_loop import FetchLoop
+from ottla.client.streams.message_run import message_runs
+from ottla.client.streams.prefetched import Prefetched
+from ottla.client.streams.settings import StreamSettings
+from ottla.client.streams.stream_feed import StreamFeed
+from ottla.client.streams.timekeeper import Timekeeper
+from ottla.consumers.stream_id import StreamId
+from ottla.model.errors import ConfigError
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.clock import Clock, SystemClock
+
+# What a thread is given to end that waits for a broker which does not answer; it is left behind then.
+_FETCH_END_S: Final = 1.0
+
+
+class ConnectorCore:
+    """`brokers` is asked for the brokers' addresses once, when streams are created."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        brokers: Callable[[], str | Sequence[str]],
+        settings: StreamSettings,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings
+        self.engine: StreamsEngine | None = None
+        self.feeds: list[StreamFeed] = []
+        self._membership = membership
+        self._brokers = brokers
+        self._clock: Clock = clock or SystemClock()
+        self._fetching: FetchLoop | None = None
+        self._timekeeper: Timekeeper | None = None
+        self._is_closed = False
+        self._ends = threading.Lock()
+
+    def open(self, subscription: Subscription) -> Mapping[str, list[StreamFeed]]:
+        """Join the group: each topic's feeds; those of a filter are under ""."""
+        if self._is_closed:
+            raise ConsumerClosed("the connector was closed")
+        if self.engine is not None:
+            raise ConfigError(
+                "the streams of this connector were created before", hint="ask for all topics at once, or open another"
+            )
+        counts = {"": subscription.filter_streams_count} if subscription.filter is not None else subscription.topics
+        feeds = {topic: [self._feed(f"{topic}-{number}") for number in range(n)] for topic, n in counts.items()}
+        self.feeds = [feed for each in feeds.values() for feed in each]
+        brokers = self._brokers()
+
+        def feed_of(partition: TopicPartition, stream: StreamId) -> StreamFeed:
+            return feeds["" if subscription.filter is not None else partition.topic][stream.number]
+
+        engine = StreamsEngine(self._membership, self.settings, self.feeds, feed_of, self._clock)
+        self._fetching = FetchLoop(engine, brokers, self.settings)
+        self._timekeeper = Timekeeper(engine, self._clock)
+        engine.on_orders = self._fetching.wake
+        engine.on_due = self._timekeeper.wake
+        self.engine = engine
+        self._membership.join(subscription, engine.on_events)
+        self._fetching.start()
+        self._timekeeper.start()
+        return feeds
+
+    def opened(self) -> StreamsEngine:
+        if self.engine is None:
+            raise ConfigError("no streams were created", hint="create_message_streams comes first")
+        return self.engine
+
+    def close(self, timeout_ms: int, closer: int) -> None:
+        """Commit what was asked past, give everything back, end the threads.  A second call does nothing."""
+        with self._ends:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            if self.engine is None:
+                return
+            self.engine.begin_close(closer)
+            with self.engine.lock:
+                self.engine.news.wait_for(lambda: self.opened().has_left, timeout_ms / 1000)
+            self._membership.close()
+            assert self._timekeeper is not None
+            self._timekeeper.close()
+            assert self._fetching is not None
+            self._fetching.close(_FETCH_END_S)
+
+    def _feed(self, name: str) -> StreamFeed:
+        settings = self.settings
+        deserializers = Deserializers(settings.key_deserializer, settings.value_deserializer)
+        open_batch = partial(message_runs, deserializers=deserializers, check_crc=settings.check_crcs)
+        return StreamFeed(
+            name, Prefetched(settings.stream_buffer_bytes, settings.max_partition_fetch_bytes), open_batch
+        )

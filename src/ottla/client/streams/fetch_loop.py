@@ -1,0 +1,165 @@
+"""The thread that fetches for all streams of a connector; the only one that has connections to the leaders."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, OffsetOutOfRange, UnknownTopic
+from ottla.client.fetch import FetchedPartition, FetchLimits
+from ottla.client.fetcher import Fetcher, FetchFailure
+from ottla.client.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
+from ottla.client.options import ClientOptions
+from ottla.client.postponed import Postponed
+from ottla.client.streams.engine import FetchOrder, StreamsEngine
+from ottla.client.streams.settings import StreamSettings
+from ottla.client.wake_up import WakeUp
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import NO_OFFSET, TopicPartition
+
+log = logging.getLogger(__name__)
+
+# It looks around so often when nothing wakes it.
+_POLL_MS: Final = 60_000
+_NAMED_PLACES: Final = frozenset({EARLIEST, LATEST})
+
+
+class _Closing(Exception):
+    """The loop is to end."""
+
+
+class FetchLoop:
+    """`run` is the thread's whole life; `wake` and `close` are for the others."""
+
+    def __init__(self, engine: StreamsEngine, bootstrap: str | Sequence[str], settings: StreamSettings) -> None:
+        self._engine = engine
+        self._wake = WakeUp()
+        self._is_closing = threading.Event()
+        # An unknown topic is asked for again later: nobody else has to wait for it.
+        options = ClientOptions(
+            client_id=settings.client_id, unknown_topic_wait_ms=0, metadata_max_age_ms=settings.metadata_max_age_ms
+        )
+        self._cluster = Cluster(bootstrap, options, sleep=self._sleep)
+        self._postponed = Postponed(self._cluster.retrying)
+        self._fetcher = Fetcher(
+            self._cluster,
+            {},
+            limits=FetchLimits(
+                max_bytes=settings.fetch_max_bytes,
+                partition_max_bytes=settings.max_partition_fetch_bytes,
+                min_bytes=settings.fetch_min_bytes,
+                max_wait_ms=settings.fetch_max_wait_ms,
+            ),
+            room=engine,
+            wake=self._wake,
+        )
+        self._orders: dict[TopicPartition, FetchOrder] = {}
+        # Those that wait for an answer, or to be tried again.
+        self._questions: dict[TopicPartition, FetchOrder] = {}
+        self._later: dict[TopicPartition, FetchOrder] = {}
+        self._thread = threading.Thread(target=self.run, name="ottla-fetch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.ring()
+
+    def close(self, timeout_s: float) -> None:
+        """End the thread; one that waits for a broker that hangs is left behind: it holds nothing but its sockets."""
+        self._is_closing.set()
+        self._wake.ring()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def run(self) -> None:
+        try:
+            while not self._is_closing.is_set():
+                self.turn()
+        except _Closing:
+            pass
+        except OttlaError as error:
+            self._engine.on_failure(error)
+        except Exception as error:
+            log.exception("fetching.failed")
+            self._engine.on_failure(OttlaError(f"the fetch thread failed: {type(error).__name__}: {error}"))
+        finally:
+            self._fetcher.close()
+            self._cluster.close()
+            self._wake.close()
+
+    def turn(self) -> None:
+        """Follow the orders, ask what is to be asked, and bring what has come."""
+        self._wake.clear()
+        for partition, order in self._engine.take_orders().items():
+            self._follow(partition, order)
+        for partition in [each for each in self._later if self._postponed.may_try(each)]:
+            self._begin(partition, self._later.pop(partition))
+        self._ask()
+        for outcome in self._fetcher.poll_each(self._postponed.next_try_ms(_POLL_MS)):
+            order = self._orders.get(outcome.partition)
+            if isinstance(outcome, FetchedPartition):
+                self._postponed.clear(outcome.partition)
+                self._engine.on_fetched(outcome, None if order is None else order.token)
+            elif order is not None:
+                self._on_failure(outcome, order)
+
+    def _follow(self, partition: TopicPartition, order: FetchOrder | None) -> None:
+        self._fetcher.drop(partition)
+        self._postponed.clear(partition)
+        for waiting in (self._orders, self._questions, self._later):
+            waiting.pop(partition, None)
+        if order is not None:
+            self._begin(partition, order)
+
+    def _begin(self, partition: TopicPartition, order: FetchOrder) -> None:
+        self._orders[partition] = order
+        if order.question is not None:
+            self._questions[partition] = order
+        else:
+            self._fetcher.seek(partition, order.offset)
+
+    def _ask(self) -> None:
+        """Ask the leaders for the offsets of all places that are not known yet."""
+        orders, self._questions = self._questions, {}
+        if not orders:
+            return
+        questions = {partition: order.question for partition, order in orders.items() if order.question is not None}
+        times = {partition: time for partition, time in questions.items() if time not in _NAMED_PLACES}
+        # A time after all messages is the end, as it was before the question for the time: nothing is left out then.
+        ends = try_list_offsets(self._cluster, dict.fromkeys(times, LATEST)) if times else {}
+        for partition, answer in try_list_offsets(self._cluster, questions).items():
+            if isinstance(answer, OffsetAnswer) and answer.offset == NO_OFFSET:
+                answer = ends[partition]
+            if isinstance(answer, OffsetAnswer):
+                self._postponed.clear(partition)
+                self._engine.on_answer(partition, orders[partition].token, answer.offset)
+            else:
+                order = orders[partition]
+                self._on_failure(FetchFailure(partition, order.offset, answer), order)
+
+    def _on_failure(self, failure: FetchFailure, order: FetchOrder) -> None:
+        partition, offset, error = failure
+        if isinstance(error, OffsetOutOfRange):
+            self._engine.on_out_of_range(error, order.token, self._range_of(partition))
+        elif isinstance(error, UnknownTopic) or (isinstance(error, ClientError) and error.is_retriable):
+            # A topic may be made, a leader be elected, a broker come back.
+            log.debug("fetch.postponed", extra={"partition": partition, "reason": error})
+            self._postponed.postpone(partition)
+            self._later[partition] = order._replace(offset=offset)
+        else:
+            self._engine.on_unreadable(partition, order.token, offset, error)
+
+    def _range_of(self, partition: TopicPartition) -> range | None:
+        """The readable offsets, if the leader tells."""
+        ends = [try_list_offsets(self._cluster, {partition: question})[partition] for question in (EARLIEST, LATEST)]
+        first, last = (answer.offset if isinstance(answer, OffsetAnswer) else NO_OFFSET for answer in ends)
+        return None if NO_OFFSET in (first, last) else range(first, last)
+
+    def _sleep(self, pause_s: float) -> None:
+        """As `time.sleep`, but for the end of the loop."""
+        if self._is_closing.wait(pause_s):
+            raise _Closing

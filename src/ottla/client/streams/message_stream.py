@@ -1,0 +1,228 @@
+"""A stream of messages: an iterator that never ends, over the partitions that its consumer has of the group."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, Final, Generic
+
+from typing_extensions import TypeVar
+
+from ottla.client.messages import Message
+from ottla.client.streams.engine import StreamEnded, StreamsEngine
+from ottla.client.streams.errors import PoisonMessage
+from ottla.client.streams.places import Place, target_of
+from ottla.client.streams.reading import HandOut
+from ottla.client.streams.stream_feed import StreamFeed
+from ottla.model.errors import ConfigError
+from ottla.model.identifiers import TopicPartition
+from ottla.runtime.clock import boottime_ns
+
+KeyT = TypeVar("KeyT", default=bytes)
+ValueT = TypeVar("ValueT", default=bytes)
+
+COMMIT_TIMEOUT_MS: Final = 60_000
+# While nothing may be handed out, it is looked so often whether that has changed: nobody tells.
+_LEASE_POLL_S: Final = 0.02
+
+
+class StreamFace(Generic[KeyT, ValueT]):
+    """What a stream can do besides handing out; nothing here waits."""
+
+    def __init__(self, engine: StreamsEngine, feed: StreamFeed, topics: Iterable[str] | None) -> None:
+        self._engine = engine
+        self._feed = feed
+        self._topics = None if topics is None else frozenset(topics)
+        # The batch that is being handed out: it goes on in the next loop when one is left.
+        self._messages: Iterator[Message[Any, Any]] = iter(())
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """What it reads now; that changes as consumers come and go."""
+        with self._engine.lock:
+            return sorted(self._feed.readings)
+
+    def position(self, partition: int | tuple[str, int]) -> int | None:
+        """What would be committed now: everything below was asked past.  None while that is still to be found out.
+
+        Raises NotAssigned.
+        """
+        return self._engine.position(self._feed, self._named(partition))
+
+    def seek(
+        self,
+        partition: int | tuple[str, int],
+        to: Place | None = None,
+        *,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Read a partition on from `to`: an offset, a `datetime`, "earliest" or "latest"; or from a timestamp.
+
+        The partition is its number, or `(topic, number)`.  A time is that of the first message which has this timestamp
+        or a later one.  What is handed out next comes from there, and so does what is committed: a `seek` back sets the
+        committed offset back.  Raises NotAssigned.
+        """
+        self._engine.seek(self._feed, [self._named(partition)], target_of(to, timestamp_ms))
+
+    def seek_all(self, to: Place | None = None, *, timestamp_ms: int | None = None) -> None:
+        """`seek` in all partitions that the stream reads now."""
+        if isinstance(to, int):
+            raise ConfigError("an offset is of one partition", hint="seek(partition, offset)")
+        self._engine.seek(self._feed, None, target_of(to, timestamp_ms))
+
+    def skip(self) -> None:
+        """Step over the message that cannot be read, or its damaged batch: after a PoisonMessage."""
+        self._engine.skip(self._feed)
+
+    def _named(self, partition: int | tuple[str, int]) -> TopicPartition:
+        if isinstance(partition, tuple):
+            return TopicPartition(*partition)
+        if self._topics is None or len(self._topics) != 1:
+            raise ConfigError(f"partition {partition} of which topic?", hint="seek((topic, partition), ...)")
+        return TopicPartition(next(iter(self._topics)), partition)
+
+    def _handed_out(self, hand_out: HandOut) -> Iterator[Message[Any, Any]]:
+        """The messages of a batch.  All that a message costs, besides its decoding, is the loop in here."""
+        clock_ns = boottime_ns
+        try:
+            for run in hand_out.runs:
+                hand_out.run = run
+                for message in run.messages:
+                    if clock_ns() >= hand_out.until_ns and not self._engine.may_hand_out(self._feed, hand_out):
+                        return
+                    yield message
+                if run.has_left:
+                    raise RuntimeError("it raised StopIteration")
+        except PoisonMessage as damage:
+            if self._engine.on_poison(self._feed, hand_out, damage, is_of_one_message=False):
+                raise
+        except Exception as error:
+            poison = hand_out.run.poison(error) if hand_out.run is not None else None
+            if poison is None:
+                raise
+            if self._engine.on_poison(self._feed, hand_out, poison, is_of_one_message=True):
+                raise poison from error
+
+
+class MessageStream(StreamFace[KeyT, ValueT]):
+    """Iterate over it in one thread: `for message in stream`.  It waits while nothing is there.
+
+    It ends when the connector is closed, or when `consumer_timeout_ms` pass without a message; in the latter case it
+    can be iterated again.  Asking for the next message says that the one before is done: that is what is committed.
+    Leaving the loop does not say so of the last one.
+    """
+
+    def __init__(
+        self, engine: StreamsEngine, feed: StreamFeed, topics: Iterable[str] | None, consumer_timeout_ms: int | None
+    ) -> None:
+        super().__init__(engine, feed, topics)
+        self._timeout_ms = consumer_timeout_ms
+        self._bell = threading.Condition(engine.lock)
+        self._is_rung = False
+        feed.ring = self._ring
+
+    def __iter__(self) -> Iterator[Message[KeyT | None, ValueT | None]]:
+        # A chain asks for the next batch when the last one has ended, and lives on when a batch raises an error.
+        return chain.from_iterable(_Batches(self._messages_now, self._next_messages))
+
+    def __next__(self) -> Message[KeyT | None, ValueT | None]:
+        """The next message; raises StopIteration where a loop would end."""
+        for message in self:
+            return message
+        raise StopIteration
+
+    def commit(
+        self,
+        message: Message[Any, Any] | None = None,
+        *,
+        wait: bool = True,
+        timeout_ms: int | None = COMMIT_TIMEOUT_MS,
+    ) -> None:
+        """Commit what was asked past; with `message`, that it is done, too, and all before it of its partition.
+
+        Raises CommitFailed when it was not committed, or is not known to be within `timeout_ms`.  With `wait=False` it
+        returns at once, and a failure is logged only.  Raises NotAssigned for a message of a partition that the group
+        has given to others meanwhile.
+        """
+        if message is not None:
+            self._engine.mark_done(self._feed, TopicPartition(message.topic, message.partition), message.offset)
+        outcome = self._engine.commit([self._feed])
+        if wait:
+            self._engine.wait_for(outcome, timeout_ms)
+
+    def _messages_now(self) -> Iterator[Message[Any, Any]]:
+        return self._messages
+
+    def _next_messages(self) -> Iterator[Message[Any, Any]] | None:
+        """Those of the next batch; None when the stream ends."""
+        end_ns: int | None = None
+        while True:
+            # Before it asks: what comes after that rings anew.
+            self._is_rung = False
+            try:
+                hand_out = self._engine.ask(self._feed)
+            except StreamEnded:
+                return None
+            if hand_out is not None:
+                self._messages = self._handed_out(hand_out)
+                return self._messages
+            if self._timeout_ms is None:
+                self._wait(None)
+                continue
+            left_ns = self._timeout_ms * 1_000_000
+            if end_ns is None:
+                end_ns = boottime_ns() + left_ns
+            else:
+                left_ns = end_ns - boottime_ns()
+            if left_ns <= 0:
+                return None
+            self._wait(left_ns / 1e9)
+
+    def _wait(self, timeout_s: float | None) -> None:
+        """Until somebody rings, or it may be that more may be handed out."""
+        with self._engine.lock:
+            if self._feed.readings and not self._engine.is_leased():
+                timeout_s = _LEASE_POLL_S if timeout_s is None else min(_LEASE_POLL_S, timeout_s)
+            self._bell.wait_for(lambda: self._is_rung, timeout_s)
+
+    def _ring(self) -> None:
+        self._is_rung = True
+        self._bell.notify_all()
+
+
+class _Batches(Iterator[Iterator[Message[Any, Any]]]):
+    """The batch that a former loop has left, then the next ones."""
+
+    def __init__(
+        self,
+        left: Callable[[], Iterator[Message[Any, Any]]],
+        following: Callable[[], Iterator[Message[Any, Any]] | None],
+    ) -> None:
+        self._left: Callable[[], Iterator[Message[Any, Any]]] | None = left
+        self._following = following
+
+    def __next__(self) -> Iterator[Message[Any, Any]]:
+        if self._left is not None:
+            left, self._left = self._left, None
+            return left()
+        try:
+            messages = self._following()
+        except Exception as error:  # noqa: BLE001 - it is raised for whoever asks
+            return _Raising(error)
+        if messages is None:
+            raise StopIteration
+        return messages
+
+
+class _Raising(Iterator[Message[Any, Any]]):
+    """Raises an error once, for whoever asks for a message; the loop around it can go on after it."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error: Exception | None = error
+
+    def __next__(self) -> Message[Any, Any]:
+        error, self._error = self._error, None
+        if error is None:
+            raise StopIteration
+        raise error

@@ -1,0 +1,226 @@
+"""One claim of a partition, as its stream reads it: what was handed out, asked past, committed.  Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.client.streams.message_run import MessageRun
+from ottla.consumers.partition_nodes import ClaimId
+from ottla.model.identifiers import NO_OFFSET, TopicPartition
+
+
+class HandOut:
+    """A batch whose messages are handed out.
+
+    The thread that hands out replaces `run`, sets `is_cut`, and compares the clock with `until_ns` before each message;
+    others may read where it is, and set `until_ns` to 0.
+    """
+
+    __slots__ = ("is_cut", "next_offset", "reading", "run", "runs", "start", "token", "until_ns")
+
+    def __init__(
+        self, reading: Reading, runs: Iterator[MessageRun], start: int, next_offset: int, until_ns: int
+    ) -> None:
+        self.reading = reading
+        self.token = reading.token
+        self.runs = runs
+        self.run: MessageRun | None = None
+        self.start = start
+        # After the batch.
+        self.next_offset = next_offset
+        self.until_ns = until_ns
+        # Whether it ended before its last message: the one that was taken last was not handed out then.
+        self.is_cut = False
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody has stopped its reading, or sought elsewhere."""
+        return self.token == self.reading.token and not self.reading.is_stopped
+
+    @property
+    def asked_past(self) -> int:
+        """Everything below was asked past; the message at it may be in hand.  Never too high, whoever asks."""
+        return self.start if self.run is None else max(self.start, self.run.last_taken)
+
+    @property
+    def handed_out_end(self) -> int:
+        """Everything that was handed out is below."""
+        return self.asked_past if self.run is None or not self.run.taken_count else self.run.last_taken + 1
+
+
+class Reading:
+    """Begins with a `Start` and ends with its `Lost` or `Released`.
+
+    A `token` names what is read since the last `seek`: what was fetched or found out for another counts no more.
+    """
+
+    __slots__ = (
+        "_done",
+        "_pending",
+        "_position",
+        "claim",
+        "committed",
+        "hand_out",
+        "is_answered",
+        "is_stopped",
+        "partition",
+        "question",
+        "release_by_ms",
+        "requested",
+        "token",
+    )
+
+    def __init__(self, partition: TopicPartition, claim: ClaimId, offset: int, token: int) -> None:
+        self.partition = partition
+        self.claim = claim
+        self.token = token
+        # What ListOffsets has to answer before anything can be read: `places.question_of`.
+        self.question: int | None = None
+        # What the group is known to have, and what it was last asked to have.
+        self.committed = offset
+        self.requested = offset
+        self.hand_out: HandOut | None = None
+        # Revoked: nothing more is handed out.  Answered: `on_stopped` was said.
+        self.is_stopped = False
+        self.is_answered = False
+        # When a stopped reading waits no longer for the message in hand.
+        self.release_by_ms: int | None = None
+        # While nothing is handed out: everything below was asked past.
+        self._position = offset
+        # Said by the user to be done, though nothing after it was asked for.
+        self._done = NO_OFFSET
+        # Commits without an outcome, in their order.
+        self._pending: deque[_Pending] = deque()
+
+    @property
+    def asked_past(self) -> int:
+        """What may be committed, exclusive; NO_OFFSET while the first position is not known."""
+        position = self._position if self.hand_out is None else self.hand_out.asked_past
+        return max(position, self._done)
+
+    @property
+    def has_in_hand(self) -> bool:
+        """Whether somebody may have a message in hand that was not asked past."""
+        hand_out = self.hand_out
+        return hand_out is not None and (not hand_out.run or hand_out.handed_out_end > self.asked_past)
+
+    def move_to(self, offset: int, token: int) -> None:
+        """Read on from `offset`, wherever it was before."""
+        self._leave_hand_out()
+        self.token = token
+        self.question = None
+        self._position = offset
+        self._done = NO_OFFSET
+
+    def move_to_answer(self, question: int, token: int) -> None:
+        """Read on from what this question is answered; until then what may be committed stays."""
+        position = self.asked_past
+        self.move_to(position, token)
+        self.question = question
+
+    def settle(self) -> None:
+        """What was being handed out has come to its end, or was cut."""
+        hand_out, self.hand_out = self.hand_out, None
+        if hand_out is not None and hand_out.token == self.token:
+            self._position = hand_out.asked_past if hand_out.is_cut else hand_out.next_offset
+
+    def settle_at(self, offset: int) -> None:
+        """What was being handed out ends before `offset`."""
+        self._leave_hand_out()
+        self._position = offset
+
+    def stop(self) -> None:
+        """Nothing more is handed out, at once."""
+        self.is_stopped = True
+        if self.hand_out is not None:
+            self.hand_out.until_ns = 0
+
+    def mark_done(self, offset: int) -> bool:
+        """The message at `offset` and all before it are done; False when it was not handed out by this reading."""
+        end = self._position if self.hand_out is None else self.hand_out.handed_out_end
+        if offset >= end:
+            return False
+        self._done = max(self._done, offset + 1)
+        return True
+
+    def _leave_hand_out(self) -> None:
+        if self.hand_out is not None:
+            self.hand_out.until_ns = 0
+            self.hand_out = None
+
+    # --- commits ------------------------------------------------------------------------------------------------
+
+    def request(self, waiting: CommitOutcome | None = None) -> int | None:
+        """The offset that a commit has to ask for now; None when there is nothing new.
+
+        `waiting` hears the outcome, also that of a commit which is on its way already.
+        """
+        offset = self.asked_past
+        if offset == NO_OFFSET or (offset == self.committed and not self._pending):
+            return None
+        is_on_its_way = bool(self._pending) and self._pending[-1].offset == offset
+        if is_on_its_way and waiting is None:
+            return None
+        self.requested = offset
+        if waiting is not None:
+            waiting.expect()
+        self._pending.append(_Pending(offset, waiting))
+        return None if is_on_its_way else offset
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._pending)
+
+    def on_committed(self, offset: int) -> None:
+        self.committed = offset
+        for pending in self._answered(offset):
+            pending.settle(None)
+
+    def on_refused(self, offset: int, error: Exception) -> None:
+        for pending in self._answered(offset):
+            pending.settle(error)
+        if not self._pending:
+            self.requested = self.committed
+
+    def end(self, released: int, error: Exception) -> None:
+        """The claim is over; the group has `released`, NO_OFFSET when that is not known."""
+        while self._pending:
+            pending = self._pending.popleft()
+            pending.settle(None if pending.offset <= released else error)
+
+    def _answered(self, offset: int) -> list[_Pending]:
+        """The commits that an answer about `offset` answers: later ones stand for those before them."""
+        last = max((at for at, pending in enumerate(self._pending) if pending.offset == offset), default=-1)
+        return [self._pending.popleft() for _ in range(last + 1)]
+
+
+class CommitOutcome:
+    """Of the commits of several partitions that somebody waits for."""
+
+    __slots__ = ("_left_count", "error")
+
+    def __init__(self) -> None:
+        self._left_count = 0
+        self.error: Exception | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self._left_count == 0
+
+    def expect(self) -> None:
+        self._left_count += 1
+
+    def settle(self, error: Exception | None) -> None:
+        self._left_count -= 1
+        self.error = self.error or error
+
+
+class _Pending(NamedTuple):
+    offset: int
+    waiting: CommitOutcome | None
+
+    def settle(self, error: Exception | None) -> None:
+        if self.waiting is not None:
+            self.waiting.settle(error)

@@ -1,0 +1,54 @@
+"""What a ConsumerConnector can be told.  Names and defaults are those of Kafka's consumers, where they have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final, Literal, TypeAlias
+
+from ottla.client.offsets import EARLIEST, LATEST
+from ottla.client.streams.deserializers import Deserializer
+from ottla.model.errors import ConfigError
+from ottla.model.limits import MIB
+
+ResetPolicy: TypeAlias = Literal["earliest", "latest", "error"]
+
+RESET_QUESTIONS: Final = {"earliest": EARLIEST, "latest": LATEST, "error": None}
+# They may be 0: nothing is waited for.
+_MAY_BE_ZERO: Final = {"consumer_timeout_ms", "release_wait_ms", "fetch_max_wait_ms"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """Raises ConfigError for values that cannot be used."""
+
+    auto_offset_reset: ResetPolicy = "latest"
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    consumer_timeout_ms: int | None = None
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    stream_buffer_bytes: int = 4 * MIB
+    max_partition_fetch_bytes: int = 1 * MIB
+    fetch_max_bytes: int = 50 * MIB
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    check_crcs: bool = True
+    release_wait_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    client_id: str = "ottla"
+
+    def __post_init__(self) -> None:
+        if self.auto_offset_reset not in RESET_QUESTIONS:
+            raise ConfigError(
+                f"auto_offset_reset is {self.auto_offset_reset!r}", hint='use "latest", "earliest" or "error"'
+            )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not field.name.endswith(("_ms", "_bytes")) or (value is None and field.name == "consumer_timeout_ms"):
+                continue
+            least = 0 if field.name in _MAY_BE_ZERO else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{field.name} is {value!r}", hint=f"it is a whole number of at least {least}")
+        for name in ("key_deserializer", "value_deserializer"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}", hint="it is called with the bytes")

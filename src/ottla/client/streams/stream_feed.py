@@ -1,0 +1,153 @@
+"""What one stream has to hand out: its readings, what was fetched of them, and what it cannot read.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import NamedTuple, TypeAlias
+
+from ottla.client.streams.errors import NotAssigned, PoisonMessage
+from ottla.client.streams.message_run import MessageRun
+from ottla.client.streams.prefetched import Prefetched
+from ottla.client.streams.reading import HandOut, Reading
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+from ottla.records.header import read_header
+
+OpenBatch: TypeAlias = Callable[[TopicPartition, memoryview, int], Iterator[MessageRun]]
+
+
+class _Trouble(NamedTuple):
+    """What a stream raises instead of a message, until it is stepped over or sought away from."""
+
+    reading: Reading
+    error: OttlaError
+    # What is left of the batch after a message that cannot be read.
+    rest: HandOut | None
+    # Where it goes on without one; None where only a seek helps.
+    next_offset: int | None
+    # Whether nothing that follows it was fetched.
+    ends_fetches: bool
+
+
+class StreamFeed:
+    """`ring` is called when there may be something new to ask for."""
+
+    def __init__(self, name: str, prefetched: Prefetched, open_batch: OpenBatch) -> None:
+        self.name = name
+        self.prefetched = prefetched
+        self.ring: Callable[[], None] = lambda: None
+        self.readings: dict[TopicPartition, Reading] = {}
+        # The thread that asked last.
+        self.asker: int | None = None
+        self._open_batch = open_batch
+        self._hand_out: HandOut | None = None
+        self._rest: HandOut | None = None
+        self._trouble: _Trouble | None = None
+        # Raised when what was fetched before is handed out.
+        self._later: dict[Reading, _Trouble] = {}
+
+    def reading_of(self, partition: TopicPartition) -> Reading:
+        """Raises NotAssigned."""
+        reading = self.readings.get(partition)
+        if reading is None or reading.is_stopped:
+            has = ", ".join(map(str, self.readings)) or "none"
+            raise NotAssigned(f"{partition} is not assigned to this stream now; it has {has}")
+        return reading
+
+    def readings_wanted_count(self) -> int:
+        """Of how many partitions more is to be fetched."""
+        return sum(reading.question is None and not reading.is_stopped for reading in self.readings.values())
+
+    def settle(self) -> Reading | None:
+        """The next message was asked for: what was being handed out is over.  Gives its reading."""
+        hand_out, self._hand_out = self._hand_out, None
+        if hand_out is None:
+            return None
+        if hand_out.reading.hand_out is hand_out:
+            hand_out.reading.settle()
+        return hand_out.reading
+
+    def next_hand_out(self, until_ns: int) -> HandOut | None:
+        """What to hand out next, up to this moment; None when nothing is there.  Raises what stands in the way."""
+        if self._trouble is not None:
+            raise self._trouble.error.with_traceback(None)
+        hand_out, self._rest = self._rest, None
+        if hand_out is None:
+            hand_out = self._next_batch(until_ns)
+        if hand_out is None:
+            if not self._later:
+                return None
+            self._trouble = self._later.pop(next(iter(self._later)))
+            raise self._trouble.error
+        hand_out.until_ns = until_ns
+        hand_out.reading.hand_out = self._hand_out = hand_out
+        return hand_out
+
+    def _next_batch(self, until_ns: int) -> HandOut | None:
+        found = self.prefetched.next_batch()
+        if found is None:
+            return None
+        reading, batch = found
+        position = reading.asked_past
+        runs = self._open_batch(reading.partition, batch, position)
+        return HandOut(reading, runs, position, max(position, read_header(batch).next_offset), until_ns)
+
+    def cut(self, hand_out: HandOut) -> None:
+        """It ends before the message that was taken last, which is kept if its reading goes on."""
+        hand_out.is_cut = True
+        run = hand_out.run
+        if hand_out.is_current and run is not None:
+            self._rest = HandOut(
+                hand_out.reading,
+                chain([run.from_last()], hand_out.runs),
+                hand_out.asked_past,
+                hand_out.next_offset,
+                until_ns=0,
+            )
+
+    def on_poison(self, hand_out: HandOut, error: PoisonMessage, *, is_of_one_message: bool) -> bool:
+        """Handing out met what cannot be read; False when that does not matter any more."""
+        self._hand_out = None
+        reading = hand_out.reading
+        if not hand_out.is_current:
+            hand_out.is_cut = True
+            if reading.hand_out is hand_out:
+                reading.settle()
+            return False
+        reading.settle_at(error.offset)
+        rest = None
+        if is_of_one_message and hand_out.run is not None:
+            runs = chain([hand_out.run.rest()], hand_out.runs)
+            rest = HandOut(reading, runs, error.offset + 1, hand_out.next_offset, until_ns=0)
+        self._trouble = _Trouble(reading, error, rest, rest.start if rest else hand_out.next_offset, False)
+        return True
+
+    def on_unreadable(self, reading: Reading, error: OttlaError, next_offset: int | None) -> None:
+        """Nothing more comes of this reading until it is stepped over, or sought elsewhere."""
+        self._later[reading] = _Trouble(reading, error, None, next_offset, True)
+
+    def skip(self) -> tuple[Reading, int | None]:
+        """Step over what cannot be read: gives its reading, and where that is to be fetched from, if nothing was.
+
+        Raises NotAssigned when there is nothing to step over.
+        """
+        trouble = self._trouble
+        if trouble is None or trouble.next_offset is None:
+            raise NotAssigned(
+                "there is no message to step over" if trouble is None else f"not a message: {trouble.error}",
+                hint="skip() follows a PoisonMessage; seek() reads on elsewhere",
+            )
+        self._trouble = None
+        self._rest = trouble.rest
+        trouble.reading.settle_at(trouble.next_offset)
+        return trouble.reading, trouble.next_offset if trouble.ends_fetches else None
+
+    def drop(self, reading: Reading) -> None:
+        """Hand out nothing that was fetched of this reading."""
+        self.prefetched.drop(reading)
+        self._later.pop(reading, None)
+        if self._rest is not None and self._rest.reading is reading:
+            self._rest = None
+        if self._trouble is not None and self._trouble.reading is reading:
+            self._trouble = None

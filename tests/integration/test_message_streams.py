@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ottla import ConsumerConnector, Message
+from ottla.client.cluster import Cluster
+from ottla.client.groups import GroupAdmin
+from ottla.client.producer import RawProducer
+from ottla.client.streams.errors import ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
+from ottla.client.streams.message_stream import MessageStream
+from ottla.model.errors import ConfigError
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+from ottla.records.record import Record
+from tests.eventually import eventually
+from tests.integration.conftest import NewTopicName
+
+IN_TIME_MS = 60_000
+
+
+def fill(cluster: Cluster, topic: str, partition: int, values: list[bytes], *, batch_count: int = 10) -> None:
+    """Each message one second after the one before; the first at second 1."""
+    with RawProducer(cluster) as producer:
+        for first in range(0, len(values), batch_count):
+            rows = enumerate(values[first : first + batch_count], first)
+            records = [Record(n - first, 1000 * (n + 1), None, value) for n, value in rows]
+            producer.send(TopicPartition(topic, partition), build_batch(records, Codec.LZ4))
+        assert {result.error for result in producer.flush()} == {None}
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % n for n in range(count)]
+
+
+@pytest.fixture
+def open_connector(bootstrap: str) -> Iterator[Callable[..., ConsumerConnector[Any, Any]]]:
+    """Opens connectors that begin at the earliest message; they are closed at the end of the test."""
+    opened: list[ConsumerConnector[Any, Any]] = []
+
+    def open_one(group: str, **settings: Any) -> ConsumerConnector[Any, Any]:
+        settings = {"auto_offset_reset": "earliest"} | settings
+        opened.append(ConsumerConnector(bootstrap, group=group, **settings))
+        return opened[-1]
+
+    yield open_one
+    for connector in opened:
+        connector.close()
+
+
+OpenConnector = Callable[..., ConsumerConnector[Any, Any]]
+
+
+@pytest.fixture
+def group() -> str:
+    return f"streams-{uuid.uuid4().hex[:10]}"
+
+
+def take(stream: MessageStream[Any, Any], count: int) -> list[Message[Any, Any]]:
+    """So many messages; the last one stays in hand."""
+    taken: list[Message[Any, Any]] = []
+    for message in stream:
+        taken.append(message)
+        if len(taken) == count:
+            break
+    return taken
+
+
+def test_stream_hands_out_all_messages_of_a_topic_in_the_order_of_each_partition(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic(3)
+    for partition in range(3):
+        fill(cluster, topic, partition, numbers(200))
+    (stream,) = open_connector(group).create_message_streams({topic: 1})[topic]
+    seen: dict[int, list[tuple[int, object]]] = {}
+    for message in take(stream, 600):
+        seen.setdefault(message.partition, []).append((message.offset, message.value))
+    assert seen == {partition: list(enumerate(numbers(200))) for partition in range(3)}
+
+
+def test_group_goes_on_after_the_last_message_that_was_asked_past(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(100))
+    with open_connector(group) as connector:
+        (stream,) = connector.create_message_streams({topic: 1})[topic]
+        assert take(stream, 31)[-1].offset == 30
+    with open_connector(group) as connector:
+        (stream,) = connector.create_message_streams({topic: 1})[topic]
+        assert take(stream, 1)[0].offset == 30, "it was handed out, but nothing after it was asked for"
+
+
+def test_explicit_commit_of_a_message_includes_it(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(50))
+    (stream,) = open_connector(group, enable_auto_commit=False).create_message_streams({topic: 1})[topic]
+    last = take(stream, 20)[-1]
+    stream.commit()
+    committed = GroupAdmin(cluster).committed(group)
+    assert committed[TopicPartition(topic, 0)].offset == 19
+    stream.commit(last)
+    committed = GroupAdmin(cluster).committed(group)
+    assert committed[TopicPartition(topic, 0)].offset == 20
+
+
+def test_offsets_are_committed_by_time(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(50))
+    (stream,) = open_connector(group, auto_commit_interval_ms=50).create_message_streams({topic: 1})[topic]
+    take(stream, 20)
+
+    def committed() -> int:
+        offsets = GroupAdmin(cluster).committed(group)
+        return offsets[TopicPartition(topic, 0)].offset if TopicPartition(topic, 0) in offsets else -1
+
+    eventually(lambda: committed() == 19)
+
+
+def test_latest_is_committed_at_once_so_that_it_is_a_place(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(10))
+    partition = TopicPartition(topic, 0)
+    with open_connector(group, auto_offset_reset="latest") as connector:
+        connector.create_message_streams({topic: 1})
+        eventually(lambda: partition in GroupAdmin(cluster).committed(group))
+    fill(cluster, topic, 0, numbers(3))
+    (stream,) = open_connector(group, auto_offset_reset="latest").create_message_streams({topic: 1})[topic]
+    assert [message.offset for message in take(stream, 3)] == [10, 11, 12]
+
+
+def test_stream_ends_when_no_message_comes_in_time_and_can_be_iterated_again(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(10))
+    connector = open_connector(group, consumer_timeout_ms=3_000)
+    (stream,) = connector.create_message_streams({topic: 1})[topic]
+    assert [message.offset for message in stream] == list(range(10))
+    fill(cluster, topic, 0, numbers(2))
+    assert [message.offset for message in stream] == [10, 11]
+
+
+def test_close_in_another_thread_ends_a_stream_that_waits(
+    new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic()
+    connector = open_connector(group)
+    (stream,) = connector.create_message_streams({topic: 1})[topic]
+    seen: list[object] = []
+    thread = threading.Thread(target=lambda: seen.extend([*stream, "ended"]))
+    thread.start()
+    eventually(lambda: stream.partitions == [TopicPartition(topic, 0)])
+    connector.close()
+    thread.join(IN_TIME_MS / 1000)
+    assert seen == ["ended"]
+    with pytest.raises(ConsumerClosed):
+        connector.commit()
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [(7, 7), ("earliest", 0), ("latest", 100), (datetime.fromtimestamp(41, UTC), 40), (datetime.now(UTC), 100)],
+)
+def test_seek_while_running_reads_on_from_the_place(
+    cluster: Cluster,
+    new_topic: NewTopicName,
+    open_connector: OpenConnector,
+    group: str,
+    place: Any,
+    expected: int,
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(100))
+    (stream,) = open_connector(group).create_message_streams({topic: 1})[topic]
+    assert take(stream, 50)[-1].offset == 49
+    stream.seek(0, place)
+    if expected == 100:
+        # It is a place when it is known to be one: until then what is written counts as before it.
+        eventually(lambda: stream.position(0) == 100)
+        fill(cluster, topic, 0, numbers(1))
+    assert take(stream, 1)[0].offset == expected
+
+
+def test_seek_of_a_partition_that_is_not_assigned_is_refused(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(1))
+    (stream,) = open_connector(group).create_message_streams({topic: 1})[topic]
+    take(stream, 1)
+    with pytest.raises(NotAssigned, match=f"{topic}-5 is not assigned .* it has {topic}-0"):
+        stream.seek(5, 0)
+
+
+def test_poison_message_names_its_place_and_is_stepped_over(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, [b"1", b"2", b"no json", b"4", b"5"])
+    connector = open_connector(group, value_deserializer=json.loads)
+    (stream,) = connector.create_message_streams({topic: 1})[topic]
+    assert [message.value for message in take(stream, 2)] == [1, 2]
+    for _ in range(2):
+        with pytest.raises(PoisonMessage, match=f"{topic}-0, offset 2: .*JSONDecodeError") as caught:
+            take(stream, 1)
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 2)
+    stream.skip()
+    assert [(message.offset, message.value) for message in take(stream, 2)] == [(3, 4), (4, 5)]
+
+
+def test_group_without_an_offset_raises_when_it_is_told_to(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(10))
+    (stream,) = open_connector(group, auto_offset_reset="error").create_message_streams({topic: 1})[topic]
+    with pytest.raises(NoPosition, match=f"no offset of {topic}-0"):
+        take(stream, 1)
+    stream.seek(0, 99)
+    with pytest.raises(NoPosition, match="offset 99 is not in the log; the log has 0 to 10"):
+        take(stream, 1)
+    stream.seek(0, "earliest")
+    assert take(stream, 1)[0].offset == 0
+
+
+def test_streams_of_one_connector_share_a_topic_in_threads(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic(4)
+    for partition in range(4):
+        fill(cluster, topic, partition, numbers(300))
+    connector = open_connector(group, consumer_timeout_ms=5_000)
+    streams = connector.create_message_streams({topic: 2})[topic]
+    seen: list[list[tuple[int, int]]] = [[], []]
+
+    def read(number: int) -> None:
+        seen[number] += [(message.partition, message.offset) for message in streams[number]]
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen[0] + seen[1]) == [(partition, offset) for partition in range(4) for offset in range(300)]
+    assert [len({partition for partition, _ in each}) for each in seen] == [2, 2]
+
+
+def test_groups_are_point_to_point_inside_and_publish_subscribe_between_each_other(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic(2)
+    readers = [
+        (name, open_connector(f"{group}-{name}").create_message_streams({topic: 1})[topic][0])
+        for name in ("a", "a", "b")
+    ]
+    seen: list[tuple[str, int, int]] = []
+
+    def read(name: str, stream: MessageStream[Any, Any]) -> None:
+        seen.extend((name, message.partition, message.offset) for message in stream)
+
+    threads = [threading.Thread(target=read, args=reader, daemon=True) for reader in readers]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: [len(stream.partitions) for _, stream in readers] == [1, 1, 2])
+    for partition in range(2):
+        fill(cluster, topic, partition, numbers(50))
+    eventually(lambda: len(seen) >= 200)
+    assert sorted(seen) == [(name, p, offset) for name in ("a", "b") for p in range(2) for offset in range(50)]
+
+
+def test_topic_that_is_made_later_is_read_then(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    first = new_topic()
+    (stream,) = open_connector(group).create_message_streams_by_filter(1, allow=f"{first}|later-.*", deny=".*-not")
+    fill(cluster, first, 0, numbers(1))
+    assert take(stream, 1)[0].topic == first
+
+
+def test_connector_says_what_it_was_told_wrongly(bootstrap: str, new_topic: NewTopicName) -> None:
+    for settings, problem in (
+        ({"auto_offset_reset": "newest"}, "auto_offset_reset is 'newest'"),
+        ({"stream_buffer_bytes": 0}, "stream_buffer_bytes is 0"),
+        ({"value_deserializer": "json"}, "value_deserializer is 'json'"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            ConsumerConnector(bootstrap, group="g", **settings)
+    with pytest.raises(ConfigError, match="either brokers or a ZooKeeper"):
+        ConsumerConnector(group="g")
+    with ConsumerConnector(bootstrap, group="g") as connector:
+        topic = new_topic()
+        connector.create_message_streams({topic: 1})
+        with pytest.raises(ConfigError, match="were created before"):
+            connector.create_message_streams({topic: 1})
