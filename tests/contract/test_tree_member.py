@@ -57,6 +57,7 @@ class Member:
         self.events: list[Event] = []
         self.held: dict[TopicPartition, Start] = {}
         self.asked: dict[TopicPartition, int] = {}
+        self.hand_outs_at_losses: list[int] = []
         self.stops_at_once = True
         self.member = TreeMember(
             tree,
@@ -81,6 +82,8 @@ class Member:
                         self.stop(partition)
                 case Released(partition, claim) | Lost(partition, claim):
                     assert self.held.pop(partition).claim == claim
+                    if isinstance(event, Lost):
+                        self.hand_outs_at_losses.append(self.member.hand_out_until_ms)
                 case _:
                     pass
 

@@ -116,6 +116,7 @@ class KafkaGroupMembership:
         try:
             while not self._is_closed and not member.is_over:
                 self._step(member)
+            self._deliver(member, member.abandon())
         except Exception as error:  # noqa: BLE001 (the user has to hear of it, whatever it is)
             cause = error if isinstance(error, OttlaError) else OttlaError(f"the member of the group failed: {error!r}")
             if cause is not error:

@@ -83,10 +83,14 @@ class ConsumerGroupProtocol:
         self._session_timeout_ms = options.session_timeout_ms
         self._session_due_ms = 0
         self._may_be_member = False
-        self.on_fenced()
+        self._begin_anew()
         topics.watch(is_watched=False)
 
-    def on_fenced(self) -> None:
+    def on_fenced(self, code: ErrorCode) -> None:
+        self._may_be_member = False
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self.epoch = _JOIN_EPOCH
         # The sending of the last heartbeat that was answered well; None: of none in this life.
         self._answered_ms: int | None = None
@@ -120,6 +124,10 @@ class ConsumerGroupProtocol:
         return until_ms
 
     @property
+    def reader(self) -> tuple[str | None, int]:
+        return self.member_id, self.epoch
+
+    @property
     def commit_version_min(self) -> int:
         return _EPOCHS_FROM
 
@@ -142,6 +150,9 @@ class ConsumerGroupProtocol:
     def is_missing_topics(self, ids: Mapping[str, UUID]) -> bool:
         known = set(ids.values())
         return any(topic_id not in known for topic_id, _ in self._assigned)
+
+    def on_topics(self) -> None:
+        """The coordinator watches partitions; `next_ask` sees other names."""
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -205,7 +216,7 @@ class ConsumerGroupProtocol:
 
     # --- answers ----------------------------------------------------------------------------------------------
 
-    def on_answer(self, ask: Ask, answer: object, sent_ms: int, now_ms: int, claims: GroupClaims) -> Verdict:
+    def on_answer(self, ask: Ask, answer: object, sent_ms: int, now_ms: int) -> Verdict:
         if isinstance(answer, DescribeConfigsResponse):
             self._on_session_timeout(_setting(answer), now_ms)
             return DONE
@@ -221,8 +232,6 @@ class ConsumerGroupProtocol:
         if code == ErrorCode.GROUP_ID_NOT_FOUND:
             is_joining = self.epoch == _JOIN_EPOCH
             return verdict._replace(outcome=Outcome.OTHER_PROTOCOL if is_joining else Outcome.FENCED)
-        if verdict.outcome is Outcome.FENCED:
-            self._may_be_member = False
         return verdict
 
     def _on_heartbeat(self, answer: ConsumerGroupHeartbeatResponse, sent_ms: int) -> None:

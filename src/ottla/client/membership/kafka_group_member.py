@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, UnsupportedByBroker
 from ottla.client.group_offsets import commit_topics, group_error_of, offset_fetch, offset_rows
 from ottla.client.group_types import CommittedOffset
 from ottla.client.membership.kafka_group_claims import CommitRow, GroupClaims, Wanted
+from ottla.client.membership.kafka_group_classic import ClassicGroupProtocol
 from ottla.client.membership.kafka_group_consumer import ConsumerGroupProtocol
 from ottla.client.membership.kafka_group_options import AUTO, CLASSIC, CONSUMER, KafkaGroupOptions
 from ottla.client.membership.kafka_group_protocol import GroupProtocol, Outcome, Verdict, verdict_of
@@ -65,6 +66,8 @@ class KafkaGroupMember:
         self._topics: Final = GroupTopics(subscription, options, chance)
         self._claims: Final = GroupClaims(session_id)
         self._protocol: GroupProtocol | None = None
+        self._coordinator_id = -1
+        self._offers_consumer = False
         # The protocols that the group has refused since it last had this member.
         self._refused: set[str] = set()
         self._rows: list[CommitRow] = []
@@ -139,7 +142,7 @@ class KafkaGroupMember:
 
     def _ask_offsets(self, protocol: GroupProtocol) -> Ask:
         partitions = self._claims.take_unread()
-        member_id, epoch = protocol.member_id, protocol.epoch
+        member_id, epoch = protocol.reader
         return Ask(
             Purpose.OFFSETS,
             ApiKey.OFFSET_FETCH,
@@ -158,17 +161,21 @@ class KafkaGroupMember:
 
     def on_connected(self, coordinator_id: int, *, offers_consumer: bool) -> list[Event]:
         """A connection to a coordinator was opened; `offers_consumer`: it knows the heartbeats of KIP-848."""
+        self._coordinator_id, self._offers_consumer = coordinator_id, offers_consumer
         if self._protocol is None:
             wanted = self._options.protocol
-            self._protocol = self._new_protocol(
-                CLASSIC if wanted == CLASSIC or (wanted == AUTO and not offers_consumer) else CONSUMER
-            )
-        if isinstance(self._protocol, ConsumerGroupProtocol):
+            is_classic = wanted == CLASSIC or (wanted == AUTO and not offers_consumer)
+            self._protocol = self._new_protocol(CLASSIC if is_classic else CONSUMER)
+        elif isinstance(self._protocol, ConsumerGroupProtocol):
             self._protocol.on_coordinator(coordinator_id)
         return []
 
     def _new_protocol(self, name: str) -> GroupProtocol:
-        return ConsumerGroupProtocol(self._group_id, self._consumer_id, self._options, self._topics)
+        if name == CLASSIC:
+            return ClassicGroupProtocol(self._group_id, self._options, self._topics)
+        protocol = ConsumerGroupProtocol(self._group_id, self._consumer_id, self._options, self._topics)
+        protocol.on_coordinator(self._coordinator_id)
+        return protocol
 
     def on_answer(self, ask: Ask, answer: object, sent_ms: int, now_ms: int) -> list[Event]:
         """The request was sent at `sent_ms`."""
@@ -179,6 +186,8 @@ class KafkaGroupMember:
         events: list[Event] = []
         if isinstance(answer, MetadataResponse):
             self._topics.on_answer(answer, now_ms)
+            if self._protocol is not None:
+                self._protocol.on_topics()
             self._wants_anew = True
         elif isinstance(answer, OffsetCommitResponse):
             events = self._on_commit_answer(answer, now_ms)
@@ -186,7 +195,7 @@ class KafkaGroupMember:
             events = self._on_offsets_answer(answer, now_ms)
         else:
             assert self._protocol is not None
-            verdict = self._protocol.on_answer(ask, answer, sent_ms, now_ms, self._claims)
+            verdict = self._protocol.on_answer(ask, answer, sent_ms, now_ms)
             events = self._on_membership(verdict, now_ms)
         return events + self._conclude(now_ms)
 
@@ -245,23 +254,34 @@ class KafkaGroupMember:
             assert verdict.error is not None
             return self._fail(verdict.error)
         if verdict.outcome is Outcome.OTHER_PROTOCOL:
-            return self._change_protocol(verdict, now_ms)
+            return self._change_protocol(verdict)
         self._is_moved |= verdict.outcome is Outcome.MOVED
         events: list[Event] = []
         if verdict.outcome is Outcome.FENCED:
-            events = self._lose()
+            assert verdict.error is not None
+            events = self._lose(verdict.error.code)
         return events + self._wait(str(verdict.error), now_ms)
 
-    def _lose(self) -> list[Event]:
+    def _lose(self, code: ErrorCode) -> list[Event]:
         assert self._protocol is not None
-        self._protocol.on_fenced()
+        self._protocol.on_fenced(code)
         self._rows = []
         self._wants_anew = True
         return self._claims.lose()
 
-    def _change_protocol(self, verdict: Verdict, now_ms: int) -> list[Event]:
-        assert verdict.error is not None
-        return self._fail(verdict.error)
+    def _change_protocol(self, verdict: Verdict) -> list[Event]:
+        """The other one may be what the group speaks; if that is refused, too, neither is."""
+        is_classic = isinstance(self._protocol, ClassicGroupProtocol)
+        present, other = (CLASSIC, CONSUMER) if is_classic else (CONSUMER, CLASSIC)
+        self._refused.add(present)
+        is_offered = other == CLASSIC or self._offers_consumer
+        if self._options.protocol != AUTO or other in self._refused or not is_offered:
+            return self._fail(
+                verdict.error or UnsupportedByBroker("the coordinator does not offer the group protocol of KIP-848")
+            )
+        events = self._lose(ErrorCode.UNKNOWN_MEMBER_ID)
+        self._protocol = self._new_protocol(other)
+        return events
 
     def _wait(self, reason: str, now_ms: int) -> list[Event]:
         self._retries.wait(now_ms)
@@ -271,6 +291,10 @@ class KafkaGroupMember:
     def fail(self, error: OttlaError) -> list[Event]:
         """The shell cannot go on."""
         return [] if self.is_over else self._fail(error)
+
+    def abandon(self) -> list[Event]:
+        """Nothing more is asked: the coordinator ends the session by its time-out."""
+        return [] if self.is_over else self._end(self._claims.lose())
 
     def _fail(self, error: OttlaError) -> list[Event]:
         return self._end([*self._claims.lose(), Failed(error)])
@@ -390,7 +414,7 @@ class KafkaGroupMember:
     def _on_leave_answer(self, answer: object, now_ms: int) -> list[Event]:
         assert self._protocol is not None
         assert self._leave_ask is not None
-        verdict = self._protocol.on_answer(self._leave_ask, answer, now_ms, now_ms, self._claims)
+        verdict = self._protocol.on_answer(self._leave_ask, answer, now_ms, now_ms)
         if verdict.outcome in (Outcome.AGAIN, Outcome.MOVED):
             self._is_moved |= verdict.outcome is Outcome.MOVED
             return self._on_left_in_vain(now_ms)

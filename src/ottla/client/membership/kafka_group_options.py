@@ -10,14 +10,15 @@ from ottla.model.errors import ConfigError
 AUTO: Final = "auto"
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
-PROTOCOLS: Final = (AUTO, CONSUMER)
+PROTOCOLS: Final = (AUTO, CLASSIC, CONSUMER)
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaGroupOptions:
     """All times in ms.
 
-    protocol               "consumer" (KIP-848), or "auto"
+    protocol               "consumer" (KIP-848), "classic", or "auto": the former where the broker offers it and the
+                           group has no members of the other kind
     session_timeout_ms     a classic member is removed when the coordinator has not heard of it for so long.  Of a
                            KIP-848 group the broker decides; this is taken where it does not say
     heartbeat_interval_ms  between heartbeats of a classic member; of a KIP-848 group the broker decides

@@ -53,9 +53,9 @@ _HINTS: Final = {
     " group.min.session.timeout.ms and group.max.session.timeout.ms",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this client may not read the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client may not read the topic",
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the group's members use another assignor than range and roundrobin, or"
-    " are no consumers: use another group, or let all of them offer range",
-    ErrorCode.GROUP_ID_NOT_FOUND: "the group has members of the classic protocol: stop them, or use protocol='classic'",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the group's members speak the other group protocol, offer neither of the"
+    " assignors range and roundrobin, or are no consumers: use another group, or stop them",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group has members of the classic protocol: stop them, or speak it, too",
 }
 
 
@@ -91,6 +91,11 @@ class GroupProtocol(Protocol):
         ...
 
     @property
+    def reader(self) -> tuple[str | None, int]:
+        """The member and its epoch as which the group's offsets are read; (None, -1): as anybody."""
+        ...
+
+    @property
     def commit_version_min(self) -> int: ...
 
     @property
@@ -111,11 +116,15 @@ class GroupProtocol(Protocol):
         """Whether something is assigned of a topic that `ids` does not have."""
         ...
 
+    def on_topics(self) -> None:
+        """The topics were read."""
+        ...
+
     def next_ask(self, now_ms: int, claims: GroupClaims) -> Ask | None:
         """The request that is due now."""
         ...
 
-    def on_answer(self, ask: Ask, answer: object, sent_ms: int, now_ms: int, claims: GroupClaims) -> Verdict: ...
+    def on_answer(self, ask: Ask, answer: object, sent_ms: int, now_ms: int) -> Verdict: ...
 
     def on_no_answer(self, ask: Ask) -> None:
         """It may or may not have been executed."""
@@ -129,7 +138,7 @@ class GroupProtocol(Protocol):
         """Something is to be asked of the coordinator before a commit can succeed."""
         ...
 
-    def on_fenced(self) -> None:
+    def on_fenced(self, code: ErrorCode) -> None:
         """The next life begins: nothing is owned."""
         ...
 

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from uuid import UUID, uuid5
 
 from ottla.client.errors import ConnectionLost
+from ottla.client.membership.kafka_group_bytes import encode_assignment, encode_subscription
 from ottla.client.membership.kafka_group_member import KafkaGroupMember
 from ottla.client.membership.kafka_group_options import KafkaGroupOptions
 from ottla.client.membership.kafka_group_requests import Ask
@@ -30,6 +31,9 @@ from ottla.protocol.schemas.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from ottla.protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from ottla.protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ottla.protocol.schemas.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -49,6 +53,7 @@ from ottla.protocol.schemas.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
 M = TypeVar("M")
 GROUP: Final = "g"
@@ -132,6 +137,16 @@ class Driver:
                 return self.answer(self.commit_answer(message))
             case OffsetFetchRequest():
                 return self.answer(self.offsets_answer(message))
+            case JoinGroupRequest():
+                if not message.member_id:
+                    return self.answer(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="given"))
+                return self.answer(join_answer(message.member_id, {message.member_id: ["t"]}))
+            case SyncGroupRequest():
+                return self.answer(SyncGroupResponse(assignment=encode_assignment({})))
+            case HeartbeatRequest():
+                return self.answer(HeartbeatResponse())
+            case LeaveGroupRequest():
+                return self.answer(LeaveGroupResponse())
             case ConsumerGroupHeartbeatRequest():
                 epoch = max(1, message.member_epoch) if message.member_epoch >= 0 else message.member_epoch
                 return self.answer(heartbeat_answer(epoch))
@@ -231,6 +246,28 @@ class Driver:
                 assert self.claims[event.partition] == event.claim
         self.events += events
         return list(events)
+
+
+def join_answer(
+    member_id: str,
+    subscriptions: Mapping[str, Sequence[str]],
+    *,
+    leader: str | None = None,
+    generation: int = 1,
+    assignor: str = "range",
+) -> JoinGroupResponse:
+    """To a member of a classic group.  Without `leader` it is the leader, which is told what all subscribe to."""
+    members = [
+        JoinGroupResponseMember(each, metadata=encode_subscription(topics)) for each, topics in subscriptions.items()
+    ]
+    return JoinGroupResponse(
+        generation_id=generation,
+        protocol_type="consumer",
+        protocol_name=assignor,
+        leader=leader or member_id,
+        member_id=member_id,
+        members=[] if leader else members,
+    )
 
 
 def heartbeat_answer(

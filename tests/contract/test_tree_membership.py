@@ -1,0 +1,379 @@
+"""Consumers with threads of their own on a real ZooKeeper: connections fail, servers go, processes stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+import pytest
+
+from ottla.client.consumer_registry.group_contents import GroupContents, read_group
+from ottla.client.consumer_registry.group_paths import BadGroupName
+from ottla.client.membership.membership import Event, Failed
+from ottla.client.membership.tree_brokers import NoBrokersInTree, brokers_of_tree
+from ottla.client.membership.tree_membership import TreeMembership, TreeOptions, new_consumer_id
+from ottla.consumers.effects import Committed, Left, Lost, Released, Revoke, Settled, Start
+from ottla.coordination import layout
+from ottla.coordination.registries import BrokerListener, BrokerRegistration, BrokerRegistry
+from ottla.coordination.tree import Tree
+from ottla.coordination.zookeeper.errors import BadConnectString, ZooKeeperUnreachable
+from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.session_keeper import SessionKeeper
+from ottla.model.errors import ConfigError
+from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.event_loop import run
+from ottla.testing.zookeeper import SESSION_TIMEOUT_MS_MAX, RunningZooKeeper
+from tests.contract.registry_samples import PATHS, make_topic, reading
+from tests.contract.test_tree_member import Member as LoopMember
+from tests.contract.tree_homes import until
+from tests.eventually import eventually
+from tests.zookeeper_or_skip import skips_without_zookeeper
+
+Found = TypeVar("Found")
+
+T0 = TopicPartition("t", 0)
+PATIENT = TreeOptions(connection_timeout_ms=60_000)
+# A busy machine may take long to start a server again.
+LONG_SESSION = TreeOptions(session_timeout_ms=SESSION_TIMEOUT_MS_MAX, connection_timeout_ms=60_000)
+SHORT_SESSION = TreeOptions(session_timeout_ms=2_000, connection_timeout_ms=60_000)
+
+
+@pytest.fixture
+def server() -> Iterator[RunningZooKeeper]:
+    """One that the test may stop."""
+    with skips_without_zookeeper(), RunningZooKeeper() as running:
+        yield running
+
+
+def in_tree(connect: str, work: Callable[[Tree], Awaitable[Found]]) -> Found:
+    async def done() -> Found:
+        session = await ZooKeeperHome(connect, connection_timeout_ms=60_000).connect()
+        try:
+            return await work(session)
+        finally:
+            await session.close()
+
+    return run(done())
+
+
+def prepare(connect: str, partitions_count: int = 4) -> None:
+    async def work(tree: Tree) -> None:
+        await layout.lay_out(tree)
+        await make_topic(tree, "t", partitions_count)
+
+    in_tree(connect, work)
+
+
+def group_at(connect: str) -> GroupContents:
+    return in_tree(connect, lambda tree: read_group(tree, PATHS))
+
+
+class Member:
+    """A membership whose streams stop at once, with what was asked past so far."""
+
+    def __init__(self, connect: str, options: TreeOptions = PATIENT, *, streams_count: int = 1) -> None:
+        self.events: list[Event] = []
+        self.held: dict[TopicPartition, Start] = {}
+        self.asked: dict[TopicPartition, int] = {}
+        self.threads: set[str] = set()
+        self.membership = TreeMembership(connect, "jobs", options)
+        self.membership.join(reading(t=streams_count), self._on_events)
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        self.threads.add(threading.current_thread().name)
+        for event in events:
+            match event:
+                case Start(partition):
+                    self.held[partition] = event
+                case Revoke(partition, claim):
+                    self.membership.on_stopped(partition, claim, self.asked.get(partition, self.held[partition].offset))
+                case Released(partition) | Lost(partition):
+                    del self.held[partition]
+                case _:
+                    pass
+            self.events.append(event)
+
+    def heard(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def wait_for(self, kind: type[Event], count: int = 1) -> Event:
+        return eventually(lambda: self.heard(kind), lambda heard: len(heard) >= count)[count - 1]
+
+    def owns(self, count: int) -> bool:
+        last = [event for event in list(self.events) if isinstance(event, Start | Revoke | Lost | Settled)]
+        return len(self.held) == count and bool(last) and isinstance(last[-1], Settled)
+
+    def may_hand_out(self) -> bool:
+        return SystemClock().boottime_ms() < self.membership.hand_out_until_ms
+
+
+@contextmanager
+def closing(*members: Member) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for member in members:
+            member.membership.close()
+
+
+# --- one after the other --------------------------------------------------------------------------------------------
+
+
+def test_consumers_of_one_process_share_leave_and_follow_each_other(connect: str) -> None:
+    prepare(connect)
+    one, two = Member(connect), Member(connect)
+    with closing(one, two):
+        eventually(lambda: (one.owns(2), two.owns(2)), all)
+        assert one.may_hand_out()
+        first = min(one.held)
+        one.asked = {first: 40}
+        one.membership.commit([(first, one.held[first].claim, 30)])
+        assert one.wait_for(Committed) == Committed(first, one.held[first].claim, 30)
+        one.membership.leave()
+        one.wait_for(Left)
+        assert isinstance(one.events[-1], Left)
+        assert not one.held
+        # Its session is over by then, so nobody waits for it.
+        assert len(group_at(connect).consumers) == 1
+        eventually(lambda: two.owns(4))
+        assert two.held[first].offset == 40
+        assert not one.may_hand_out()
+        assert one.threads == {f"ottla-consumer-{one.membership.consumer_id}"}
+
+
+def test_ten_consumers_of_one_process_share_ten_partitions(connect: str) -> None:
+    prepare(connect, 10)
+    members = [Member(connect) for _ in range(10)]
+    with closing(*members):
+        eventually(lambda: [member.owns(1) for member in members], all)
+        owned = [partition for member in members for partition in member.held]
+        assert sorted(owned) == [TopicPartition("t", number) for number in range(10)]
+
+
+def test_close_without_leaving_loses_everything_and_frees_it_at_once(connect: str) -> None:
+    prepare(connect)
+    one = Member(connect, LONG_SESSION)
+    eventually(lambda: one.owns(4))
+    one.membership.close()
+    assert len(one.heard(Lost)) == 4
+    assert not one.heard(Left)
+    assert not one.may_hand_out()
+    assert group_at(connect).owners == {}
+    # Whatever is called afterwards does nothing.
+    one.membership.commit([(T0, one.heard(Start)[0].claim, 1)])  # type: ignore[union-attr]
+    one.membership.leave()
+    one.membership.close()
+
+
+def test_close_before_anybody_joined_does_nothing(connect: str) -> None:
+    TreeMembership(connect, "jobs").close()
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_first_connection_that_fails_ends_the_membership_in_bounded_time_and_says_why(nobody: str) -> None:
+    member = Member(nobody, TreeOptions(connection_timeout_ms=300))
+    with closing(member):
+        (failed,) = [member.wait_for(Failed)]
+        assert isinstance(failed, Failed)
+        assert isinstance(failed.error, ZooKeeperUnreachable)
+        assert "within 300 ms" in str(failed.error)
+        member.membership.leave()
+    assert member.events == [failed]
+
+
+def test_leaving_while_it_connects_is_the_end(nobody: str) -> None:
+    member = Member(nobody)
+    with closing(member):
+        member.membership.leave()
+        member.wait_for(Left)
+    assert member.events == [Left()]
+
+
+def test_close_while_it_connects_returns(nobody: str) -> None:
+    member = Member(nobody)
+    member.membership.close()
+    assert member.events == []
+
+
+@pytest.mark.parametrize("connect_string", ["", "host:x", "zk1/a,zk2", "a b"])
+def test_connect_string_that_is_none_is_refused_at_once(connect_string: str) -> None:
+    with pytest.raises(BadConnectString):
+        TreeMembership(connect_string, "jobs")
+
+
+def test_group_that_cannot_be_a_part_of_a_path_is_refused_at_once() -> None:
+    with pytest.raises(BadGroupName):
+        TreeMembership("localhost", "a/b")
+
+
+def test_options_that_cannot_be_are_refused_and_the_password_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match="session_timeout_ms"):
+        TreeOptions(session_timeout_ms=0)
+    with pytest.raises(ConfigError, match="user:password"):
+        TreeMembership("localhost", "jobs", TreeOptions(digest="nobody"))
+    assert "secret" not in repr(TreeOptions(digest="ottla:secret"))
+
+
+def test_ids_of_consumers_are_unique_and_name_the_process() -> None:
+    ids = {new_consumer_id() for _ in range(100)}
+    assert len(ids) == 100
+    assert all(f"-{os.getpid()}-" in each and len(each) <= 100 for each in ids)
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_restart_of_zookeeper_moves_nothing_and_what_was_asked_meanwhile_is_done(server: RunningZooKeeper) -> None:
+    prepare(server.connect)
+    one = Member(server.connect, LONG_SESSION)
+    with closing(one):
+        eventually(lambda: one.owns(4))
+        claims = {partition: start.claim for partition, start in one.held.items()}
+        server.pause()
+        # Sent, and never answered: its outcome is not known.
+        one.membership.commit([(T0, claims[T0], 7)])
+        server.kill()
+        one.membership.commit([(TopicPartition("t", 1), claims[TopicPartition("t", 1)], 8)])
+        server.start()
+        eventually(lambda: len(one.heard(Committed)) >= 2)
+        assert {partition: start.claim for partition, start in one.held.items()} == claims
+        assert not one.heard(Lost)
+        eventually(lambda: one.may_hand_out())
+        offsets = group_at(server.connect).offsets
+        assert [offsets[TopicPartition("t", number)].content.offset for number in (0, 1)] == [7, 8]
+
+
+def test_nothing_is_handed_out_while_zookeeper_is_away_for_long_and_it_is_tried_on(server: RunningZooKeeper) -> None:
+    prepare(server.connect)
+    one = Member(server.connect, SHORT_SESSION)
+    with closing(one):
+        eventually(lambda: one.owns(4))
+        server.kill()
+        eventually(lambda: not one.may_hand_out())
+        server.start()
+        eventually(lambda: one.may_hand_out() and one.owns(4))
+
+
+def test_consumer_that_was_paused_beyond_its_session_hands_out_nothing_when_it_wakes(connect: str) -> None:
+    prepare(connect)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.contract.paused_member", connect, "2000"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGSTOP)
+        eventually(lambda: group_at(connect).owners, lambda owners: not owners)
+        other = Member(connect)
+        with closing(other):
+            eventually(lambda: other.owns(4))
+            process.send_signal(signal.SIGCONT)
+            assert process.stdout.readline() == "may not hand out\n"
+            assert process.stdout.readline() == "lost\n"
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.communicate()
+
+
+async def test_consumer_whose_session_an_operator_ends_claims_anew_in_the_next_one(connect: str) -> None:
+    home = ZooKeeperHome(connect, session_timeout_ms=6_000, connection_timeout_ms=60_000)
+    onlooker, keeper = await home.connect(), await SessionKeeper.open(home)
+    try:
+        await layout.lay_out(onlooker)
+        await make_topic(onlooker, "t", 4)
+        member = LoopMember(keeper, "a", reading(t=1))
+        await until(lambda: member.is_settled)
+        former = dict(member.held)
+        member.commit(dict.fromkeys(former, 5))
+        await until(lambda: len(member.heard(Committed)) == 4)
+        member.asked = dict.fromkeys(former, 9)
+        credentials = keeper.credentials
+        assert credentials is not None
+        await home.end_session(credentials)
+        await until(lambda: member.is_settled and member.held.keys() == former.keys() and member.held != former)
+        assert [event.claim for event in member.heard(Lost)] == [start.claim for start in former.values()]
+        assert member.hand_outs_at_losses == [0] * 4
+        assert {start.offset for start in member.held.values()} == {5}
+        member.member.stop()
+    finally:
+        await keeper.close()
+        await onlooker.close()
+
+
+def test_process_with_a_consumer_that_nobody_closed_ends(connect: str) -> None:
+    prepare(connect)
+    program = f"""
+import threading
+from ottla.client.membership.tree_membership import TreeMembership
+from ottla.client.membership.subscription import Subscription
+owns = threading.Event()
+TreeMembership({connect!r}, "jobs").join(Subscription({{"t": 1}}), lambda events: owns.set())
+owns.wait()
+print("owns")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert (ended.stdout, ended.stderr) == ("owns\n", "")
+
+
+# --- brokers ----------------------------------------------------------------------------------------------------------
+
+
+def register_brokers(connect: str, look: Callable[[], None], *listeners: tuple[BrokerListener, ...]) -> None:
+    """Call `look` while brokers 1, 2 and so on are registered with these listeners."""
+
+    async def work(tree: Tree) -> None:
+        await layout.lay_out(tree)
+        await tree.create(layout.CLUSTER_ID, b'{"version":1,"id":"AAAAAAAAAAAAAAAAAAAAAQ"}')
+        registry = BrokerRegistry(tree)
+        for number, each in enumerate(listeners, start=1):
+            await registry.register(BrokerRegistration(NodeId(number), each), 1)
+        await asyncio.get_running_loop().run_in_executor(None, look)
+
+    in_tree(connect, work)
+
+
+def test_addresses_of_live_brokers_are_those_that_this_client_can_speak_to(connect: str) -> None:
+    found: list[str] = []
+    register_brokers(
+        connect,
+        lambda: found.extend(brokers_of_tree(connect)),
+        (BrokerListener("TLS", "SSL", "one", 9093), BrokerListener("PLAINTEXT", "PLAINTEXT", "one", 9092)),
+        (BrokerListener("TLS", "SSL", "two", 9093),),
+        (BrokerListener("PLAINTEXT", "PLAINTEXT", "::1", 9092),),
+    )
+    assert found == ["one:9092", "[::1]:9092"]
+
+
+def test_missing_brokers_are_told_apart_from_a_missing_cluster(connect: str) -> None:
+    with pytest.raises(NoBrokersInTree, match="there is no cluster"):
+        brokers_of_tree(connect)
+
+    def look() -> None:
+        with pytest.raises(NoBrokersInTree, match="none is registered"):
+            brokers_of_tree(connect)
+
+    register_brokers(connect, look)
+
+
+def test_zookeeper_that_does_not_answer_is_named(nobody: str) -> None:
+    with pytest.raises(ZooKeeperUnreachable, match=nobody):
+        brokers_of_tree(nobody, timeout_ms=300)
