@@ -2,9 +2,10 @@
 
 Importing this package starts nothing and imports neither pyspark nor kazoo; the client is imported when first used.
 
+Producer            sends messages                    ottla.client.producing.producer
 ConsumerConnector   a group's messages, as streams    ottla.client.streams.connector
-Message          what a consumer gets           ottla.client.messages
-SimpleConsumer   one partition, by offsets      ottla.client.streams.simple_consumer
+Message             what a consumer gets              ottla.client.messages
+SimpleConsumer      one partition, by offsets         ottla.client.streams.simple_consumer
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from ottla.model.version import __version__
 
 if TYPE_CHECKING:
     from ottla.client.messages import Message
+    from ottla.client.producing.producer import Producer
     from ottla.client.streams.connector import ConsumerConnector
     from ottla.client.streams.simple_consumer import SimpleConsumer
 
-__all__ = ["ConsumerConnector", "Message", "SimpleConsumer", "__version__"]
+__all__ = ["ConsumerConnector", "Message", "Producer", "SimpleConsumer", "__version__"]
 
 # Where the public names are.
 _HOMES: Final = {
     "ConsumerConnector": "ottla.client.streams.connector",
     "Message": "ottla.client.messages",
+    "Producer": "ottla.client.producing.producer",
     "SimpleConsumer": "ottla.client.streams.simple_consumer",
 }
 

@@ -113,17 +113,22 @@ class Cluster:
         self, topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False, deadline: Deadline | None = None
     ) -> list[TopicInfo]:
         """Ask any broker for these topics now (None: all).  Topics with errors are included."""
-        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation)
+        names = None if topics is None else list(topics)
 
         def attempt(deadline: Deadline) -> list[TopicInfo]:
-            connection = self.connect_any(deadline)
-            response = connection.call(
-                ApiKey.METADATA, request, MetadataResponse, deadline, at_least=_METADATA_VERSION_MIN
-            )
-            return self._metadata.apply(response, self.clock.monotonic_ms())
+            return self.refresh_once(names, deadline, allow_auto_topic_creation=allow_auto_topic_creation)
 
         return self.retrying.run("METADATA", attempt, deadline or self.retrying.deadline())
+
+    def refresh_once(
+        self, topics: Iterable[str] | None, deadline: Deadline, *, allow_auto_topic_creation: bool = False
+    ) -> list[TopicInfo]:
+        """The same without another attempt, for a caller that has more to do than to wait for brokers."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation)
+        connection = self.connect_any(deadline)
+        response = connection.call(ApiKey.METADATA, request, MetadataResponse, deadline, at_least=_METADATA_VERSION_MIN)
+        return self._metadata.apply(response, self.clock.monotonic_ms())
 
     def topic(
         self, name: str, *, allow_auto_topic_creation: bool = False, deadline: Deadline | None = None

@@ -100,6 +100,18 @@ class RawProducer:
         while self._buffered_bytes > self._options.buffer_bytes_max:
             self._step(self._cluster.retrying.deadline(self._cluster.options.request_timeout_ms))
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it takes nothing more, and has settled everything: see ProducerStopped."""
+        return self._stopped is not None
+
+    def turn(self, timeout_ms: float) -> list[BatchResult]:
+        """Send what can be sent, wait once, for at most `timeout_ms` or until the cluster's `wait` is woken; the
+        results so far.  For a caller that has more to do than to wait for them."""
+        if self.pending_count:
+            self._step(self._cluster.retrying.deadline(timeout_ms))
+        return self._take_results()
+
     def poll(self, timeout_ms: float = 0) -> list[BatchResult]:
         """The results so far, or the first to arrive within `timeout_ms`."""
         deadline = self._cluster.retrying.deadline(timeout_ms)

@@ -148,36 +148,20 @@ class BatchBuilder:
         log_append_time_ms: int | None = None,
     ) -> bytearray:
         """The batch in wire format; the builder can collect more afterwards."""
-        assert self.records_count, "a batch holds at least one record"
-        pieces = record_pieces(
-            RecordColumns(self._timestamps_ms, self._keys, self._values, self._headers, self._offset_deltas)
+        columns = RecordColumns(self._timestamps_ms, self._keys, self._values, self._headers, self._offset_deltas)
+        return encode_batch(
+            columns,
+            codec=codec,
+            level=level,
+            base_offset=base_offset,
+            leader_epoch=leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+            is_control=is_control,
+            log_append_time_ms=log_append_time_ms,
         )
-        if codec is not Codec.NONE:
-            pieces = [compress(codec, b"".join(pieces), level)]
-        attributes = int(codec)
-        attributes |= TRANSACTIONAL_BIT if is_transactional else 0
-        attributes |= CONTROL_BIT if is_control else 0
-        attributes |= TIMESTAMP_TYPE_BIT if log_append_time_ms is not None else 0
-        batch = bytearray().join([_ROOM_FOR_HEADER, *pieces])
-        HEADER.pack_into(
-            batch,
-            0,
-            base_offset,
-            len(batch) - LOG_OVERHEAD_BYTES,
-            leader_epoch,
-            MAGIC,
-            0,
-            attributes,
-            self._next_offset_delta - 1,
-            self._timestamps_ms[0],
-            max(self._timestamps_ms) if log_append_time_ms is None else log_append_time_ms,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            self.records_count,
-        )
-        CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
-        return batch
 
     def _add(self, timestamp_ms: int, keys: list[bytes | None], values: list[bytes | None], headers: Headers) -> None:
         count = len(values)
@@ -197,6 +181,54 @@ class BatchBuilder:
         if self._offset_deltas is None:
             self._offset_deltas = list(range(self.records_count))
         self._offset_deltas.append(offset_delta)
+
+
+def encode_batch(
+    columns: RecordColumns,
+    *,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    log_append_time_ms: int | None = None,
+    has_checksum: bool = True,
+) -> bytearray:
+    """These records in wire format.  `has_checksum` is False for a batch that `stamp_producer` completes."""
+    count = len(columns.values)
+    assert count, "a batch holds at least one record"
+    pieces = record_pieces(columns)
+    if codec is not Codec.NONE:
+        pieces = [compress(codec, b"".join(pieces), level)]
+    attributes = int(codec)
+    attributes |= TRANSACTIONAL_BIT if is_transactional else 0
+    attributes |= CONTROL_BIT if is_control else 0
+    attributes |= TIMESTAMP_TYPE_BIT if log_append_time_ms is not None else 0
+    batch = bytearray().join([_ROOM_FOR_HEADER, *pieces])
+    HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LOG_OVERHEAD_BYTES,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        columns.offset_deltas[-1] if columns.offset_deltas else count - 1,
+        columns.timestamps_ms[0],
+        max(columns.timestamps_ms) if log_append_time_ms is None else log_append_time_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    if has_checksum:
+        CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+    return batch
 
 
 def build_batch(

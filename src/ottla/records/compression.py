@@ -62,7 +62,7 @@ _LEVELS: Final = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 12), Codec.ZSTD: (-7, 22)}
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """Compress the records of a batch."""
-    _check_level(codec, level)
+    check_level(codec, level)
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
@@ -99,7 +99,8 @@ def decompress(codec: Codec, data: Buffer, size_bytes_max: int) -> bytes:
     return _decompress_streamed("zstd", cramjam.zstd.decompress_into, bytes(data), size_bytes_max)
 
 
-def _check_level(codec: Codec, level: int | None) -> None:
+def check_level(codec: Codec, level: int | None) -> None:
+    """Raise ConfigError when the codec has no such level."""
     if level is None:
         return
     low, high = _LEVELS.get(codec, (0, -1))

@@ -1,0 +1,88 @@
+"""What a producer's user may get.
+
+ClientError
+  BufferFull             `send` waited `max_block_ms` for room
+  MessageTooLarge        one message is larger than `max_request_bytes`
+  MessageRefused         a message cannot be sent as it is: a serializer failed, a value is not bytes
+  ProducerClosed         `send` after `close`, or in a process that was forked
+  MessageNotDelivered    the end of one message that was taken
+  MessagesNotDelivered   `flush` and `close`: of several, which nobody else was told of
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.client.errors import ClientError
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+# So many failed batches are named in a message for people.
+_NAMED_MAX: Final = 3
+
+
+class BufferFull(ClientError):
+    is_retriable = True
+    hint = "the brokers take less than is sent: send slower, or raise buffer_bytes or max_block_ms"
+
+
+class MessageTooLarge(ClientError):
+    error_code = ErrorCode.MESSAGE_TOO_LARGE
+    hint = "raise max_request_bytes, and the topic's max.message.bytes with it, or send less in one message"
+
+
+class MessageRefused(ClientError):
+    """Nothing of the call was taken.  A serializer's own error is the `__cause__`."""
+
+
+class ProducerClosed(ClientError):
+    hint = "open a new producer"
+
+
+class MessageNotDelivered(ClientError):
+    """`may_be_stored` is False when the message is certainly not in the log: it can be sent again without a duplicate.
+
+    `reason` is the `__cause__`, too.
+    """
+
+    def __init__(self, partition: TopicPartition, reason: OttlaError, *, may_be_stored: bool) -> None:
+        fate = "may or may not be stored" if may_be_stored else "is not stored"
+        super().__init__(f"a message for {partition} {fate}: {reason}", hint=reason.hint)
+        self.topic = partition.topic
+        self.partition = partition.partition
+        self.may_be_stored = may_be_stored
+        self.reason = reason
+        self.__cause__ = reason
+
+    def again(self) -> MessageNotDelivered:
+        """The same for another raise: the messages of a batch share theirs, and each raise writes its traceback."""
+        return MessageNotDelivered(
+            TopicPartition(self.topic, self.partition), self.reason, may_be_stored=self.may_be_stored
+        )
+
+
+class Failure(NamedTuple):
+    """Messages of one batch that were not delivered, for the same reason."""
+
+    topic: str
+    partition: int
+    messages_count: int
+    error: MessageNotDelivered
+
+
+class MessagesNotDelivered(ClientError):
+    """`failures` names the first ones, `messages_count` counts all of them."""
+
+    def __init__(self, failures: Sequence[Failure], messages_count: int) -> None:
+        plural = "s were" if messages_count != 1 else " was"
+        shown = "; ".join(
+            f"{each.messages_count} of {each.topic}-{each.partition}: {each.error.reason}"
+            for each in failures[:_NAMED_MAX]
+        )
+        more = f"; and of {len(failures) - _NAMED_MAX} more batches" if len(failures) > _NAMED_MAX else ""
+        hint = next((each.error.hint for each in failures if each.error.hint), None)
+        super().__init__(f"{messages_count:,} message{plural} not delivered: {shown}{more}", hint=hint)
+        self.failures = tuple(failures)
+        self.messages_count = messages_count

@@ -1,0 +1,95 @@
+"""What the faces of a producer have in common: its settings, and what happens when it is dropped."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Generic, Literal, TypeAlias
+
+from typing_extensions import TypeVar
+
+from ottla.client.producing.outbox import Outbox
+from ottla.client.producing.prepared import Partitioner, Preparing
+from ottla.client.producing.settings import (
+    BATCH_BYTES,
+    BATCH_COUNT_MAX,
+    BUFFER_BYTES,
+    DELIVERY_TIMEOUT_MS,
+    LINGER_MS,
+    MAX_BLOCK_MS,
+    MAX_IN_FLIGHT,
+    MAX_REQUEST_BYTES,
+    METADATA_MAX_AGE_MS,
+    REQUEST_TIMEOUT_MS,
+    ProducerSettings,
+    acks_of,
+)
+from ottla.records.compression import Codec
+from ottla.runtime.clock import SystemClock
+
+KeyT = TypeVar("KeyT", default=bytes)
+ValueT = TypeVar("ValueT", default=bytes)
+
+Acks: TypeAlias = Literal["all", "1", "0", "-1", 1, 0, -1]
+Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+class Face(Generic[KeyT, ValueT]):
+    """`bootstrap`: "host:port,host:port" or a sequence of such.  Settings: see `ottla.Producer`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] = "localhost:9092",
+        *,
+        acks: Acks = "all",
+        enable_idempotence: bool | None = None,
+        compression: Compression = "none",
+        compression_level: int | None = None,
+        linger_ms: float = LINGER_MS,
+        batch_bytes: int = BATCH_BYTES,
+        batch_count_max: int = BATCH_COUNT_MAX,
+        buffer_bytes: int = BUFFER_BYTES,
+        max_block_ms: float = MAX_BLOCK_MS,
+        delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        max_request_bytes: int = MAX_REQUEST_BYTES,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        metadata_max_age_ms: int = METADATA_MAX_AGE_MS,
+        allow_auto_create_topics: bool = True,
+        client_id: str = "ottla-producer",
+        key_serializer: Callable[[KeyT], bytes | None] | None = None,
+        value_serializer: Callable[[ValueT], bytes | None] | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> None:
+        settings = ProducerSettings(
+            acks=acks_of(acks),
+            enable_idempotence=enable_idempotence,
+            compression=Codec.from_name(compression),
+            compression_level=compression_level,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            batch_count_max=batch_count_max,
+            buffer_bytes=buffer_bytes,
+            max_block_ms=max_block_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+            max_request_bytes=max_request_bytes,
+            max_in_flight=max_in_flight,
+            metadata_max_age_ms=metadata_max_age_ms,
+            allow_auto_create_topics=allow_auto_create_topics,
+            client_id=client_id,
+        )
+        chance = random.Random()
+        self._preparing = Preparing(
+            key_serializer, value_serializer, partitioner, max_request_bytes, SystemClock().now_ms, chance.choice
+        )
+        # Whether bytes are sent as they are, and Java's partitions are wanted: what the short way of `send` is for.
+        self._is_plain = key_serializer is None and value_serializer is None and partitioner is None
+        self._outbox = Outbox(bootstrap, settings, chance.choice)
+
+    def __del__(self) -> None:
+        outbox = getattr(self, "_outbox", None)  # missing after a setting that was refused
+        if outbox is not None and not outbox.is_closed:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
+            outbox.orphan()

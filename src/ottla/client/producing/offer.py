@@ -1,0 +1,134 @@
+"""What one `send` offers to the accumulator, until it is taken: as soon as its topic is known and there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from ottla.client.errors import CallTimedOut, UnknownTopic
+from ottla.client.producing.accumulator import Accumulator, Run
+from ottla.client.producing.delivery import MessageDelivery, SetDelivery
+from ottla.client.producing.errors import BufferFull
+from ottla.client.producing.gate import Gate
+from ottla.client.producing.lookup import LookUp
+from ottla.model.errors import OttlaError
+from ottla.records.record import Headers
+
+Taken = TypeVar("Taken", covariant=True)
+
+
+class Offer(Protocol[Taken]):
+    """`attempt` and `too_late` are called with the gate's lock held."""
+
+    def attempt(self) -> Taken | None:
+        """None as long as something is missing that may still come.  Raises what will not change."""
+        ...
+
+    def too_late(self, waited_ms: float) -> OttlaError:
+        """What was missing until now."""
+        ...
+
+
+class TopicOffer:
+    """A topic, of which at least `partitions_min` partitions are needed; gives their count."""
+
+    def __init__(
+        self,
+        topic: str,
+        partitions_min: int,
+        gate: Gate,
+        accumulator: Accumulator,
+        look_up: Callable[[str], LookUp],
+    ) -> None:
+        self._topic = topic
+        self._partitions_min = partitions_min
+        self._gate = gate
+        self._accumulator = accumulator
+        self._look_up = look_up
+        self._asked: LookUp | None = None
+
+    def attempt(self) -> int | None:
+        self._gate.check()
+        count = self._accumulator.partitions_count(self._topic)
+        if count is not None and count >= self._partitions_min:
+            return count
+        if self._asked is not None and self._asked.is_done:
+            if self._asked.error is not None:
+                raise self._asked.error.with_traceback(None)
+            if count is not None:
+                raise UnknownTopic(
+                    f"topic {self._topic} has no partition {self._partitions_min - 1}",
+                    hint=f"its partitions are 0 to {count - 1}",
+                )
+            self._asked = None
+        self._asked = self._asked or self._look_up(self._topic)
+        return None
+
+    def too_late(self, waited_ms: float) -> OttlaError:
+        why = self._asked.last_problem if self._asked is not None else None
+        late = CallTimedOut(
+            f"the partitions of topic {self._topic} are not known after {waited_ms:g} ms: {why or 'no answer yet'}",
+            hint=why.hint if why is not None else None,
+        )
+        late.__cause__ = why
+        return late
+
+
+class _Contents:
+    """What a message and a set have in common: a known topic, and the need of room."""
+
+    def __init__(self, topic: str, known: TopicOffer, accumulator: Accumulator) -> None:
+        self.topic = topic
+        self._known = known
+        self._accumulator = accumulator
+        self._has_topic = False
+
+    def has_topic(self) -> bool:
+        self._has_topic = self._known.attempt() is not None
+        return self._has_topic
+
+    def too_late(self, waited_ms: float) -> OttlaError:
+        if not self._has_topic:
+            return self._known.too_late(waited_ms)
+        return BufferFull(f"there was no room for more messages within {waited_ms:g} ms")
+
+
+class MessageOffer(_Contents):
+    """One message; `partition` None: any."""
+
+    def __init__(
+        self,
+        topic: str,
+        known: TopicOffer,
+        accumulator: Accumulator,
+        partition: int | None,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        size_bytes: int,
+    ) -> None:
+        super().__init__(topic, known, accumulator)
+        self._message = (partition, value, key, headers, timestamp_ms, size_bytes)
+
+    def attempt(self) -> MessageDelivery | None:
+        return self._accumulator.add(self.topic, *self._message) if self.has_topic() else None
+
+
+class SetOffer(_Contents):
+    """A set of messages: all of it is taken at once."""
+
+    def __init__(
+        self,
+        topic: str,
+        known: TopicOffer,
+        accumulator: Accumulator,
+        runs: Sequence[Run],
+        headers: Headers,
+        timestamp_ms: int,
+    ) -> None:
+        super().__init__(topic, known, accumulator)
+        self._set = (runs, headers, timestamp_ms)
+
+    def attempt(self) -> SetDelivery | None:
+        return self._accumulator.add_set(self.topic, *self._set) if self.has_topic() else None

@@ -1,0 +1,129 @@
+"""One producer without a face: what threads and coroutines share.  Each face waits in its own way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import CallTimedOut
+from ottla.client.producing import live
+from ottla.client.producing.accumulator import Accumulator, Run
+from ottla.client.producing.delivery import MessageDelivery, SetDelivery
+from ottla.client.producing.errors import MessagesNotDelivered, ProducerClosed
+from ottla.client.producing.failures import Failures
+from ottla.client.producing.gate import Gate
+from ottla.client.producing.offer import MessageOffer, Offer, SetOffer, TopicOffer
+from ottla.client.producing.prepared import Prepared
+from ottla.client.producing.send_engine import SendEngine
+from ottla.client.producing.settings import ProducerSettings
+from ottla.client.producing.settlement import Settlement
+from ottla.client.producing.woken import WokenWaits
+from ottla.client.wake_up import WakeUp
+from ottla.runtime.clock import SystemClock
+
+# After an abandoned close the thread may still be in a call to a broker; it ends by itself.
+_ABANDONED_JOIN_S: Final = 1.0
+
+
+class Outbox:
+    """The gate, the accumulator and the thread of one producer, which runs until `finish` and the last outcome."""
+
+    def __init__(
+        self, bootstrap: str | Sequence[str], settings: ProducerSettings, choose: Callable[[Sequence[int]], int]
+    ) -> None:
+        self.settings = settings
+        self.gate = Gate()
+        self._wake_up = WakeUp()
+        waits = WokenWaits(self._wake_up)
+        clock = SystemClock()
+        cluster = Cluster(bootstrap, settings.client_options(), clock=clock, wait=waits.wait, sleep=waits.sleep)
+        self.accumulator = Accumulator(settings, self.gate, clock, choose, self._wake)
+        self._failures = Failures()
+        self._engine = SendEngine(cluster, settings, self.gate, self.accumulator, self._failures, self._wake_up.ring)
+        self._is_forked = False
+        self._thread = threading.Thread(target=self._run, name="ottla-producer", daemon=True)
+        self._thread.start()
+        live.add(self)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.gate.refusal is not None
+
+    def topic_offer(self, prepared: Prepared) -> TopicOffer:
+        """Gives the count of the topic's partitions, at least as many as an explicit partition needs."""
+        least = 1 if prepared.partition is None else prepared.partition + 1
+        return TopicOffer(prepared.topic, least, self.gate, self.accumulator, self._engine.look_up)
+
+    def message_offer(self, prepared: Prepared, partition: int | None) -> Offer[MessageDelivery]:
+        message = (partition, prepared.values[0], prepared.keys[0], prepared.headers)
+        return MessageOffer(
+            prepared.topic,
+            self.topic_offer(prepared),
+            self.accumulator,
+            *message,
+            prepared.timestamp_ms,
+            prepared.sizes_bytes[0],
+        )
+
+    def set_offer(self, prepared: Prepared, runs: Sequence[Run]) -> Offer[SetDelivery]:
+        known = self.topic_offer(prepared)
+        return SetOffer(prepared.topic, known, self.accumulator, runs, prepared.headers, prepared.timestamp_ms)
+
+    def begin_flush(self) -> Sequence[Settlement]:
+        """Everything is sent now; what has no outcome yet."""
+        with self.gate.lock:
+            self.accumulator.close_all()
+            return [batch.settlement for batch in self.accumulator.unsettled]
+
+    def take_failures(self) -> MessagesNotDelivered | None:
+        """What failed, and nobody was told of; once."""
+        with self.gate.lock:
+            return self._failures.take()
+
+    def finish(self) -> None:
+        """Take nothing more, send everything, end the thread."""
+        with self.gate.lock:
+            self.gate.refuse(ProducerClosed("the producer is closed"))
+            self._engine.finish()
+            self.gate.announce()
+
+    def join(self, timeout_s: float | None) -> bool:
+        """Wait for the end of the thread, after `finish`; False when it has not come in time."""
+        self.gate.check_waiter()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def abandon(self, waited_ms: float) -> None:
+        """The end, now: what is under way fails with what is known of it."""
+        self._engine.abandon(CallTimedOut(f"the producer was closed, which waited for {waited_ms:g} ms"))
+        self._thread.join(_ABANDONED_JOIN_S)
+
+    def orphan(self) -> None:
+        """For a finalizer: sends what is left and ends by itself."""
+        if not self._is_forked:
+            self._engine.orphan()
+
+    def end_with_the_process(self) -> None:
+        self.finish()
+        if not self.join(live.EXIT_WAIT_MS / 1000):
+            self.abandon(live.EXIT_WAIT_MS)
+        lost = self.take_failures()
+        if lost is not None:
+            raise lost
+
+    def in_a_forked_child(self) -> None:
+        self._is_forked = True
+        self.gate.forked(ProducerClosed("the process was forked: a producer belongs to the process that made it"))
+        self.accumulator.forget_everything()
+
+    def _wake(self) -> None:
+        self._engine.wake()
+
+    def _run(self) -> None:
+        try:
+            self._engine.run()
+        finally:
+            live.discard(self)
+            self._wake_up.close()

@@ -1,0 +1,196 @@
+"""What a user gave to `send`, looked at as a whole before anything of it is taken: bytes, sizes, partitions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from ottla.client.errors import UnknownTopic
+from ottla.client.partitioner import partition_of_key, partitions_of_keys
+from ottla.client.producing.accumulator import Run
+from ottla.client.producing.errors import MessageRefused, MessageTooLarge
+from ottla.client.producing.serializing import Serializer, check_timestamp, to_bytes, to_headers
+from ottla.model.identifiers import topic_name_problem
+from ottla.records.builder import record_size_bytes_max
+from ottla.records.header import BATCH_OVERHEAD_BYTES
+from ottla.records.record import Headers
+
+Partitioner: TypeAlias = Callable[[bytes, int], int]
+HeadersLike: TypeAlias = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+
+
+class Prepared(NamedTuple):
+    """Messages of one `send`.  `sizes_bytes` are the most that each may take."""
+
+    topic: str
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None]
+    headers: Headers
+    partition: int | None
+    timestamp_ms: int
+    sizes_bytes: Sequence[int]
+
+    @property
+    def has_keys(self) -> bool:
+        return any(key is not None for key in self.keys)
+
+
+class Preparing:
+    """The rules of one producer.  `now_ms` is the wall clock, `choose` takes one by chance."""
+
+    def __init__(
+        self,
+        key_serializer: Serializer | None,
+        value_serializer: Serializer | None,
+        partitioner: Partitioner | None,
+        max_request_bytes: int,
+        now_ms: Callable[[], int],
+        choose: Callable[[Sequence[int]], int],
+    ) -> None:
+        for name, given in {
+            "key_serializer": key_serializer,
+            "value_serializer": value_serializer,
+            "partitioner": partitioner,
+        }.items():
+            if given is not None and not callable(given):
+                raise MessageRefused(f"{name} is a callable, not {type(given).__name__}")
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._partitioner = partitioner
+        self._max_request_bytes = max_request_bytes
+        self._now_ms = now_ms
+        self._choose = choose
+
+    def message(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        headers: HeadersLike | None,
+        timestamp_ms: int | None,
+    ) -> Prepared:
+        return self._prepared(topic, [value], [key], partition, headers, timestamp_ms)
+
+    def messages(
+        self,
+        topic: str,
+        values: Iterable[object],
+        key: object,
+        keys: Iterable[object] | None,
+        partition: int | None,
+        headers: HeadersLike | None,
+        timestamp_ms: int | None,
+    ) -> Prepared:
+        every = list(values)
+        if keys is None:
+            serialized = to_bytes(key, self._key_serializer, "key")
+            return self._prepared(
+                topic, every, [serialized] * len(every), partition, headers, timestamp_ms, keys_are_bytes=True
+            )
+        if key is not None:
+            raise MessageRefused("a set has one key for all, or keys for each, not both")
+        each = list(keys)
+        if len(each) != len(every):
+            raise MessageRefused(f"{len(every)} messages have {len(each)} keys; keys has one for each (or None)")
+        return self._prepared(topic, every, each, partition, headers, timestamp_ms)
+
+    def partition(self, key: bytes, partitions_count: int) -> int:
+        """The partition of a key."""
+        if self._partitioner is None:
+            return partition_of_key(key, partitions_count)
+        try:
+            found = self._partitioner(key, partitions_count)
+        except Exception as error:
+            raise MessageRefused(f"the partitioner failed for key {key!r}: {error!r}") from error
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < partitions_count:
+            raise MessageRefused(
+                f"the partitioner gave {found!r} for key {key!r}", hint=f"partitions are 0 to {partitions_count - 1}"
+            )
+        return found
+
+    def runs(self, prepared: Prepared, partitions_count: int | None) -> Sequence[Run]:
+        """A set by partition; the count is needed when there are keys and no partition."""
+        _, values, keys, _, partition, _, sizes = prepared
+        if not values:
+            return ()
+        positions: Sequence[int] = range(len(values))
+        if partition is None and prepared.has_keys:
+            assert partitions_count is not None, "keys need the topic's partitions"
+            first = keys[0]
+            if first is None or keys.count(first) != len(keys):
+                return list(self._by_partition(prepared, partitions_count))
+            partition = self.partition(first, partitions_count)
+        return [Run(partition, positions, values, keys, sizes)]
+
+    def _by_partition(self, prepared: Prepared, partitions_count: int) -> Iterable[Run]:
+        keys = prepared.keys
+        # Those without a key stay together, and in order with those that have one and lie there.
+        keyless = self._choose(range(partitions_count))
+        if self._partitioner is None and None not in keys:
+            numbers = partitions_of_keys([key or b"" for key in keys], partitions_count)
+        else:
+            numbers = [keyless if key is None else self.partition(key, partitions_count) for key in keys]
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for position, number in enumerate(numbers):
+            found[number].append(position)
+        for partition, at in found.items():
+            yield Run(
+                partition,
+                at,
+                [prepared.values[each] for each in at],
+                [keys[each] for each in at],
+                [prepared.sizes_bytes[each] for each in at],
+            )
+
+    def _prepared(
+        self,
+        topic: str,
+        values: Sequence[object],
+        keys: Sequence[object],
+        partition: int | None,
+        headers: HeadersLike | None,
+        timestamp_ms: int | None,
+        *,
+        keys_are_bytes: bool = False,
+    ) -> Prepared:
+        if not isinstance(topic, str) or (problem := topic_name_problem(topic)) is not None:
+            why = "the topic is no str" if not isinstance(topic, str) else problem
+            raise UnknownTopic(str(why), hint="topic names have 1 to 249 ASCII letters, digits, '.', '_' and '-'")
+        if partition is not None and (
+            isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition <= _PARTITION_MAX
+        ):
+            raise MessageRefused(f"partition {partition!r} is no number of a partition")
+        plain_keys = _all_to_bytes(keys, None if keys_are_bytes else self._key_serializer, "key")
+        plain = _all_to_bytes(values, self._value_serializer, "value")
+        made = to_headers(headers)
+        stamp_ms = self._now_ms() if timestamp_ms is None else check_timestamp(timestamp_ms)
+        return Prepared(topic, plain, plain_keys, made, partition, stamp_ms, self._sizes(plain, plain_keys, made))
+
+    def _sizes(self, values: Sequence[bytes | None], keys: Sequence[bytes | None], headers: Headers) -> Sequence[int]:
+        """What each may take at most.  Raises MessageTooLarge for the first that no request has room for."""
+        alike_bytes = record_size_bytes_max(None, None, headers)
+        sizes = [
+            alike_bytes + (0 if value is None else len(value)) + (0 if key is None else len(key))
+            for value, key in zip(values, keys, strict=True)
+        ]
+        room_bytes = self._max_request_bytes - BATCH_OVERHEAD_BYTES
+        if sizes and max(sizes) > room_bytes:
+            at = next(index for index, size in enumerate(sizes) if size > room_bytes)
+            which = f"message {at} of the set" if len(sizes) > 1 else "the message"
+            raise MessageTooLarge(
+                f"{which} may take {sizes[at] + BATCH_OVERHEAD_BYTES:,} bytes, max_request_bytes is"
+                f" {self._max_request_bytes:,}"
+            )
+        return sizes
+
+
+def _all_to_bytes(contents: Sequence[Any], serializer: Serializer | None, what: str) -> Sequence[bytes | None]:
+    if serializer is None and set(map(type, contents)) <= _BYTES_OR_NONE:
+        return contents
+    return [to_bytes(content, serializer, what) for content in contents]
+
+
+_BYTES_OR_NONE: Final = frozenset({bytes, type(None)})
+_PARTITION_MAX: Final = (1 << 31) - 1

@@ -1,0 +1,209 @@
+"""`ottla.Producer`: sends messages to topics."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Set
+from types import TracebackType
+from typing import Final, TypeAlias, TypeVar, overload
+
+from ottla.client.errors import CallTimedOut
+from ottla.client.partitioner import partition_of_key
+from ottla.client.producing.delivery import Delivery, Receipt
+from ottla.client.producing.errors import MessageRefused
+from ottla.client.producing.face import Face, KeyT, ValueT
+from ottla.client.producing.offer import Offer
+from ottla.client.producing.prepared import HeadersLike, Prepared
+from ottla.client.producing.serializing import is_set
+from ottla.records.builder import RECORD_OVERHEAD_BYTES_MAX
+from ottla.runtime.clock import wall_time_ns
+
+Taken = TypeVar("Taken")
+_NS_PER_MS: Final = 1_000_000
+
+# A set of messages; a tuple with named fields is one message.
+MessageSet: TypeAlias = (
+    list[ValueT]
+    | list[ValueT | None]
+    | tuple[ValueT | None, ...]
+    | deque[ValueT]
+    | Set[ValueT]
+    | Iterator[ValueT | None]
+)
+
+
+class Producer(Face[KeyT, ValueT]):
+    """Sends messages, in batches, from a thread of its own.  Any number of threads may use one producer.
+
+    with ottla.Producer("localhost:9092", compression="zstd") as producer:
+        producer.send("page-views", b"/jobs", key=b"ada")
+        producer.send("page-views", [b"/jobs", b"/in/bob"])          # a set of messages
+
+    `bootstrap`: "host:port,host:port" or a sequence of such.  Settings (times in ms; Kafka's names and meanings, where
+    Kafka has them):
+
+    acks                   "all" in-sync replicas, 1 the leader, 0 nobody
+    enable_idempotence     None: with acks "all"; every message is stored once and in order, whatever is retried
+    compression            none, gzip, snappy, lz4 or zstd, of each batch; `compression_level` None is the codec's own
+    linger_ms              a batch that is not full is sent after this
+    batch_bytes            a batch is full at this size before compression; one message may be larger
+    batch_count_max        ... or at this count of messages
+    buffer_bytes           of messages that are not acknowledged: `send` waits while there are more
+    max_block_ms           so long `send` waits for that, or to learn a new topic's partitions
+    delivery_timeout_ms    from a batch's sending to its end, all retries included
+    request_timeout_ms     a request without an answer
+    max_request_bytes      a larger message is refused
+    max_in_flight          requests without an answer, for each broker
+    key_serializer         a callable that makes bytes of a key; without one a key is bytes
+    value_serializer       the same for a message
+    partitioner            `(key as bytes, count of partitions) -> partition`; without one as Java's clients (murmur2)
+
+    Raises ConfigError for a setting that cannot be used.
+    """
+
+    def __enter__(self) -> Producer[KeyT, ValueT]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @overload
+    def send(  # type: ignore[overload-overlap]  # a value may be of any type; the rule is in `is_set`
+        self,
+        topic: str,
+        messages: MessageSet[ValueT],
+        *,
+        key: KeyT | None = None,
+        keys: Iterable[KeyT | None] | None = None,
+        partition: int | None = None,
+        headers: HeadersLike | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery[list[Receipt]]: ...
+
+    @overload
+    def send(
+        self,
+        topic: str,
+        messages: ValueT | None,
+        *,
+        key: KeyT | None = None,
+        partition: int | None = None,
+        headers: HeadersLike | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery[Receipt]: ...
+
+    def send(
+        self,
+        topic: str,
+        messages: object,
+        *,
+        key: object = None,
+        keys: Iterable[object] | None = None,
+        partition: int | None = None,
+        headers: HeadersLike | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery[Receipt] | Delivery[list[Receipt]]:
+        """Take one message, or a set of them: a list, a tuple, an iterator.  Returns at once, but for back-pressure.
+
+        delivery = producer.send("page-views", b"/jobs", key=b"ada", headers=[("trace", b"1")])
+        delivery.wait().offset
+
+        `None` is a message without a value, which deletes its key in a compacted topic.  A set has one `key`, or `keys`
+        has one for each.  With a key the partition is the key's; without one it is a random one for each batch, and a
+        set stays together; `partition` names it.  `timestamp_ms` is now, unless it is given.
+
+        Nothing is taken with an error: MessageRefused, MessageTooLarge (what cannot be sent), UnknownTopic, BufferFull
+        and CallTimedOut (after `max_block_ms`), ProducerClosed.  What was taken and fails later is told by the
+        delivery, or by `flush` and `close`.
+        """
+        if type(messages) is bytes and keys is None and headers is None and timestamp_ms is None and self._is_plain:
+            # The short way: one message into a batch that has room.  Whatever else there may be takes the other.
+            outbox = self._outbox
+            size_bytes = len(messages) + RECORD_OVERHEAD_BYTES_MAX
+            if key is None:
+                stamp_ms = wall_time_ns() // _NS_PER_MS
+                with outbox.gate.lock:
+                    batch = (
+                        outbox.accumulator.keyless.get(topic)
+                        if partition is None
+                        else outbox.accumulator.find(topic, partition)
+                    )
+                    if batch is not None:
+                        delivery = batch.append(messages, None, (), stamp_ms, size_bytes)
+                        if delivery is not None:
+                            return delivery
+            elif type(key) is bytes:
+                count = outbox.accumulator.partitions_count(topic)
+                if count is not None:
+                    stamp_ms = wall_time_ns() // _NS_PER_MS
+                    number = partition_of_key(key, count) if partition is None else partition
+                    with outbox.gate.lock:
+                        batch = outbox.accumulator.find(topic, number)
+                        if batch is not None:
+                            delivery = batch.append(messages, key, (), stamp_ms, size_bytes + len(key))
+                            if delivery is not None:
+                                return delivery
+        until_s = time.monotonic() + self._outbox.settings.max_block_ms / 1000
+        if is_set(messages):
+            assert isinstance(messages, Iterable)
+            return self._send_set(
+                self._preparing.messages(topic, messages, key, keys, partition, headers, timestamp_ms), until_s
+            )
+        if keys is not None:
+            raise MessageRefused("keys are for a set of messages; one message has a key")
+        return self._send_one(self._preparing.message(topic, messages, key, partition, headers, timestamp_ms), until_s)
+
+    def flush(self, timeout_ms: float | None = None) -> None:
+        """Send everything now, and wait until each message taken so far is stored or has failed.
+
+        Raises MessagesNotDelivered for those that failed and that no delivery has told of; CallTimedOut after
+        `timeout_ms`, by which nothing is cancelled.
+        """
+        until_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        for settlement in self._outbox.begin_flush():
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            if settlement.wait(left_s) is None:
+                raise CallTimedOut(f"not everything is acknowledged after {timeout_ms:g} ms", hint="it still may be")
+        self._raise_failures()
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """`flush`, then the end: nothing is taken any more.  `with` does the same.
+
+        After `timeout_ms` what is still under way fails, and is raised as MessagesNotDelivered.  It ends without a
+        time, too, as every batch has its `delivery_timeout_ms`.
+        """
+        outbox = self._outbox
+        outbox.finish()
+        if not outbox.join(None if timeout_ms is None else timeout_ms / 1000):
+            outbox.abandon(timeout_ms or 0)
+        self._raise_failures()
+
+    def _send_one(self, prepared: Prepared, until_s: float) -> Delivery[Receipt]:
+        partition = prepared.partition
+        key = prepared.keys[0]
+        if partition is None and key is not None:
+            count = self._wait(self._outbox.topic_offer(prepared), until_s)
+            partition = self._preparing.partition(key, count)
+        return self._wait(self._outbox.message_offer(prepared, partition), until_s)
+
+    def _send_set(self, prepared: Prepared, until_s: float) -> Delivery[list[Receipt]]:
+        count = self._wait(self._outbox.topic_offer(prepared), until_s) if prepared.has_keys else None
+        return self._wait(self._outbox.set_offer(prepared, self._preparing.runs(prepared, count)), until_s)
+
+    def _wait(self, offer: Offer[Taken], until_s: float) -> Taken:
+        gate = self._outbox.gate
+        with gate.lock:
+            while (taken := offer.attempt()) is None:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    raise offer.too_late(self._outbox.settings.max_block_ms)
+                gate.wait(left_s)
+            return taken
+
+    def _raise_failures(self) -> None:
+        failures = self._outbox.take_failures()
+        if failures is not None:
+            raise failures

@@ -1,0 +1,344 @@
+"""The thread of a producer: takes closed batches, encodes and compresses them, has them sent, and settles them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.deadline import Deadline
+from ottla.client.delivery import BatchResult, Delivery
+from ottla.client.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, UnknownTopic
+from ottla.client.metadata import TopicInfo
+from ottla.client.producer import RawProducer
+from ottla.client.producing.accumulator import Accumulator
+from ottla.client.producing.batch import Batch
+from ottla.client.producing.errors import MessageNotDelivered, ProducerClosed
+from ottla.client.producing.failures import Failures
+from ottla.client.producing.gate import Gate
+from ottla.client.producing.lookup import LookUp
+from ottla.client.producing.settings import ProducerSettings
+from ottla.client.producing.settlement import Callback, Outcome, Settlement
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+
+# The longest wait with batches under way: then it looks for those that are too old.
+_STEP_MS: Final = 1_000
+_IDLE_MS: Final = 60_000
+# How often it compares the partitions of topics in use with what the cluster's metadata says by now.
+_TOPICS_CHECK_MS: Final = 1_000
+_TOPIC_CHECK_CALL_MS: Final = 500
+_MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class _Encoded:
+    """A batch that was handed over; `give_up` is the end of its time, whatever happens to the raw producer."""
+
+    __slots__ = ("batch", "data", "give_up")
+
+    def __init__(self, batch: Batch, data: bytearray, give_up: Deadline) -> None:
+        self.batch = batch
+        self.data = data
+        self.give_up = give_up
+
+
+class SendEngine:
+    """`turn` is one round, and is all that `run` does.  Only the engine's thread touches the cluster.
+
+    Other threads hold the gate's lock for `look_up`, `wake` and `finish`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ProducerSettings,
+        gate: Gate,
+        accumulator: Accumulator,
+        failures: Failures,
+        interrupt: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._gate = gate
+        self._accumulator = accumulator
+        self._failures = failures
+        self._interrupt = interrupt
+        self._raw = self._new_raw()
+        self._look_ups: dict[str, LookUp] = {}
+        # Encoded, and not accepted by the raw producer yet: it has no producer id, as long as no broker can be reached.
+        self._backlog: deque[_Encoded] = deque()
+        # What the raw producer has.
+        self._sent: set[Batch] = set()
+        self._is_asleep = False
+        self._asleep_until_ms: float = 0
+        self._is_finishing = False
+        self._is_orphaned = False
+        self._check_topics_at_ms: float = 0
+
+    def run(self) -> None:
+        """Until it has finished."""
+        self._gate.sent_by_this_thread()
+        try:
+            while self.turn():
+                pass
+        except BaseException as error:
+            stopped = ProducerStopped(f"the producer's thread failed: {error!r}", hint="this is a fault of Ottla's")
+            stopped.__cause__ = error
+            with self._gate.lock:
+                self._gate.refuse(stopped)
+            self.abandon(stopped)
+            raise
+        finally:
+            self._raw.close()
+            self._cluster.close()
+
+    def wake(self) -> None:
+        """There is something to do, perhaps earlier than it thought."""
+        if self._is_asleep:
+            due_ms = self._accumulator.next_due_ms
+            is_earlier = due_ms is not None and due_ms < self._asleep_until_ms
+            if is_earlier or self._accumulator.has_ready or self._is_finishing or self._look_ups:
+                self._is_asleep = False
+                self._interrupt()
+
+    def look_up(self, topic: str) -> LookUp:
+        """Learn the partitions of a topic, now."""
+        found = self._look_ups.get(topic)
+        if found is None:
+            retrying = self._cluster.retrying
+            found = self._look_ups[topic] = LookUp(
+                topic, retrying.backoff(), retrying.deadline(self._cluster.options.unknown_topic_wait_ms)
+            )
+            self.wake()
+        return found
+
+    def finish(self) -> None:
+        """Send everything, then end."""
+        self._is_finishing = True
+        self._accumulator.close_all()
+        self.wake()
+
+    def orphan(self) -> None:
+        """The producer is gone without `close`: the thread finishes by itself.  Takes no lock: a finalizer calls it."""
+        self._is_orphaned = True
+        self._interrupt()
+
+    def abandon(self, reason: OttlaError) -> None:
+        """Settle everything that is under way as it stands.  Without the lock."""
+        callbacks: list[tuple[Settlement, Sequence[Callback]]] = []
+        with self._gate.lock:
+            self._accumulator.close_all()
+            for batch in list(self._accumulator.unsettled):
+                error = MessageNotDelivered(batch.partition, reason, may_be_stored=batch in self._sent)
+                self._settle(batch, Outcome(error=error), callbacks)
+            for look_up in self._look_ups.values():
+                look_up.end(CallTimedOut(str(reason), hint=reason.hint))
+            self._look_ups.clear()
+            self._is_finishing = True
+            self._gate.announce()
+            self.wake()
+        _run(callbacks)
+
+    def turn(self) -> bool:
+        """One round; False when it has finished and everything is settled."""
+        with self._gate.lock:
+            if self._is_orphaned:
+                self._gate.refuse(ProducerClosed("the producer was dropped without close"))
+                self._is_finishing = True
+                self._accumulator.close_all()
+            now_ms = self._cluster.clock.monotonic_ms()
+            ready = self._accumulator.take_ready(now_ms)
+            asked = [each for each in self._look_ups.values() if each.next_try_ms <= now_ms]
+            if self._is_finishing and not self._accumulator.unsettled:
+                return False
+            wait_ms = 0 if ready or asked else self._wait_ms(now_ms)
+            self._asleep_until_ms = now_ms + wait_ms
+            self._is_asleep = wait_ms > 0
+        for look_up in asked:
+            self._ask(look_up)
+        for batch in ready:
+            self._hand_over(batch)
+        self._send_backlog()
+        results = self._wait(wait_ms)
+        if results:
+            self._settle_all(results)
+        self._restart_if_stopped(results)
+        self._check_topics(now_ms)
+        return True
+
+    def _wait_ms(self, now_ms: float) -> float:
+        """How long there is nothing to do but to wait for answers; with the lock."""
+        moments = [now_ms + (_STEP_MS if self._sent else _IDLE_MS)]
+        moments += [each.next_try_ms for each in self._look_ups.values()]
+        due_ms = self._accumulator.next_due_ms
+        if due_ms is not None:
+            moments.append(due_ms)
+        if self._backlog:
+            moments.append(now_ms + self._cluster.options.retry_backoff_ms)
+        return max(0, min(moments) - now_ms)
+
+    def _wait(self, wait_ms: float) -> list[BatchResult]:
+        results: list[BatchResult] = []
+        if self._raw.pending_count:
+            results = self._raw.turn(wait_ms)
+        elif wait_ms > 0:
+            self._cluster.wait((), wait_ms)
+        self._is_asleep = False
+        return results
+
+    def _hand_over(self, batch: Batch) -> None:
+        try:
+            # An idempotent producer's checksum is written with its number.
+            data = batch.encode(
+                self._settings.compression,
+                self._settings.compression_level,
+                has_checksum=not self._settings.raw_options().is_idempotent,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is: this batch fails, the others go on
+            reason = OttlaError(f"the batch cannot be encoded: {error!r}", hint="this is a fault of Ottla's")
+            reason.__cause__ = error
+            self._fail(batch, reason)
+            return
+        batch.drop_contents()
+        with self._gate.lock:
+            self._accumulator.shrink(batch, len(data))
+            # Room came free where compression is good, or the estimate was far off.
+            self._gate.announce()
+        age_ms = self._cluster.clock.monotonic_ms() - batch.opened_ms
+        give_up = self._cluster.retrying.deadline(self._settings.delivery_timeout_ms - age_ms)
+        self._backlog.append(_Encoded(batch, data, give_up))
+
+    def _send_backlog(self) -> None:
+        """Hand everything to the raw producer, in order; it stays where that needs a broker and none can be reached."""
+        while self._backlog:
+            encoded = self._backlog[0]
+            batch = encoded.batch
+            with self._gate.lock:
+                if batch not in self._accumulator.unsettled:  # abandoned meanwhile
+                    self._backlog.popleft()
+                    continue
+                self._sent.add(batch)
+            try:
+                self._raw.send(batch.partition, encoded.data, encoded)
+            except ProducerStopped:
+                self._sent.discard(batch)
+                return  # it is replaced after its results
+            except ClientError as error:
+                self._sent.discard(batch)
+                if error.is_retriable and not encoded.give_up.has_passed:
+                    return
+                self._fail(batch, error)
+            self._backlog.popleft()
+
+    def _settle_all(self, results: Sequence[BatchResult]) -> None:
+        callbacks: list[tuple[Settlement, Sequence[Callback]]] = []
+        with self._gate.lock:
+            for result in results:
+                encoded = result.tag
+                assert isinstance(encoded, _Encoded)
+                self._sent.discard(encoded.batch)
+                if not self._is_sent_again(result, encoded):
+                    self._settle(encoded.batch, _outcome(result), callbacks)
+            self._gate.announce()
+        _run(callbacks)
+
+    def _fail(self, batch: Batch, reason: OttlaError) -> None:
+        callbacks: list[tuple[Settlement, Sequence[Callback]]] = []
+        with self._gate.lock:
+            error = MessageNotDelivered(batch.partition, reason, may_be_stored=False)
+            self._settle(batch, Outcome(error=error), callbacks)
+            self._gate.announce()
+        _run(callbacks)
+
+    def _settle(self, batch: Batch, outcome: Outcome, callbacks: list[tuple[Settlement, Sequence[Callback]]]) -> None:
+        if self._accumulator.settle(batch):
+            found = batch.settlement.settle(outcome)
+            if found:
+                callbacks.append((batch.settlement, found))
+            if outcome.error is not None:
+                self._failures.add(batch.settlement)
+
+    def _is_sent_again(self, result: BatchResult, encoded: _Encoded) -> bool:
+        """A batch that was never sent when the raw producer stopped, for the sake of another one, goes to the next."""
+        return (
+            isinstance(result.error, ProducerStopped)
+            and result.delivery is Delivery.REFUSED
+            and not encoded.give_up.has_passed
+        )
+
+    def _restart_if_stopped(self, results: Sequence[BatchResult]) -> None:
+        """A new producer id, after numbers that cannot be trusted any more; who was hit by that has been told."""
+        if self._raw.is_stopped:
+            self._raw.close()
+            self._raw = self._new_raw()
+            again = [each.tag for each in results if isinstance(each.tag, _Encoded)]
+            unsettled = self._accumulator.unsettled
+            self._backlog.extendleft(each for each in reversed(again) if each.batch in unsettled)
+
+    def _new_raw(self) -> RawProducer:
+        return RawProducer(self._cluster, self._settings.raw_options())
+
+    def _ask(self, look_up: LookUp) -> None:
+        """One attempt to learn a topic's partitions."""
+        problem: ClientError | None = None
+        found: list[TopicInfo] = []
+        try:
+            found = self._cluster.refresh_once(
+                [look_up.topic],
+                self._cluster.retrying.deadline(self._cluster.options.call_timeout_ms),
+                allow_auto_topic_creation=self._settings.allow_auto_create_topics,
+            )
+        except ClientError as error:
+            problem = error
+        if problem is None:
+            code = found[0].error_code if found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if code in _MISSING and look_up.missing_until.has_passed:
+                problem = UnknownTopic(f"topic {look_up.topic} does not exist")
+            elif code:
+                problem = BrokerRefused(code, f"topic {look_up.topic}")
+        with self._gate.lock:
+            if problem is None:
+                self._learn(found[0])
+            if problem is not None and problem.is_retriable:
+                look_up.postpone(problem, self._cluster.clock.monotonic_ms())
+            else:
+                look_up.end(problem)
+                self._look_ups.pop(look_up.topic, None)
+            self._gate.announce()
+
+    def _check_topics(self, now_ms: float) -> None:
+        """Partitions that were added to a topic in use, and topics that were deleted."""
+        if now_ms < self._check_topics_at_ms:
+            return
+        self._check_topics_at_ms = now_ms + _TOPICS_CHECK_MS
+        with self._gate.lock:
+            used = self._accumulator.take_used_topics()
+        for topic in used:
+            try:
+                # Its own cache answers, but for once in `metadata_max_age_ms` and after errors.
+                info = self._cluster.topic(topic, deadline=self._cluster.retrying.deadline(_TOPIC_CHECK_CALL_MS))
+            except ClientError as error:
+                if not error.is_retriable:
+                    with self._gate.lock:
+                        self._accumulator.forget_topic(topic)
+                continue
+            with self._gate.lock:
+                self._learn(info)
+
+    def _learn(self, topic: TopicInfo) -> None:
+        led = [number for number, partition in topic.partitions.items() if partition.leader_id >= 0]
+        self._accumulator.learn_topic(topic.name, len(topic.partitions), led)
+
+
+def _outcome(result: BatchResult) -> Outcome:
+    if result.delivery in (Delivery.ACKNOWLEDGED, Delivery.SENT):
+        return Outcome(result.base_offset, result.log_append_time_ms)
+    reason = result.error or OttlaError("no reason is known")
+    may_be_stored = result.delivery is Delivery.UNKNOWN
+    return Outcome(error=MessageNotDelivered(result.partition, reason, may_be_stored=may_be_stored))
+
+
+def _run(callbacks: Sequence[tuple[Settlement, Sequence[Callback]]]) -> None:
+    for settlement, found in callbacks:
+        settlement.run_callbacks(found)

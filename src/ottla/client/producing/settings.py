@@ -1,0 +1,119 @@
+"""A producer's settings: Kafka's names and meanings, where Kafka has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.client.delivery import IDEMPOTENT_IN_FLIGHT_MAX, ProducerOptions
+from ottla.client.options import ClientOptions
+from ottla.client.produce import ACKS_ALL
+from ottla.model.errors import ConfigError
+from ottla.model.limits import KIB, MIB
+from ottla.records.compression import Codec, check_level
+
+LINGER_MS: Final = 5
+# Of 64 KiB to 1 MiB the smallest that is as fast as any: the work for a batch is shared by more messages.
+BATCH_BYTES: Final = 256 * KIB
+BATCH_COUNT_MAX: Final = 10_000
+BUFFER_BYTES: Final = 32 * MIB
+MAX_BLOCK_MS: Final = 60_000
+DELIVERY_TIMEOUT_MS: Final = 120_000
+REQUEST_TIMEOUT_MS: Final = 30_000
+MAX_REQUEST_BYTES: Final = 1 * MIB
+MAX_IN_FLIGHT: Final = IDEMPOTENT_IN_FLIGHT_MAX
+METADATA_MAX_AGE_MS: Final = 300_000
+
+_ACKS: Final = {"all": ACKS_ALL, "-1": ACKS_ALL, "1": 1, "0": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """All times in ms.  Raises ConfigError for what cannot be, or contradicts itself.
+
+    acks                   "all" in-sync replicas, 1 the leader, 0 no answer
+    enable_idempotence     None: with acks "all"
+    compression            none, gzip, snappy, lz4 or zstd, of each batch as a whole
+    linger_ms              a batch that is not full is sent after this
+    batch_bytes            a batch is full at this size before compression; one message may be larger
+    batch_count_max        ... or at this count of messages
+    buffer_bytes           messages that are not acknowledged; `send` waits while there are more
+    max_block_ms           so long `send` waits for room, or to learn a topic's partitions
+    delivery_timeout_ms    from a batch's sending to its end, all retries included
+    max_request_bytes      no message, and no request of several batches, is larger
+    """
+
+    acks: int = ACKS_ALL
+    enable_idempotence: bool | None = None
+    compression: Codec = Codec.NONE
+    compression_level: int | None = None
+    linger_ms: float = LINGER_MS
+    batch_bytes: int = BATCH_BYTES
+    batch_count_max: int = BATCH_COUNT_MAX
+    buffer_bytes: int = BUFFER_BYTES
+    max_block_ms: float = MAX_BLOCK_MS
+    delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS
+    request_timeout_ms: int = REQUEST_TIMEOUT_MS
+    max_request_bytes: int = MAX_REQUEST_BYTES
+    max_in_flight: int = MAX_IN_FLIGHT
+    metadata_max_age_ms: int = METADATA_MAX_AGE_MS
+    allow_auto_create_topics: bool = True
+    client_id: str = "ottla-producer"
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            found = getattr(self, name)
+            if isinstance(found, bool) or not isinstance(found, int | float) or not found >= least:
+                raise ConfigError(f"{name} is {found!r}; it is a number of at least {least}")
+        if self.delivery_timeout_ms < self.linger_ms:
+            raise ConfigError(
+                f"delivery_timeout_ms {self.delivery_timeout_ms} is below linger_ms {self.linger_ms}",
+                hint="a batch waits for linger_ms before it is sent",
+            )
+        check_level(self.compression, self.compression_level)
+        self.raw_options()
+
+    def raw_options(self) -> ProducerOptions:
+        """For the producer of whole batches; what `buffer_bytes` bounds here is not bounded again there."""
+        return ProducerOptions(
+            acks=self.acks,
+            idempotent=self.enable_idempotence,
+            max_in_flight=self.max_in_flight,
+            request_bytes_max=self.max_request_bytes,
+            buffer_bytes_max=_UNBOUNDED,
+            delivery_timeout_ms=self.delivery_timeout_ms,
+            allow_auto_topic_creation=self.allow_auto_create_topics,
+        )
+
+    def client_options(self) -> ClientOptions:
+        return ClientOptions(
+            client_id=self.client_id,
+            request_timeout_ms=self.request_timeout_ms,
+            call_timeout_ms=min(_CALL_MS_MAX, self.request_timeout_ms),
+            metadata_max_age_ms=self.metadata_max_age_ms,
+        )
+
+
+def acks_of(acks: str | int) -> int:
+    """ "all", 1 or 0, as users write it."""
+    found = None if isinstance(acks, bool) else _ACKS.get(str(acks))
+    if found is None:
+        raise ConfigError(f"acks {acks!r} does not exist", hint='use "all", 1 or 0')
+    return found
+
+
+_UNBOUNDED: Final = 1 << 62
+# One attempt to reach a cluster: between two of them the thread looks after everything else.
+_CALL_MS_MAX: Final = 5_000
+_LEAST: Final = {
+    "linger_ms": 0,
+    "batch_bytes": 1,
+    "batch_count_max": 1,
+    "buffer_bytes": 1,
+    "max_block_ms": 0,
+    "delivery_timeout_ms": 1,
+    "request_timeout_ms": 1,
+    "max_request_bytes": 1,
+    "max_in_flight": 1,
+    "metadata_max_age_ms": 1,
+}

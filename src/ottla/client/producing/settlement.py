@@ -1,0 +1,92 @@
+"""The end of a batch, for those who wait for its messages."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from ottla.client.producing.errors import Failure, MessageNotDelivered
+from ottla.client.producing.gate import Gate
+from ottla.model.identifiers import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+
+
+class Outcome(NamedTuple):
+    """`base_offset` is -1 where no broker told it: with acks 0, or with an error."""
+
+    base_offset: int = NO_OFFSET
+    log_append_time_ms: int = NO_TIMESTAMP
+    error: MessageNotDelivered | None = None
+
+
+# What to call, and the index of the message in its batch that its user is told of by it; None tells of none.
+Callback: TypeAlias = tuple[int | None, Callable[[], object]]
+
+
+class Settlement:
+    """`outcome` is None until the batch is settled.  The gate's lock guards everything here."""
+
+    __slots__ = ("_callbacks", "_event", "_gate", "_told", "outcome", "partition", "timestamps_ms")
+
+    def __init__(self, gate: Gate, partition: TopicPartition, timestamps_ms: Sequence[int]) -> None:
+        self.partition = partition
+        # The batch's own column: receipts have what was sent.
+        self.timestamps_ms = timestamps_ms
+        self.outcome: Outcome | None = None
+        self._gate = gate
+        self._event: threading.Event | None = None
+        self._callbacks: list[Callback] | None = None
+        self._told: set[int] | None = None
+
+    def wait(self, timeout_s: float | None) -> Outcome | None:
+        """The outcome; None when there is none in time.  ProducerClosed in a process that was forked."""
+        if self.outcome is None:
+            with self._gate.lock:
+                if self.outcome is None:
+                    self._gate.check_waiter()
+                    self._event = self._event or threading.Event()
+            if self._event is not None:
+                self._event.wait(timeout_s)
+        return self.outcome
+
+    def on_settled(self, index: int | None, call: Callable[[], object]) -> None:
+        """`call` when the message has its outcome: at once, or on the producer's thread."""
+        with self._gate.lock:
+            if self.outcome is None:
+                self._callbacks = self._callbacks or []
+                self._callbacks.append((index, call))
+                return
+        self.run_callbacks([(index, call)])
+
+    def settle(self, outcome: Outcome) -> Sequence[Callback]:
+        """With the lock held.  Whoever settles runs the callbacks, by `run_callbacks`, without it."""
+        assert self.outcome is None, "a batch is settled once"
+        self.outcome = outcome
+        if self._event is not None:
+            self._event.set()
+        callbacks, self._callbacks = self._callbacks or (), None
+        return callbacks
+
+    def run_callbacks(self, callbacks: Sequence[Callback]) -> None:
+        self.tell([index for index, _ in callbacks if index is not None])
+        for _, call in callbacks:
+            try:
+                call()
+            except Exception:  # noqa: BLE001 - a user's code; reported as that of any thread, and the producer goes on
+                arguments = (*sys.exc_info(), threading.current_thread())
+                threading.excepthook(threading.ExceptHookArgs(arguments))
+
+    def tell(self, indexes: Sequence[int]) -> None:
+        """The user knows what became of these messages."""
+        if indexes and self.outcome is not None and self.outcome.error is not None:
+            with self._gate.lock:
+                self._told = self._told or set()
+                self._told.update(indexes)
+
+    def untold(self) -> Failure | None:
+        """The messages that failed and that nobody has asked for.  With the lock held."""
+        if self.outcome is None or self.outcome.error is None:
+            return None
+        count = len(self.timestamps_ms) - len(self._told or ())
+        return Failure(*self.partition, count, self.outcome.error) if count else None
