@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -22,7 +22,7 @@ from ottla.consumers.group_view import GroupView
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, OwnerNode, PartitionNodes
 from ottla.consumers.stream_id import StreamId
 from ottla.coordination import layout
-from ottla.coordination.tree import ANY_VERSION, Tree
+from ottla.coordination.tree import ANY_VERSION, Node, Tree
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.model.partition_state import ChangeResult
 from tests.contract.registry_samples import (
@@ -372,6 +372,28 @@ async def test_write_of_a_former_session_is_not_sent_by_the_next_one(home: TreeH
         tree.lives_count = 1
         assert await one.write(CLAIM, NO_NODE, 3) is UNKNOWN
         assert await Partitions(tree).read() == PartitionNodes(None, None)
+
+
+async def test_nodes_are_read_after_a_sync(home: TreeHome) -> None:
+    class Noting(UnsureTree):
+        def __init__(self, tree: Tree) -> None:
+            super().__init__(tree)
+            self.calls: list[str] = []
+
+        async def sync(self) -> None:
+            await super().sync()
+            self.calls.append("sync")
+
+        async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+            if PATHS.owner(T0) in paths:
+                self.calls.append("read")
+            return await super().get_many(paths)
+
+    async with laid_out(home) as running:
+        tree = Noting(await running.connect())
+        for _ in range(2):
+            await Partitions(tree).read()
+        assert tree.calls == ["sync", "read"] * 2
 
 
 async def test_parents_that_somebody_deletes_are_made_again_by_the_next_read(home: TreeHome) -> None:

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
+from uuid import UUID
 
 import pytest
 
 from ottla.client.consumer_registry.group_contents import read_group
+from ottla.client.consumer_registry.missing_parents import make_missing
 from ottla.client.consumer_registry.node_content import OffsetContent, encode_offset
 from ottla.client.membership.membership import Event, Failed
 from ottla.client.membership.subscription import Subscription, TopicFilter
@@ -18,6 +20,7 @@ from ottla.client.membership.tree_member import TreeMember
 from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Blocked, Committed, Lost, Released, Revoke, Settled, Start
 from ottla.consumers.rebalance_pace import RebalancePace
+from ottla.coordination import layout, topic_nodes
 from ottla.coordination.tree import (
     ANY_VERSION,
     AccessDenied,
@@ -295,6 +298,23 @@ async def test_topic_that_is_made_anew_is_read_from_its_beginning_by_whoever_had
         await make_topic(group.tree, "t", 2)
         await group.settled(lambda: one.partitions == [0, 1] and one.held[T0].claim != former)
         assert one.held[T0].offset == NO_OFFSET
+
+
+async def test_topic_made_anew_is_taken_up_though_another_partition_is_held_by_somebody(home: TreeHome) -> None:
+    async with group_of(home, 1) as group:
+        await make_topic(group.tree, "u", 1)
+        held = TopicPartition("u", 0)
+        await make_missing(group.tree, [PATHS.root, PATHS.owners, PATHS.owners_of("u")])
+        await group.tree.create(PATHS.owner(held), b"b-0", ephemeral=True)
+        one = await group.join("a", reading(t=1, u=1))
+        await until(lambda: one.has_heard(Start, 1) and bool(one.heard(Blocked)))
+        path = layout.topic_path("t")
+        pointer = topic_nodes.decode_pointer(path, (await group.tree.get(path)).data)
+        renewed = topic_nodes.encode_pointer(pointer._replace(topic_id=UUID(int=7)))
+        # In one change: nobody sees the group without the topic.
+        await group.tree.set(path, renewed, ANY_VERSION)
+        await until(lambda: one.has_heard(Start, 2))
+        assert one.heard(Released) == [Released(T0, one.heard(Start)[0].claim, NO_OFFSET)]
 
 
 async def test_offset_that_an_operator_sets_is_started_from_though_the_owner_has_nothing_to_commit(

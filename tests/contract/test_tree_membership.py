@@ -24,7 +24,8 @@ from ottla.consumers.effects import Committed, Left, Lost, Released, Revoke, Set
 from ottla.coordination import layout
 from ottla.coordination.registries import BrokerListener, BrokerRegistration, BrokerRegistry
 from ottla.coordination.tree import Tree
-from ottla.coordination.zookeeper.errors import BadConnectString, ZooKeeperUnreachable
+from ottla.coordination.zookeeper.credentials import DigestCredentials
+from ottla.coordination.zookeeper.errors import BadConnectString, ZooKeeperRefused, ZooKeeperUnreachable
 from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.coordination.zookeeper.session_keeper import SessionKeeper
 from ottla.model.errors import ConfigError
@@ -54,9 +55,10 @@ def server() -> Iterator[RunningZooKeeper]:
         yield running
 
 
-def in_tree(connect: str, work: Callable[[Tree], Awaitable[Found]]) -> Found:
+def in_tree(connect: str, work: Callable[[Tree], Awaitable[Found]], *, digest: str | None = None) -> Found:
     async def done() -> Found:
-        session = await ZooKeeperHome(connect, connection_timeout_ms=60_000).connect()
+        credentials = None if digest is None else DigestCredentials.parse(digest)
+        session = await ZooKeeperHome(connect, connection_timeout_ms=60_000, digest=credentials).connect()
         try:
             return await work(session)
         finally:
@@ -65,12 +67,12 @@ def in_tree(connect: str, work: Callable[[Tree], Awaitable[Found]]) -> Found:
     return run(done())
 
 
-def prepare(connect: str, partitions_count: int = 4) -> None:
+def prepare(connect: str, partitions_count: int = 4, *, digest: str | None = None) -> None:
     async def work(tree: Tree) -> None:
         await layout.lay_out(tree)
         await make_topic(tree, "t", partitions_count)
 
-    in_tree(connect, work)
+    in_tree(connect, work, digest=digest)
 
 
 def group_at(connect: str) -> GroupContents:
@@ -211,6 +213,20 @@ def test_close_while_it_connects_returns(nobody: str) -> None:
     member = Member(nobody)
     member.membership.close()
     assert member.events == []
+
+
+def test_consumer_without_the_credentials_of_the_cluster_is_told_so(zookeeper: RunningZooKeeper) -> None:
+    connect = f"{zookeeper.connect}/closed"
+    prepare(connect, digest="ottla:secret")
+    stranger = Member(connect)
+    with closing(stranger):
+        failed = stranger.wait_for(Failed)
+        assert isinstance(failed, Failed)
+        assert isinstance(failed.error, ZooKeeperRefused)
+        assert stranger.events == [failed]
+    one = Member(connect, TreeOptions(connection_timeout_ms=60_000, digest="ottla:secret"))
+    with closing(one):
+        eventually(lambda: one.owns(4))
 
 
 @pytest.mark.parametrize("connect_string", ["", "host:x", "zk1/a,zk2", "a b"])
