@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ottla.client.membership.membership import Event
 from ottla.client.membership.subscription import Subscription
-from ottla.client.membership.tree_membership import TreeMembership, TreeOptions
+from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
 from ottla.consumers.effects import Lost, Start
 from ottla.runtime.clock import SystemClock
 

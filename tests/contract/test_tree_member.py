@@ -16,7 +16,7 @@ from ottla.client.consumer_registry.missing_parents import make_missing
 from ottla.client.consumer_registry.node_content import OffsetContent, encode_offset
 from ottla.client.membership.membership import Event, Failed
 from ottla.client.membership.subscription import Subscription, TopicFilter
-from ottla.client.membership.tree_member import TreeMember
+from ottla.client.membership.tree.member import TreeMember
 from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Blocked, Committed, Lost, Released, Revoke, Settled, Start
 from ottla.consumers.rebalance_pace import RebalancePace

@@ -18,8 +18,8 @@ import pytest
 from ottla.client.consumer_registry.group_contents import GroupContents, read_group
 from ottla.client.consumer_registry.group_paths import BadGroupName
 from ottla.client.membership.membership import Event, Failed
-from ottla.client.membership.tree_brokers import NoBrokersInTree, brokers_of_tree
-from ottla.client.membership.tree_membership import TreeMembership, TreeOptions, new_consumer_id
+from ottla.client.membership.tree.brokers import NoBrokersInTree, brokers_of_tree
+from ottla.client.membership.tree.membership import TreeMembership, TreeOptions, new_consumer_id
 from ottla.consumers.effects import Committed, Left, Lost, Released, Revoke, Settled, Start
 from ottla.coordination import layout
 from ottla.coordination.registries import BrokerListener, BrokerRegistration, BrokerRegistry
@@ -339,7 +339,7 @@ def test_process_with_a_consumer_that_nobody_closed_ends(connect: str) -> None:
     prepare(connect)
     program = f"""
 import threading
-from ottla.client.membership.tree_membership import TreeMembership
+from ottla.client.membership.tree.membership import TreeMembership
 from ottla.client.membership.subscription import Subscription
 owns = threading.Event()
 TreeMembership({connect!r}, "jobs").join(Subscription({{"t": 1}}), lambda events: owns.set())

@@ -25,7 +25,7 @@ from ottla.client.group_types import CommittedOffset
 from ottla.client.groups import GroupAdmin
 from ottla.client.membership.membership import Event
 from ottla.client.membership.subscription import Subscription
-from ottla.client.membership.tree_membership import TreeMembership
+from ottla.client.membership.tree.membership import TreeMembership
 from ottla.client.producer import RawProducer
 from ottla.consumers.effects import Committed, Left, Lost, Start, Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId

@@ -171,7 +171,7 @@ def _found_tree(cluster: Cluster) -> tuple[TreeGroupAdmin | None, str | None]:
 
 def _brokers_in(zookeeper: str, within_ms: int) -> str:
     """The addresses of the brokers that are registered.  Nothing is made by looking, as a session makes its chroot."""
-    from ottla.client.membership.tree_brokers import brokers_of_tree
+    from ottla.client.membership.tree.brokers import brokers_of_tree
 
     return ",".join(brokers_of_tree(zookeeper, digest=_digest(os.environ), timeout_ms=within_ms))
 

@@ -38,8 +38,8 @@ def core_of(
                 hint="it is of groups that brokers coordinate: leave it out",
             )
         # Imported late: most users have no ZooKeeper.
-        from ottla.client.membership.tree_brokers import brokers_of_tree
-        from ottla.client.membership.tree_membership import TreeMembership, TreeOptions
+        from ottla.client.membership.tree.brokers import brokers_of_tree
+        from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
 
         of_tree = TreeOptions(client_id=settings.client_id)
         if session_timeout_ms is not None:

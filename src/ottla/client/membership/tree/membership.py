@@ -21,7 +21,7 @@ from ottla.client.consumer_registry.group_paths import GroupPaths
 from ottla.client.consumer_registry.node_content import ConsumerNode
 from ottla.client.membership.membership import Failed, OnEvents
 from ottla.client.membership.subscription import Subscription
-from ottla.client.membership.tree_member import ConsumerStopped, TreeMember
+from ottla.client.membership.tree.member import ConsumerStopped, TreeMember
 from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Left
 from ottla.consumers.partition_nodes import ClaimId
