@@ -38,6 +38,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/test_group_clients.py": "jvm",
     "tests/interop/test_log_import.py": "jvm",
     "tests/interop/test_repaired_log.py": "jvm",
+    "tests/contract/membership": "jvm",
     # A ZooKeeper that the files share, or several of their own.
     "tests/contract": "zookeeper",
     "tests/integration/test_guide.py": "zookeeper",

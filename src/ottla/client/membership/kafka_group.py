@@ -102,9 +102,10 @@ class KafkaGroupMembership:
     def close(self) -> None:
         self._is_closed = True
         self._wake_up.ring()
-        if self._thread is not None:
+        if self._thread is None:
+            self._wake_up.close()
+        elif self._thread is not threading.current_thread():
             self._thread.join()
-        self._wake_up.close()
 
     def _tell(self, command: _Command) -> None:
         self._commands.append(command)
@@ -125,6 +126,7 @@ class KafkaGroupMembership:
         finally:
             self._until_ms = 0
             self._link.close()
+            self._wake_up.close()
 
     def _step(self, member: KafkaGroupMember) -> None:
         """What other threads want; the request that is due; a wait for what comes first."""
