@@ -52,6 +52,13 @@ def test_own_tools_do_what_the_tour_shows(broker: RunningBroker, tmp_path: Path)
     assert '"key": "ada"' in printed or '"key":"ada"' in printed
 
 
+def test_own_client_hands_out_what_it_has_sent(broker: RunningBroker, tmp_path: Path) -> None:
+    snippet = the_snippet(SNIPPETS, PYTHON, "ottla.ConsumerConnector")
+    (printed,) = run_snippets([snippet], Site(broker.bootstrap), tmp_path)
+    assert "b'ada' b'/jobs'" in printed
+    assert "b'ada' b'/in/bob'" in printed
+
+
 @pytest.mark.interop
 def test_snippet_of_confluent_kafka_prints_the_record(broker: RunningBroker, tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka")

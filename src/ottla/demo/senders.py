@@ -1,19 +1,23 @@
-"""Two client libraries behind one small interface: send events, and count acknowledgements."""
+"""Three client libraries behind one small interface: send events, and count acknowledgements."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ottla.client.errors import CallTimedOut
 from ottla.demo.counts import Bucket, Counts
 from ottla.demo.day import HOUR_MS
 from ottla.demo.events import Event
-from ottla.demo.services import KAFKA_PYTHON, Service
+from ottla.demo.services import CONFLUENT, KAFKA_PYTHON, OTTLA, Service
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
     from kafka.producer.future import RecordMetadata
+
+    from ottla.client.producing.delivery import Delivery, Receipt
 
 LINGER_MS: Final = 20
 FLUSH_WITHIN_S: Final = 60.0
@@ -46,7 +50,46 @@ class Sender(Protocol):
 
 
 def open_sender(service: Service, bootstrap: str) -> Sender:
-    return (_KafkaPythonSender if service.client == KAFKA_PYTHON else _ConfluentSender)(service, bootstrap)
+    return _SENDERS[service.client](service, bootstrap)
+
+
+class _OttlaSender:
+    def __init__(self, service: Service, bootstrap: str) -> None:
+        from ottla import Producer
+
+        self.acknowledged: Counts = Counter()
+        self.acknowledged_count = 0
+        self._problems: Counter[str] = Counter()
+        # In the order of sending: one that is done waits here for those before it.
+        self._under_way: deque[Delivery[Receipt]] = deque()
+        self._producer = Producer(bootstrap, client_id=service.name, compression=service.codec, linger_ms=LINGER_MS)
+
+    def send(self, event: Event) -> None:
+        delivery = self._producer.send(event.topic, event.value, key=event.key, timestamp_ms=event.timestamp_ms)
+        self._under_way.append(delivery)
+
+    def poll(self, timeout_s: float) -> None:
+        while self._under_way and self._under_way[0].is_done:
+            self._take(self._under_way.popleft())
+
+    def flush(self) -> None:
+        unanswered = 0
+        try:
+            self._producer.flush(FLUSH_WITHIN_S * 1_000)
+        except CallTimedOut:
+            unanswered = sum(not each.is_done for each in self._under_way)
+        self.poll(0)
+        _raise_unless_clean(self._problems, unanswered)
+        self._producer.close()
+
+    def _take(self, delivery: Delivery[Receipt]) -> None:
+        error = delivery.error()
+        if error is not None:
+            self._problems[str(error)] += 1
+            return
+        receipt = delivery.wait()
+        self.acknowledged[Bucket(receipt.topic, receipt.timestamp_ms // HOUR_MS)] += 1
+        self.acknowledged_count += 1
 
 
 class _ConfluentSender:
@@ -128,6 +171,13 @@ class _KafkaPythonSender:
 
     def _on_error(self, error: BaseException) -> None:
         self._problems[str(error)] += 1
+
+
+_SENDERS: Final[Mapping[str, Callable[[Service, str], Sender]]] = {
+    OTTLA: _OttlaSender,
+    CONFLUENT: _ConfluentSender,
+    KAFKA_PYTHON: _KafkaPythonSender,
+}
 
 
 def _raise_unless_clean(problems: Counter[str], unanswered: int) -> None:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 CONFLUENT: Final = "confluent-kafka"
 KAFKA_PYTHON: Final = "kafka-python"
+OTTLA: Final = "ottla"
 
 PAGE_VIEWS: Final = "page-views"
 CLICKS: Final = "clicks"
@@ -27,7 +28,7 @@ class Service(NamedTuple):
 
 
 SERVICES: Final = (
-    Service("web-1", CONFLUENT, "lz4", 41),
+    Service("web-1", OTTLA, "lz4", 41),
     Service("web-2", CONFLUENT, "zstd", 41),
     Service("search", CONFLUENT, "snappy", 12),
     Service("metrics", KAFKA_PYTHON, "gzip", 6),
