@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 CONFLUENT: Final = "confluent-kafka"
 KAFKA_PYTHON: Final = "kafka-python"
@@ -18,12 +18,15 @@ SERVICE_METRICS: Final = "service-metrics"
 TOPICS: Final[Mapping[str, int]] = {PAGE_VIEWS: 4, CLICKS: 4, SEARCHES: 2, SERVICE_METRICS: 2}
 
 
+Codec: TypeAlias = Literal["lz4", "zstd", "snappy", "gzip"]
+
+
 class Service(NamedTuple):
     """`share` is its percentage of all events."""
 
     name: str
     client: str
-    codec: str
+    codec: Codec
     share: int
 
 
