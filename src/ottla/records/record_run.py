@@ -35,9 +35,9 @@ from ottla.records.varint import VARINTS, read_varint, read_varlong
 RUN_RECORDS_MAX: Final = 512
 RUN_BYTES: Final = 1 * MIB
 
-# Records of one size are cut out so many at a time.
+# Records of one size are cut out so many at a time.  With fewer in all the proof costs more than it saves.
 _CUT_RECORDS: Final = 16
-_CUTTERS_KEPT: Final = 128
+_CUTTERS_KEPT: Final = 256
 # The inline varints have at most two bytes.
 _SHORT_LIMIT: Final = 1 << 14
 _SHORT_DELTA_LIMIT: Final = _SHORT_LIMIT >> 1
@@ -170,11 +170,10 @@ def _timestamps_of_alike(heads: _Heads, count: int, header: BatchHeader, layout:
 def _even_run(
     data: bytes, position: int, count: int, header: BatchHeader, layout: _Layout
 ) -> tuple[RecordRun, int] | None:
-    """A run of records of one size, a multiple of `_CUT_RECORDS`."""
+    """A run of records of one size."""
     stride = layout.size_bytes
     count = min(count, RUN_BYTES // stride, (len(data) - position) // stride)
-    count -= count % _CUT_RECORDS
-    if not count:
+    if count < _CUT_RECORDS:
         return None
     end = position + count * stride
     heads = _Heads(data, position, end, stride)
@@ -317,20 +316,24 @@ def _cut(records: memoryview, count: int, layout: _Layout) -> tuple[Sequence[byt
     ]
     if not fields:
         return nulls, nulls
-    contents: list[bytes] = list(chain.from_iterable(_cutter(layout.size_bytes, *fields).iter_unpack(records)))
+    # The last ones, fewer than are cut at a time, one by one.
+    many_bytes = (count - count % _CUT_RECORDS) * layout.size_bytes
+    many = _cutter(layout.size_bytes, _CUT_RECORDS, *fields).iter_unpack(records[:many_bytes])
+    last = _cutter(layout.size_bytes, 1, *fields).iter_unpack(records[many_bytes:])
+    contents: list[bytes] = list(chain.from_iterable(chain(many, last)))
     if len(fields) == 2:
         return contents[::2], contents[1::2]
     return (nulls, contents) if layout.key_bytes < 0 else (contents, nulls)
 
 
 @lru_cache(maxsize=_CUTTERS_KEPT)
-def _cutter(stride: int, *fields: tuple[int, int]) -> Struct:
-    """Cuts the fields (position, size) out of `_CUT_RECORDS` records."""
+def _cutter(stride: int, count: int, *fields: tuple[int, int]) -> Struct:
+    """Cuts the fields (position, size) out of so many records."""
     form, end = "", 0
     for at, size_bytes in fields:
         form += f"{at - end}x{size_bytes}s"
         end = at + size_bytes
-    return Struct("=" + f"{form}{stride - end}x" * _CUT_RECORDS)
+    return Struct("=" + f"{form}{stride - end}x" * count)
 
 
 def _uneven_run(data: bytes, position: int, count: int, header: BatchHeader) -> tuple[RecordRun, int]:
