@@ -11,7 +11,7 @@ from typing import Final
 from bench.raw_client.load import LoadFailed
 
 # The same for every producer.
-BATCH_BYTES: Final = 64 << 10
+BATCH_BYTES: Final = 256 << 10
 LINGER_MS: Final = 5
 BUFFER_BYTES: Final = 32 << 20
 # How many messages a set has, as in the paper.

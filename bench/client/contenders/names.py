@@ -30,6 +30,7 @@ class Way(NamedTuple):
     function: str
 
 
+_OTTLA: Final = "bench.client.contenders.ottla_client"
 _CONFLUENT: Final = "bench.client.contenders.confluent"
 _KAFKA_PYTHON: Final = "bench.client.contenders.kafka_python"
 _AIOKAFKA: Final = "bench.client.contenders.aiokafka_client"
@@ -40,6 +41,8 @@ PACE: Final = Way(_CONFLUENT, "pace")
 
 WAYS: Final[Mapping[str, Mapping[str, Way]]] = {
     PRODUCE: {
+        OTTLA: Way(_OTTLA, "produce"),
+        OTTLA_SETS: Way(_OTTLA, "produce_sets"),
         CONFLUENT: Way(_CONFLUENT, "produce"),
         CONFLUENT_POLL: Way(_CONFLUENT, "produce_polling_each"),
         CONFLUENT_LARGE: Way(_CONFLUENT, "produce_large_batches"),
@@ -47,6 +50,7 @@ WAYS: Final[Mapping[str, Mapping[str, Way]]] = {
         AIOKAFKA: Way(_AIOKAFKA, "produce"),
     },
     CONSUME: {
+        OTTLA: Way(_OTTLA, "consume"),
         CONFLUENT: Way(_CONFLUENT, "consume"),
         CONFLUENT_POLL: Way(_CONFLUENT, "consume_one_by_one"),
         KAFKA_PYTHON: Way(_KAFKA_PYTHON, "consume_by_many"),
@@ -55,6 +59,7 @@ WAYS: Final[Mapping[str, Mapping[str, Way]]] = {
         AIOKAFKA_ITERATION: Way(_AIOKAFKA, "consume"),
     },
     LATENCY: {
+        OTTLA: Way(_OTTLA, "wait_for_each"),
         CONFLUENT: Way(_CONFLUENT, "wait_for_each"),
         KAFKA_PYTHON: Way(_KAFKA_PYTHON, "wait_for_each"),
         AIOKAFKA: Way(_AIOKAFKA, "wait_for_each"),
