@@ -14,7 +14,7 @@ from ottla.client.groups import GroupAdmin
 from ottla.client.membership.kafka_group import kafka_group_membership
 from ottla.client.membership.kafka_group_options import CLASSIC, CONSUMER, KafkaGroupOptions
 from ottla.client.membership.membership import Membership
-from ottla.client.membership.tree_membership import TreeMembership, TreeOptions
+from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.broker import RunningBroker
 from ottla.testing.zookeeper import RunningZooKeeper
