@@ -13,8 +13,8 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.group_types import CLASSIC, CONSUMER
 from ottla.client.groups import GroupAdmin
-from ottla.client.membership.kafka_group import kafka_group_membership
-from ottla.client.membership.kafka_group_options import AUTO, KafkaGroupOptions
+from ottla.client.membership.kafka_group.membership import kafka_group_membership
+from ottla.client.membership.kafka_group.options import AUTO, KafkaGroupOptions
 from ottla.client.membership.membership import Failed
 from ottla.client.membership.subscription import Subscription
 from ottla.consumers.effects import Blocked, Lost

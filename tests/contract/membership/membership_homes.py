@@ -11,8 +11,8 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.consumer_registry.blocking_admin import TreeGroupAdmin
 from ottla.client.groups import GroupAdmin
-from ottla.client.membership.kafka_group import kafka_group_membership
-from ottla.client.membership.kafka_group_options import CLASSIC, CONSUMER, KafkaGroupOptions
+from ottla.client.membership.kafka_group.membership import kafka_group_membership
+from ottla.client.membership.kafka_group.options import CLASSIC, CONSUMER, KafkaGroupOptions
 from ottla.client.membership.membership import Membership
 from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
 from ottla.model.identifiers import TopicPartition

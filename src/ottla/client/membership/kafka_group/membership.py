@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, ConnectionLost, UnsupportedByBroker
-from ottla.client.membership.kafka_group_link import GroupLink
-from ottla.client.membership.kafka_group_member import KafkaGroupMember
-from ottla.client.membership.kafka_group_options import KafkaGroupOptions
-from ottla.client.membership.kafka_group_requests import Ask
+from ottla.client.membership.kafka_group.link import GroupLink
+from ottla.client.membership.kafka_group.member import KafkaGroupMember
+from ottla.client.membership.kafka_group.options import KafkaGroupOptions
+from ottla.client.membership.kafka_group.requests import Ask
 from ottla.client.membership.membership import Event, Membership, OnEvents
 from ottla.client.membership.subscription import Subscription
 from ottla.client.options import ClientOptions

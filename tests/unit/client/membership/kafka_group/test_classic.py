@@ -6,8 +6,8 @@ import pytest
 
 from ottla.client.errors import ClientError
 from ottla.client.group_types import decode_assignment
-from ottla.client.membership.kafka_group_bytes import encode_assignment
-from ottla.client.membership.kafka_group_options import AUTO, CLASSIC, CONSUMER, KafkaGroupOptions
+from ottla.client.membership.kafka_group.encoding import encode_assignment
+from ottla.client.membership.kafka_group.options import AUTO, CLASSIC, CONSUMER, KafkaGroupOptions
 from ottla.client.membership.membership import Failed
 from ottla.client.membership.subscription import Subscription, TopicFilter
 from ottla.consumers.effects import Left, Lost, Released, Revoke, Start
@@ -23,7 +23,7 @@ from ottla.protocol.schemas.metadata import MetadataRequest
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequest
 from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest
 from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
-from tests.unit.client.membership.group_member_driver import Driver, heartbeat_answer, join_answer
+from tests.unit.client.membership.kafka_group.member_driver import Driver, heartbeat_answer, join_answer
 
 OPTIONS = KafkaGroupOptions(protocol=CLASSIC)
 T0 = TopicPartition("t", 0)

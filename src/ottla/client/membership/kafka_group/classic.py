@@ -11,19 +11,19 @@ from typing import Final
 from uuid import UUID
 
 from ottla.client.group_types import decode_assignment
-from ottla.client.membership.kafka_group_assignors import ASSIGNORS, Subscriber
-from ottla.client.membership.kafka_group_bytes import encode_assignment, encode_subscription
-from ottla.client.membership.kafka_group_claims import GroupClaims
-from ottla.client.membership.kafka_group_options import KafkaGroupOptions
-from ottla.client.membership.kafka_group_protocol import (
+from ottla.client.membership.kafka_group.assignors import ASSIGNORS, Subscriber
+from ottla.client.membership.kafka_group.claims import GroupClaims
+from ottla.client.membership.kafka_group.encoding import encode_assignment, encode_subscription
+from ottla.client.membership.kafka_group.options import KafkaGroupOptions
+from ottla.client.membership.kafka_group.protocol import (
     CONSUMER_PROTOCOL_TYPE,
     DONE,
     Outcome,
     Verdict,
     verdict_of,
 )
-from ottla.client.membership.kafka_group_requests import Ask, Purpose
-from ottla.client.membership.kafka_group_topics import GroupTopics
+from ottla.client.membership.kafka_group.requests import Ask, Purpose
+from ottla.client.membership.kafka_group.topics import GroupTopics
 from ottla.consumers.rebalance_pace import NEVER_MS
 from ottla.groups.subscription import subscribed_topics
 from ottla.model.error_code import ErrorCode

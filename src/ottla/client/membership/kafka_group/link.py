@@ -9,7 +9,7 @@ from ottla.client.connection import Connection
 from ottla.client.coordinators import Coordinators
 from ottla.client.deadline import Deadline
 from ottla.client.errors import CallTimedOut, ConnectionLost
-from ottla.client.membership.kafka_group_requests import Ask
+from ottla.client.membership.kafka_group.requests import Ask
 from ottla.client.transport import Readable
 from ottla.client.wake_up import WakeUp
 from ottla.model.errors import WireError

@@ -15,14 +15,14 @@ from uuid import UUID
 from ottla.client.errors import ClientError, UnsupportedByBroker
 from ottla.client.group_offsets import commit_topics, group_error_of, offset_fetch, offset_rows
 from ottla.client.group_types import CommittedOffset
-from ottla.client.membership.kafka_group_claims import CommitRow, GroupClaims, Wanted
-from ottla.client.membership.kafka_group_classic import ClassicGroupProtocol
-from ottla.client.membership.kafka_group_consumer import ConsumerGroupProtocol
-from ottla.client.membership.kafka_group_options import AUTO, CLASSIC, CONSUMER, KafkaGroupOptions
-from ottla.client.membership.kafka_group_protocol import GroupProtocol, Outcome, Verdict, verdict_of
-from ottla.client.membership.kafka_group_requests import Ask, Purpose
-from ottla.client.membership.kafka_group_streams import spread
-from ottla.client.membership.kafka_group_topics import GroupTopics
+from ottla.client.membership.kafka_group.claims import CommitRow, GroupClaims, Wanted
+from ottla.client.membership.kafka_group.classic import ClassicGroupProtocol
+from ottla.client.membership.kafka_group.consumer import ConsumerGroupProtocol
+from ottla.client.membership.kafka_group.options import AUTO, CLASSIC, CONSUMER, KafkaGroupOptions
+from ottla.client.membership.kafka_group.protocol import GroupProtocol, Outcome, Verdict, verdict_of
+from ottla.client.membership.kafka_group.requests import Ask, Purpose
+from ottla.client.membership.kafka_group.stream_shares import spread
+from ottla.client.membership.kafka_group.topics import GroupTopics
 from ottla.client.membership.membership import Event, Failed
 from ottla.client.membership.subscription import Subscription
 from ottla.consumers.effects import Blocked, Left, Settled

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from ottla.client.membership.kafka_group_claims import GroupClaims
-from ottla.client.membership.kafka_group_options import KafkaGroupOptions
-from ottla.client.membership.kafka_group_protocol import DONE, Outcome, Verdict, verdict_of
-from ottla.client.membership.kafka_group_requests import Ask, Purpose
-from ottla.client.membership.kafka_group_topics import GroupTopics
+from ottla.client.membership.kafka_group.claims import GroupClaims
+from ottla.client.membership.kafka_group.options import KafkaGroupOptions
+from ottla.client.membership.kafka_group.protocol import DONE, Outcome, Verdict, verdict_of
+from ottla.client.membership.kafka_group.requests import Ask, Purpose
+from ottla.client.membership.kafka_group.topics import GroupTopics
 from ottla.consumers.rebalance_pace import NEVER_MS
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

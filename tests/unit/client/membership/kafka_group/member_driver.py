@@ -9,10 +9,10 @@ from typing import Final, TypeVar
 from uuid import UUID, uuid5
 
 from ottla.client.errors import ConnectionLost
-from ottla.client.membership.kafka_group_bytes import encode_assignment, encode_subscription
-from ottla.client.membership.kafka_group_member import KafkaGroupMember
-from ottla.client.membership.kafka_group_options import KafkaGroupOptions
-from ottla.client.membership.kafka_group_requests import Ask
+from ottla.client.membership.kafka_group.encoding import encode_assignment, encode_subscription
+from ottla.client.membership.kafka_group.member import KafkaGroupMember
+from ottla.client.membership.kafka_group.options import KafkaGroupOptions
+from ottla.client.membership.kafka_group.requests import Ask
 from ottla.client.membership.membership import Event
 from ottla.client.membership.subscription import Subscription
 from ottla.consumers.effects import Lost, Released, Revoke, Start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.membership.kafka_group_options import KafkaGroupOptions
+from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.consumers.effects import Lost, Revoke, Start
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -12,7 +12,7 @@ from ottla.protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbe
 from ottla.protocol.schemas.describe_configs import DescribeConfigsRequest
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequest
 from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest
-from tests.unit.client.membership.group_member_driver import (
+from tests.unit.client.membership.kafka_group.member_driver import (
     INTERVAL_MS,
     SESSION_MS,
     Driver,

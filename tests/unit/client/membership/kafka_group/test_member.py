@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.membership.kafka_group_options import KafkaGroupOptions
+from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.membership import CommitRefused, Event, Failed
 from ottla.client.membership.subscription import Subscription, TopicFilter
 from ottla.consumers.effects import Blocked, Committed, Left, Lost, Released, Revoke, Settled, Start
@@ -14,7 +14,7 @@ from ottla.protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbe
 from ottla.protocol.schemas.metadata import MetadataRequest
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequest
 from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest
-from tests.unit.client.membership.group_member_driver import Driver, heartbeat_answer, topic_id
+from tests.unit.client.membership.kafka_group.member_driver import Driver, heartbeat_answer, topic_id
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
