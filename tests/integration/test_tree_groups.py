@@ -273,7 +273,9 @@ def test_stopped_group_is_reset_exported_and_set_back(site: Site, topic: str, gr
 
 def test_group_of_type_tree_is_made_by_a_reset_that_says_so(site: Site, topic: str, group: str) -> None:
     reset = ("group", "reset-offsets", group, "--topic", topic, "--to-latest", "--type", "tree")
-    assert "there is no group" in ottla(*reset, *site.by_broker).err
+    assert "--execute creates it, of type tree" in ottla(*reset, *site.by_broker).err
+    without_type = ottla(*reset[:-2], *site.by_broker).err
+    assert "--execute creates it, of type classic; --type tree makes one without a master" in without_type
     ottla(*reset, "--execute", *site.by_broker)
     assert [row[:2] for row in ottla("group", "list", "--long", *site.by_broker).rows if row[0] == group] == [
         [group, "tree"]
@@ -343,6 +345,18 @@ def test_zookeeper_that_was_named_and_does_not_answer_is_an_error(site: Site) ->
     assert f"error: no server of {NOBODY} answered" in said.err
     said = ottla("group", "list", "--zookeeper", "no port:x", status=1)
     assert "hint: write it as host:port" in said.err
+
+
+def test_tree_that_is_closed_is_opened_by_the_brokers_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    with skips_without_zookeeper(), RunningZooKeeper() as zookeeper:
+        connect = f"{zookeeper.connect}/closed"
+        settings = {"offsets.topic.replication.factor": "1", "zookeeper.digest": "ottla:secret"}
+        with RunningBroker(zookeeper=connect, node_id=1, settings=settings):
+            said = ottla("group", "list", "--zookeeper", connect, status=1)
+            assert "belong to somebody else" in said.err
+            assert "hint: give the brokers' zookeeper.digest as OTTLA_ZOOKEEPER_DIGEST" in said.err
+            monkeypatch.setenv("OTTLA_ZOOKEEPER_DIGEST", "ottla:secret")
+            assert ottla("group", "list", "--zookeeper", connect) == Said("", "")
 
 
 def test_broker_by_itself_has_no_groups_of_type_tree() -> None:

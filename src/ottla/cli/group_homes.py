@@ -172,8 +172,12 @@ def _found_tree(cluster: Cluster) -> tuple[TreeGroupAdmin | None, str | None]:
 def _brokers_in(zookeeper: str, within_ms: int) -> str:
     """The addresses of the brokers that are registered.  Nothing is made by looking, as a session makes its chroot."""
     from ottla.client.membership.tree.brokers import brokers_of_tree
+    from ottla.coordination.zookeeper.errors import ZooKeeperRefused
 
-    return ",".join(brokers_of_tree(zookeeper, digest=_digest(os.environ), timeout_ms=within_ms))
+    try:
+        return ",".join(brokers_of_tree(zookeeper, digest=_digest(os.environ), timeout_ms=within_ms))
+    except ZooKeeperRefused as error:
+        raise NoTree(str(error), hint="give the brokers' zookeeper.digest as OTTLA_ZOOKEEPER_DIGEST") from None
 
 
 def _open_tree(zookeeper: str, within_ms: int) -> TreeGroupAdmin:

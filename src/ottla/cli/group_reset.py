@@ -15,6 +15,7 @@ from ottla.cli.offset_targets import Target, new_offsets, target_of
 from ottla.cli.table import table
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.observe.text import safe_text
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -95,6 +96,7 @@ def command(
         home = homes.home_of(group_id, kind)
         is_known = home is not None and _check_settable(home, group_id)
         home = home or homes.new_home(kind)
+        of_type = "tree" if home is homes.tree else "classic"
         offsets = home.committed(group_id) if is_known else {}
         committed = {partition: each.offset for partition, each in offsets.items()}
         given = _given(target, group_id)
@@ -107,7 +109,9 @@ def command(
             _commit(home, group_id, found)
     click.echo(_shown(group_id, committed, found, export=export, as_json=as_json), nl=False)
     if not is_known and not execute:
-        click.echo(f"note: there is no group {group_id} yet: --execute creates it", err=True)
+        other = "; --type tree makes one without a master" if homes.tree is not None and of_type != "tree" else ""
+        name = safe_text(group_id)
+        click.echo(f"note: there is no group {name} yet: --execute creates it, of type {of_type}{other}", err=True)
     if not execute and not export:
         click.echo("nothing was changed: --execute applies it", err=True)
 
