@@ -417,8 +417,11 @@ class StreamsEngine:
             if reading.token == token and not reading.is_stopped:
                 feed.prefetched.put(reading, fetched)
                 feed.ring()
-            else:
-                feed.prefetched.forget_bytes(len(fetched.records))
+                return
+            feed.prefetched.forget_bytes(len(fetched.records))
+            if token is not None and self._owner(fetched.partition, token) is not None:
+                # It took off for the claim before, and the fetcher goes on behind it: what it brought is fetched again.
+                self._order(fetched.partition)
 
     def on_answer(self, partition: TopicPartition, token: int, offset: int) -> None:
         """The question of the order is answered: the partition is fetched from `offset` on."""
