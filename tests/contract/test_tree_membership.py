@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -176,6 +176,35 @@ def test_close_without_leaving_loses_everything_and_frees_it_at_once(connect: st
     one.membership.close()
 
 
+def test_fault_in_a_callback_ends_the_membership_after_all_is_lost(
+    connect: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare(connect)
+    one = Member(connect)
+    with closing(one):
+        eventually(lambda: one.owns(4))
+        one.membership.commit([(T0,)])  # type: ignore[list-item]
+        failed = one.wait_for(Failed)
+        assert isinstance(failed, Failed)
+        assert "TypeError" in str(failed.error)
+        assert len(one.heard(Lost)) == 4
+        assert not one.may_hand_out()
+        assert "consumer.bug" in caplog.text
+
+
+def test_thread_that_gets_no_loop_says_so(connect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_loop(main: Coroutine[object, object, object]) -> None:
+        main.close()
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr("ottla.client.membership.tree.membership.run", no_loop)
+    one = Member(connect)
+    failed = one.wait_for(Failed)
+    assert isinstance(failed, Failed)
+    assert "too many open files" in str(failed.error)
+    one.membership.close()
+
+
 def test_close_before_anybody_joined_does_nothing(connect: str) -> None:
     TreeMembership(connect, "jobs").close()
 
@@ -286,6 +315,28 @@ def test_nothing_is_handed_out_while_zookeeper_is_away_for_long_and_it_is_tried_
         eventually(lambda: not one.may_hand_out())
         server.start()
         eventually(lambda: one.may_hand_out() and one.owns(4))
+
+
+@pytest.mark.parametrize("is_frozen", [True, False], ids=["frozen", "gone"])
+def test_close_returns_in_bounded_time_when_zookeeper_does_not_answer(
+    server: RunningZooKeeper, is_frozen: bool
+) -> None:
+    prepare(server.connect)
+    one = Member(server.connect, LONG_SESSION)
+    eventually(lambda: one.owns(4))
+    if is_frozen:
+        server.pause()
+    else:
+        server.kill()
+    one.membership.leave()
+    closing_thread = threading.Thread(target=one.membership.close)
+    closing_thread.start()
+    # Its session would last for a minute.
+    closing_thread.join(30)
+    assert not closing_thread.is_alive()
+    assert len(one.heard(Lost)) == 4
+    if is_frozen:
+        server.resume()
 
 
 def test_consumer_that_was_paused_beyond_its_session_hands_out_nothing_when_it_wakes(connect: str) -> None:

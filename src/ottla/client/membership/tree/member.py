@@ -100,6 +100,11 @@ class TreeMember:
             self._end_session()
         self._is_over()
 
+    def on_bug(self, error: Exception) -> None:
+        """Something was raised where nobody waits for it: what is known may not be true any more."""
+        log.error("consumer.bug", exc_info=error)
+        self._fail(ConsumerStopped(error))
+
     # --- sessions ---------------------------------------------------------------------------------------------
 
     def _on_session_state(self, state: SessionState) -> None:
@@ -200,8 +205,7 @@ class TreeMember:
         if isinstance(error, OttlaError):
             self._fail(error)
         elif isinstance(error, Exception):
-            log.error("consumer.bug", exc_info=error)
-            self._fail(ConsumerStopped(error))
+            self.on_bug(error)
 
     def _fail(self, error: OttlaError) -> None:
         """What no repetition would mend."""

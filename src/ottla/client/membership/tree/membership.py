@@ -15,7 +15,8 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from ottla.client.consumer_registry.group_paths import GroupPaths
 from ottla.client.consumer_registry.node_content import ConsumerNode
@@ -151,6 +152,9 @@ class TreeMembership:
         except Exception as error:
             log.exception("consumer.bug")
             on_events([Failed(ConsumerStopped(error))])
+        finally:
+            # Also when there never was a loop.
+            self._loop_runs.set()
 
     async def _live(self, subscription: Subscription, on_events: OnEvents) -> None:
         self._stopping = asyncio.Event()
@@ -182,7 +186,9 @@ class TreeMembership:
 
     async def _take_part(self, keeper: SessionKeeper, subscription: Subscription, on_events: OnEvents) -> None:
         assert self._stopping is not None
+        assert self._loop is not None
         member = TreeMember(keeper, self._paths, self._node(subscription), self._new_consumer(), self._clock, on_events)
+        self._loop.set_exception_handler(partial(_on_unhandled, member))
         try:
             self._member = member
             member.start()
@@ -216,3 +222,12 @@ class TreeMembership:
     def _stop(self) -> None:
         assert self._stopping is not None
         self._stopping.set()
+
+
+def _on_unhandled(member: TreeMember, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What a callback has raised is a fault of ours; what else the loop complains about is only told."""
+    error = context.get("exception")
+    if isinstance(error, Exception) and "handle" in context:
+        member.on_bug(error)
+    else:
+        loop.default_exception_handler(context)
