@@ -420,8 +420,7 @@ async def test_partition_with_a_damaged_offset_is_told_and_the_others_go_on_unti
             + [CreateNode(PATHS.offset(T0), b"500")]
         )
         one = await group.join("a")
-        await until(lambda: bool(one.heard(Blocked)))
-        assert one.partitions == [1]
+        await until(lambda: bool(one.heard(Blocked)) and one.partitions == [1])
         reason = one.heard(Blocked)[0].reason
         assert reason.startswith("t-0 cannot be claimed: tree node /consumers/jobs/offsets/t/0: should hold an object")
         await group.tree.set(PATHS.offset(T0), b'{"version":1,"offset":500}', ANY_VERSION)
