@@ -140,7 +140,9 @@ def _timestamp_slot(timestamps_ms: list[int]) -> _Slot:
     base_ms = timestamps_ms[0]
     if timestamps_ms.count(base_ms) == len(timestamps_ms):
         return _ATTRIBUTES + VARINTS[0]
-    return _varied([_ATTRIBUTES + VARINTS[timestamp_ms - base_ms] for timestamp_ms in timestamps_ms])
+    # A batch is collected within a few milliseconds: few of them differ.
+    pieces = {each_ms: _ATTRIBUTES + VARINTS[each_ms - base_ms] for each_ms in set(timestamps_ms)}
+    return _varied(list(map(pieces.__getitem__, timestamps_ms)))
 
 
 def _content_slots(contents: list[bytes | None]) -> list[_Slot]:

@@ -16,24 +16,36 @@ from ottla.client.producing.delivery import MessageDelivery, Part, SetDelivery
 from ottla.client.producing.gate import Gate
 from ottla.client.producing.settings import ProducerSettings
 from ottla.model.identifiers import TopicPartition
-from ottla.model.limits import KIB
 from ottla.records.header import BATCH_OVERHEAD_BYTES
 from ottla.records.record import Headers
 from ottla.runtime.clock import Clock
 
-# A batch takes the buffer in such pieces, so that many batches with little in them leave room.
-_GRANT_BYTES: Final = 16 * KIB
+# A batch takes no more at once than this part of what is free, so that many batches with little in them leave room.
 _GRANT_SHARE: Final = 16
 
 
 class Run(NamedTuple):
-    """Messages of a set for one partition; None: any.  `positions` are their places in the set."""
+    """Messages of a set for one partition; None: any.  `positions` are their places in the set.
+
+    A message takes `alike_bytes` and its key and value at most; all of them take `total_bytes`.
+    """
 
     partition: int | None
     positions: Sequence[int]
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None]
-    sizes_bytes: Sequence[int]
+    alike_bytes: int
+    total_bytes: int
+
+    def ends_bytes(self) -> Sequence[int]:
+        """What the first, the first two, ... take."""
+        alike_bytes = self.alike_bytes
+        return list(
+            accumulate(
+                alike_bytes + (0 if value is None else len(value)) + (0 if key is None else len(key))
+                for value, key in zip(self.values, self.keys, strict=True)
+            )
+        )
 
 
 class _Topic:
@@ -90,8 +102,9 @@ class Accumulator:
         return next((batch.due_ms for batch in self._open), None)
 
     @property
-    def has_ready(self) -> bool:
-        return bool(self._ready)
+    def ready_count(self) -> int:
+        """The closed batches that the sending thread has not taken yet."""
+        return len(self._ready)
 
     def partitions_count(self, topic: str) -> int | None:
         """None when the topic is not known.  Without the lock, too."""
@@ -149,7 +162,7 @@ class Accumulator:
 
     def add_set(self, topic: str, runs: Sequence[Run], headers: Headers, timestamp_ms: int) -> SetDelivery | None:
         """Take a whole set or nothing of it: None while there is no room.  A set larger than the buffer needs all."""
-        if not self._has_room(sum(sum(run.sizes_bytes) + BATCH_OVERHEAD_BYTES for run in runs)):
+        if not self._has_room(sum(run.total_bytes + BATCH_OVERHEAD_BYTES for run in runs)):
             return None
         known = self._topics[topic]
         parts: list[Part] = []
@@ -246,7 +259,7 @@ class Accumulator:
         """Let the batch have at least so much room."""
         needed_bytes = size_bytes - batch.room_bytes
         if needed_bytes > 0:
-            spare_bytes = min(_GRANT_BYTES, self._free_bytes // _GRANT_SHARE, self._batch_bytes - batch.used_bytes)
+            spare_bytes = min(self._free_bytes // _GRANT_SHARE, self._batch_bytes - batch.used_bytes)
             granted_bytes = max(needed_bytes, spare_bytes - batch.room_bytes)
             batch.grant(granted_bytes)
             self._free_bytes -= granted_bytes
@@ -255,10 +268,16 @@ class Accumulator:
         self, topic: str, known: _Topic, run: Run, headers: Headers, timestamp_ms: int, parts: list[Part]
     ) -> None:
         """The messages of a run go to one partition, into as many batches as they need."""
-        ends_bytes = list(accumulate(run.sizes_bytes))
         start, taken_bytes, count = 0, 0, len(run.values)
         # What fits into one batch is not split.
-        number = self._place(topic, known, run.partition, ends_bytes[-1], count)
+        number = self._place(topic, known, run.partition, run.total_bytes, count)
+        batch = known.batches.get(number) or self._open_batch(topic, known, number)
+        if batch.used_bytes + run.total_bytes <= self._batch_bytes and count <= batch.room_count:
+            self._grant(batch, run.total_bytes)
+            parts.append(batch.extend(run.values, run.keys, headers, timestamp_ms, run.total_bytes, run.positions))
+            self._close_if_full(batch, known)
+            return
+        ends_bytes = run.ends_bytes()
         while start < count:
             if run.partition is None:
                 self._stick(topic, known, number)

@@ -52,6 +52,11 @@ class Gate:
         self.check_waiter()
         self._changed.wait(timeout_s)
 
+    def yield_now(self, timeout_s: float) -> None:
+        """Let others have the lock until something has changed, if this thread may wait at all."""
+        if self._sender != threading.get_ident():
+            self._changed.wait(timeout_s)
+
     def watch(self, call: Callable[[], None]) -> None:
         """`call` once, at the next change, with the lock held, in the thread that announces it."""
         self._watchers.append(call)

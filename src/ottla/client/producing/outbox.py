@@ -25,6 +25,9 @@ from ottla.runtime.clock import SystemClock
 
 # After an abandoned close the thread may still be in a call to a broker; it ends by itself.
 _ABANDONED_JOIN_S: Final = 1.0
+# So many closed batches may wait for the producer's thread before a user's thread lets it run; and for how long.
+_READY_MAX: Final = 2
+_YIELD_S: Final = 0.01
 
 
 class Outbox:
@@ -64,12 +67,21 @@ class Outbox:
             self.accumulator,
             *message,
             prepared.timestamp_ms,
-            prepared.sizes_bytes[0],
+            prepared.total_bytes,
         )
 
     def set_offer(self, prepared: Prepared, runs: Sequence[Run]) -> Offer[SetDelivery]:
         known = self.topic_offer(prepared)
         return SetOffer(prepared.topic, known, self.accumulator, runs, prepared.headers, prepared.timestamp_ms)
+
+    def yield_to_sender(self) -> None:
+        """With the lock, by a user's thread that is not the only one to compute.
+
+        Whoever closes batches faster than they are taken lets the producer's thread run, for a bounded time: it would
+        have to wait for the interpreter's lock at each system call, and the buffer fill up with what is getting cold.
+        """
+        if self.accumulator.ready_count >= _READY_MAX:
+            self.gate.yield_now(_YIELD_S)
 
     def begin_flush(self) -> Sequence[Settlement]:
         """Everything is sent now; what has no outcome yet."""

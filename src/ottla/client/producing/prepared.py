@@ -21,7 +21,7 @@ HeadersLike: TypeAlias = Mapping[str, bytes | None] | Iterable[tuple[str, bytes 
 
 
 class Prepared(NamedTuple):
-    """Messages of one `send`.  `sizes_bytes` are the most that each may take."""
+    """Messages of one `send`.  Each takes `alike_bytes` and its key and value, at most; all take `total_bytes`."""
 
     topic: str
     values: Sequence[bytes | None]
@@ -29,11 +29,12 @@ class Prepared(NamedTuple):
     headers: Headers
     partition: int | None
     timestamp_ms: int
-    sizes_bytes: Sequence[int]
+    alike_bytes: int
+    total_bytes: int
 
     @property
     def has_keys(self) -> bool:
-        return any(key is not None for key in self.keys)
+        return self.keys.count(None) != len(self.keys)
 
 
 class Preparing:
@@ -71,7 +72,8 @@ class Preparing:
         headers: HeadersLike | None,
         timestamp_ms: int | None,
     ) -> Prepared:
-        return self._prepared(topic, [value], [key], partition, headers, timestamp_ms)
+        serialized = to_bytes(key, self._key_serializer, "key")
+        return self._prepared(topic, [value], [serialized], partition, headers, timestamp_ms)
 
     def messages(
         self,
@@ -86,15 +88,14 @@ class Preparing:
         every = list(values)
         if keys is None:
             serialized = to_bytes(key, self._key_serializer, "key")
-            return self._prepared(
-                topic, every, [serialized] * len(every), partition, headers, timestamp_ms, keys_are_bytes=True
-            )
+            return self._prepared(topic, every, [serialized] * len(every), partition, headers, timestamp_ms)
         if key is not None:
             raise MessageRefused("a set has one key for all, or keys for each, not both")
         each = list(keys)
         if len(each) != len(every):
             raise MessageRefused(f"{len(every)} messages have {len(each)} keys; keys has one for each (or None)")
-        return self._prepared(topic, every, each, partition, headers, timestamp_ms)
+        serialized_keys = _all_to_bytes(each, self._key_serializer, "key")
+        return self._prepared(topic, every, serialized_keys, partition, headers, timestamp_ms)
 
     def partition(self, key: bytes, partitions_count: int) -> int:
         """The partition of a key."""
@@ -112,7 +113,7 @@ class Preparing:
 
     def runs(self, prepared: Prepared, partitions_count: int | None) -> Sequence[Run]:
         """A set by partition; the count is needed when there are keys and no partition."""
-        _, values, keys, _, partition, _, sizes = prepared
+        _, values, keys, _, partition, _, alike_bytes, total_bytes = prepared
         if not values:
             return ()
         positions: Sequence[int] = range(len(values))
@@ -122,7 +123,7 @@ class Preparing:
             if first is None or keys.count(first) != len(keys):
                 return list(self._by_partition(prepared, partitions_count))
             partition = self.partition(first, partitions_count)
-        return [Run(partition, positions, values, keys, sizes)]
+        return [Run(partition, positions, values, keys, alike_bytes, total_bytes)]
 
     def _by_partition(self, prepared: Prepared, partitions_count: int) -> Iterable[Run]:
         keys = prepared.keys
@@ -136,24 +137,19 @@ class Preparing:
         for position, number in enumerate(numbers):
             found[number].append(position)
         for partition, at in found.items():
-            yield Run(
-                partition,
-                at,
-                [prepared.values[each] for each in at],
-                [keys[each] for each in at],
-                [prepared.sizes_bytes[each] for each in at],
-            )
+            mine = [prepared.values[each] for each in at]
+            my_keys = [keys[each] for each in at]
+            total_bytes = len(at) * prepared.alike_bytes + sum(_lengths(mine)) + sum(_lengths(my_keys))
+            yield Run(partition, at, mine, my_keys, prepared.alike_bytes, total_bytes)
 
     def _prepared(
         self,
         topic: str,
         values: Sequence[object],
-        keys: Sequence[object],
+        keys: Sequence[bytes | None],
         partition: int | None,
         headers: HeadersLike | None,
         timestamp_ms: int | None,
-        *,
-        keys_are_bytes: bool = False,
     ) -> Prepared:
         if not isinstance(topic, str) or (problem := topic_name_problem(topic)) is not None:
             why = "the topic is no str" if not isinstance(topic, str) else problem
@@ -162,28 +158,35 @@ class Preparing:
             isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition <= _PARTITION_MAX
         ):
             raise MessageRefused(f"partition {partition!r} is no number of a partition")
-        plain_keys = _all_to_bytes(keys, None if keys_are_bytes else self._key_serializer, "key")
         plain = _all_to_bytes(values, self._value_serializer, "value")
         made = to_headers(headers)
         stamp_ms = self._now_ms() if timestamp_ms is None else check_timestamp(timestamp_ms)
-        return Prepared(topic, plain, plain_keys, made, partition, stamp_ms, self._sizes(plain, plain_keys, made))
+        alike_bytes = record_size_bytes_max(None, None, made)
+        lengths, key_lengths = _lengths(plain), _lengths(keys)
+        room_bytes = self._max_request_bytes - BATCH_OVERHEAD_BYTES - alike_bytes
+        if max(lengths, default=0) + max(key_lengths, default=0) > room_bytes:
+            self._check_sizes(lengths, key_lengths, room_bytes)
+        total_bytes = len(plain) * alike_bytes + sum(lengths) + sum(key_lengths)
+        return Prepared(topic, plain, keys, made, partition, stamp_ms, alike_bytes, total_bytes)
 
-    def _sizes(self, values: Sequence[bytes | None], keys: Sequence[bytes | None], headers: Headers) -> Sequence[int]:
-        """What each may take at most.  Raises MessageTooLarge for the first that no request has room for."""
-        alike_bytes = record_size_bytes_max(None, None, headers)
-        sizes = [
-            alike_bytes + (0 if value is None else len(value)) + (0 if key is None else len(key))
-            for value, key in zip(values, keys, strict=True)
-        ]
-        room_bytes = self._max_request_bytes - BATCH_OVERHEAD_BYTES
-        if sizes and max(sizes) > room_bytes:
-            at = next(index for index, size in enumerate(sizes) if size > room_bytes)
-            which = f"message {at} of the set" if len(sizes) > 1 else "the message"
-            raise MessageTooLarge(
-                f"{which} may take {sizes[at] + BATCH_OVERHEAD_BYTES:,} bytes, max_request_bytes is"
-                f" {self._max_request_bytes:,}"
-            )
-        return sizes
+    def _check_sizes(self, values: Sequence[int], keys: Sequence[int], room_bytes: int) -> None:
+        """Raise MessageTooLarge for the first that has no room."""
+        for at, (value_bytes, key_bytes) in enumerate(zip(values, keys, strict=True)):
+            if value_bytes + key_bytes > room_bytes:
+                which = f"message {at} of the set" if len(values) > 1 else "the message"
+                size_bytes = value_bytes + key_bytes + self._max_request_bytes - room_bytes
+                raise MessageTooLarge(
+                    f"{which} may take {size_bytes:,} bytes, max_request_bytes is {self._max_request_bytes:,}"
+                )
+
+
+def _lengths(contents: Sequence[bytes | None]) -> Sequence[int]:
+    if contents.count(None) == len(contents):
+        return [0] * len(contents)
+    try:
+        return list(map(len, contents))  # type: ignore[arg-type]  # a null raises, and is rare
+    except TypeError:
+        return [0 if content is None else len(content) for content in contents]
 
 
 def _all_to_bytes(contents: Sequence[Any], serializer: Serializer | None, what: str) -> Sequence[bytes | None]:

@@ -201,6 +201,7 @@ class Producer(Face[KeyT, ValueT]):
                 if left_s <= 0:
                     raise offer.too_late(self._outbox.settings.max_block_ms)
                 gate.wait(left_s)
+            self._outbox.yield_to_sender()
             return taken
 
     def _raise_failures(self) -> None:

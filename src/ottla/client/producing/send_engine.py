@@ -98,7 +98,7 @@ class SendEngine:
         if self._is_asleep:
             due_ms = self._accumulator.next_due_ms
             is_earlier = due_ms is not None and due_ms < self._asleep_until_ms
-            if is_earlier or self._accumulator.has_ready or self._is_finishing or self._look_ups:
+            if is_earlier or self._accumulator.ready_count or self._is_finishing or self._look_ups:
                 self._is_asleep = False
                 self._interrupt()
 

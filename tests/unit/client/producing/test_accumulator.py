@@ -38,7 +38,9 @@ class Collecting:
         return self.accumulator.add("t", partition, value, None, (), 1, size_bytes) is not None
 
     def add_set(self, count: int, partition: int | None = None) -> bool:
-        run = Run(partition, range(count), [VALUE] * count, [None] * count, [SIZE_BYTES] * count)
+        run = Run(
+            partition, range(count), [VALUE] * count, [None] * count, RECORD_OVERHEAD_BYTES_MAX, SIZE_BYTES * count
+        )
         return self.accumulator.add_set("t", [run], (), 1) is not None
 
     def taken(self) -> list[tuple[int, int]]:
