@@ -16,7 +16,7 @@ ROWS: Final = (
     {"cli"},
     {"demo"},
     {"console", "spark", "testing"},
-    {"registry"},
+    {"aio", "registry"},
     {"client", "broker"},
     {"groups", "consumers", "transactions", "replication", "coordination", "storage", "security"},
     {"protocol", "records"},

@@ -55,6 +55,10 @@ class Delivery(Generic[ReceiptT]):
         """`call(delivery)` when it is done: on the producer's thread, which must not be held up; at once if it is."""
         raise NotImplementedError
 
+    def when_done(self, call: Callable[[], object]) -> None:
+        """The same without the delivery: nobody counts as told of an error by it."""
+        raise NotImplementedError
+
 
 class MessageDelivery(Delivery[Receipt]):
     """Of one message: one place of a batch.  `Batch.append` makes it, and sets both fields."""
@@ -85,6 +89,9 @@ class MessageDelivery(Delivery[Receipt]):
 
     def add_done_callback(self, call: Callable[[Delivery[Receipt]], object]) -> None:
         self.settlement.on_settled(self.index, lambda: call(self))
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        self.settlement.on_settled(None, call)
 
     def __repr__(self) -> str:
         return f"<delivery to {self.settlement.partition}: {_state(self.settlement)}>"
@@ -141,19 +148,23 @@ class SetDelivery(Delivery[list[Receipt]]):
         return MessagesNotDelivered(failures, sum(each.messages_count for each in failures)) if failures else None
 
     def add_done_callback(self, call: Callable[[Delivery[list[Receipt]]], object]) -> None:
-        """As for one message; with an error, ask `error` for it: only then it counts as told."""
-        left = [*self._parts]
-
-        def part_is_done() -> None:
-            # Parts are done on one thread, or here.
-            left.pop()
-            if not left:
-                call(self)
-
-        if not left:
+        def tell_and_call() -> None:
+            self.error()
             call(self)
+
+        self.when_done(tell_and_call)
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        # One more than the parts, for the case of none.  Each end takes one away, on whatever thread; the last calls.
+        left = [True, *(False for _ in self._parts)]
+
+        def one_is_done() -> None:
+            if left.pop():
+                call()
+
         for part in self._parts:
-            part.settlement.on_settled(None, part_is_done)
+            part.settlement.on_settled(None, one_is_done)
+        one_is_done()
 
     def __repr__(self) -> str:
         states = sorted({_state(part.settlement) for part in self._parts})

@@ -88,6 +88,11 @@ class Face(Generic[KeyT, ValueT]):
         self._is_plain = key_serializer is None and value_serializer is None and partitioner is None
         self._outbox = Outbox(bootstrap, settings, chance.choice)
 
+    def _raise_failures(self) -> None:
+        failures = self._outbox.take_failures()
+        if failures is not None:
+            raise failures
+
     def __del__(self) -> None:
         outbox = getattr(self, "_outbox", None)  # missing after a setting that was refused
         if outbox is not None and not outbox.is_closed:

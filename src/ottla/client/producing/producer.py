@@ -203,8 +203,3 @@ class Producer(Face[KeyT, ValueT]):
                 gate.wait(left_s)
             self._outbox.yield_to_sender()
             return taken
-
-    def _raise_failures(self) -> None:
-        failures = self._outbox.take_failures()
-        if failures is not None:
-            raise failures

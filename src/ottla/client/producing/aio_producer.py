@@ -1,0 +1,174 @@
+"""`ottla.aio.Producer`: the same producer for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TypeVar, overload
+
+from ottla.client.errors import CallTimedOut
+from ottla.client.producing.delivery import Delivery, Receipt
+from ottla.client.producing.errors import MessageRefused
+from ottla.client.producing.face import Face, KeyT, ValueT
+from ottla.client.producing.loop_calls import LoopCalls
+from ottla.client.producing.offer import Offer
+from ottla.client.producing.prepared import HeadersLike, Prepared
+from ottla.client.producing.producer import MessageSet
+from ottla.client.producing.serializing import is_set
+
+Taken = TypeVar("Taken")
+ReceiptT = TypeVar("ReceiptT")
+
+
+class Producer(Face[KeyT, ValueT]):
+    """Sends messages from coroutines: the producer of `ottla.Producer`, with the same settings.
+
+    async with ottla.aio.Producer("localhost:9092") as producer:
+        receipt = await producer.send("page-views", b"/jobs", key=b"ada")
+
+    `send` ends when the message is acknowledged.  Many at a time go into one batch: as tasks, or as a set of messages.
+
+    async with asyncio.TaskGroup() as tasks:
+        for path in paths:
+            tasks.create_task(producer.send("page-views", path))
+
+    It belongs to one event loop, which it never holds up: its sockets are on the thread of its own.
+    """
+
+    # Of the loop that was seen last.
+    _calls: LoopCalls | None = None
+
+    async def __aenter__(self) -> Producer[KeyT, ValueT]:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @overload
+    async def send(  # type: ignore[overload-overlap]  # a value may be of any type; the rule is in `is_set`
+        self,
+        topic: str,
+        messages: MessageSet[ValueT],
+        *,
+        key: KeyT | None = None,
+        keys: Iterable[KeyT | None] | None = None,
+        partition: int | None = None,
+        headers: HeadersLike | None = None,
+        timestamp_ms: int | None = None,
+    ) -> list[Receipt]: ...
+
+    @overload
+    async def send(
+        self,
+        topic: str,
+        messages: ValueT | None,
+        *,
+        key: KeyT | None = None,
+        partition: int | None = None,
+        headers: HeadersLike | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Receipt: ...
+
+    async def send(
+        self,
+        topic: str,
+        messages: object,
+        *,
+        key: object = None,
+        keys: Iterable[object] | None = None,
+        partition: int | None = None,
+        headers: HeadersLike | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Receipt | list[Receipt]:
+        """Take one message, or a set of them, and wait until the broker has acknowledged it: the receipt, or a list.
+
+        See `ottla.Producer.send`.  Back-pressure is awaited, too.  Raises MessageNotDelivered, of a set
+        MessagesNotDelivered.  A cancelled `send` takes nothing back: a message that was taken is sent.
+        """
+        until_s = asyncio.get_running_loop().time() + self._outbox.settings.max_block_ms / 1000
+        if is_set(messages):
+            assert isinstance(messages, Iterable)
+            return await self._receipt(
+                await self._send_set(
+                    self._preparing.messages(topic, messages, key, keys, partition, headers, timestamp_ms), until_s
+                )
+            )
+        if keys is not None:
+            raise MessageRefused("keys are for a set of messages; one message has a key")
+        prepared = self._preparing.message(topic, messages, key, partition, headers, timestamp_ms)
+        return await self._receipt(await self._send_one(prepared, until_s))
+
+    async def flush(self, timeout_ms: float | None = None) -> None:
+        """Send everything now, and wait until each message taken so far is stored or has failed.
+
+        Raises MessagesNotDelivered for those that failed and that no `send` has told of, because it was cancelled;
+        CallTimedOut after `timeout_ms`.
+        """
+        ends = []
+        for settlement in self._outbox.begin_flush():
+            future, end = self._loop_calls().future()
+            settlement.on_settled(None, end)
+            ends.append(future)
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                for future in ends:
+                    await future
+        except TimeoutError:
+            raise CallTimedOut(
+                f"not everything is acknowledged after {timeout_ms:g} ms", hint="it still may be"
+            ) from None
+        self._raise_failures()
+
+    async def close(self, timeout_ms: float | None = None) -> None:
+        """`flush`, then the end: nothing is taken any more.  `async with` does the same.
+
+        After `timeout_ms` what is still under way fails, and is raised as MessagesNotDelivered.
+        """
+        outbox = self._outbox
+        outbox.finish()
+        if not await asyncio.to_thread(outbox.join, None if timeout_ms is None else timeout_ms / 1000):
+            await asyncio.to_thread(outbox.abandon, timeout_ms or 0)
+        self._raise_failures()
+
+    async def _send_one(self, prepared: Prepared, until_s: float) -> Delivery[Receipt]:
+        partition = prepared.partition
+        key = prepared.keys[0]
+        if partition is None and key is not None:
+            count = await self._wait(self._outbox.topic_offer(prepared), until_s)
+            partition = self._preparing.partition(key, count)
+        return await self._wait(self._outbox.message_offer(prepared, partition), until_s)
+
+    async def _send_set(self, prepared: Prepared, until_s: float) -> Delivery[list[Receipt]]:
+        count = await self._wait(self._outbox.topic_offer(prepared), until_s) if prepared.has_keys else None
+        return await self._wait(self._outbox.set_offer(prepared, self._preparing.runs(prepared, count)), until_s)
+
+    async def _wait(self, offer: Offer[Taken], until_s: float) -> Taken:
+        gate = self._outbox.gate
+        while True:
+            with gate.lock:
+                taken = offer.attempt()
+                if taken is not None:
+                    return taken
+                changed, end = self._loop_calls().future()
+                gate.watch(end)
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await changed
+            except TimeoutError:
+                with gate.lock:
+                    raise offer.too_late(self._outbox.settings.max_block_ms) from None
+
+    async def _receipt(self, delivery: Delivery[ReceiptT]) -> ReceiptT:
+        done, end = self._loop_calls().future()
+        delivery.when_done(end)
+        await done
+        return delivery.wait(0)
+
+    def _loop_calls(self) -> LoopCalls:
+        loop = asyncio.get_running_loop()
+        if self._calls is None or self._calls.loop is not loop:
+            self._calls = LoopCalls(loop)
+        return self._calls
