@@ -43,6 +43,10 @@ class Gate:
         """This is the thread that everybody waits for."""
         self._sender = threading.get_ident()
 
+    def sender_has_ended(self) -> None:
+        """Its number may be that of another thread now."""
+        self._sender = None
+
     def refuse(self, why: OttlaError) -> None:
         """From now on nothing is taken; the first reason counts."""
         self.refusal = self.refusal or why

@@ -98,11 +98,17 @@ class Outbox:
         """Take nothing more, send everything, end the thread."""
         with self.gate.lock:
             self.gate.refuse(ProducerClosed("the producer is closed"))
-            self._engine.finish()
+            if not self._is_forked:
+                self._engine.finish()
             self.gate.announce()
 
     def join(self, timeout_s: float | None) -> bool:
-        """Wait for the end of the thread, after `finish`; False when it has not come in time."""
+        """Wait for the end of the thread, after `finish`; False when it has not come in time.
+
+        In a forked child there is nothing to wait for: the messages are the parent's.
+        """
+        if self._is_forked:
+            return True
         self.gate.check_waiter()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()

@@ -92,6 +92,7 @@ class SendEngine:
         finally:
             self._raw.close()
             self._cluster.close()
+            self._gate.sender_has_ended()
 
     def wake(self) -> None:
         """There is something to do, perhaps earlier than it thought."""
