@@ -6,6 +6,8 @@ Producer            sends messages                    ottla.client.producing.pro
 ConsumerConnector   a group's messages, as streams    ottla.client.streams.connector
 Message             what a consumer gets              ottla.client.messages
 SimpleConsumer      one partition, by offsets         ottla.client.streams.simple_consumer
+
+`ottla.aio` has those for asyncio.
 """
 
 from __future__ import annotations

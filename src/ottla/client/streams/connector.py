@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Generic
-
-from typing_extensions import TypeVar
 
 from ottla.client.membership.subscription import Subscription, TopicFilter
-from ottla.client.streams.connector_core import ConnectorCore
-from ottla.client.streams.homes import core_of
+from ottla.client.streams.connector_face import CLOSE_TIMEOUT_MS, ConnectorFace, KeyT, ValueT
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, MessageStream
-from ottla.client.streams.settings import ResetPolicy, StreamSettings
-from ottla.model.limits import MIB
-
-KeyT = TypeVar("KeyT", default=bytes)
-ValueT = TypeVar("ValueT", default=bytes)
-
-CLOSE_TIMEOUT_MS: Final = 30_000
 
 
-class ConsumerConnector(Generic[KeyT, ValueT]):
+class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
     """Reads topics as one of a group's consumers: each message of a topic goes to one stream of the group.
 
         with ConsumerConnector("localhost:9092", group="jobs") as connector:
@@ -51,51 +40,6 @@ class ConsumerConnector(Generic[KeyT, ValueT]):
                               brokers (those with KIP-848 decide by themselves), 6,000 with ZooKeeper
     group_protocol            "auto", "consumer" (KIP-848) or "classic"; of brokers only
     """
-
-    def __init__(
-        self,
-        bootstrap: str | Sequence[str] | None = None,
-        *,
-        zookeeper: str | None = None,
-        group: str,
-        auto_offset_reset: ResetPolicy = "latest",
-        enable_auto_commit: bool = True,
-        auto_commit_interval_ms: int = 5_000,
-        consumer_timeout_ms: int | None = None,
-        key_deserializer: Callable[[bytes], KeyT] | None = None,
-        value_deserializer: Callable[[bytes], ValueT] | None = None,
-        stream_buffer_bytes: int = 4 * MIB,
-        max_partition_fetch_bytes: int = 1 * MIB,
-        fetch_max_bytes: int = 50 * MIB,
-        fetch_min_bytes: int = 1,
-        fetch_max_wait_ms: int = 500,
-        check_crcs: bool = True,
-        release_wait_ms: int = 1_000,
-        metadata_max_age_ms: int = 300_000,
-        session_timeout_ms: int | None = None,
-        group_protocol: str = "auto",
-        client_id: str = "ottla",
-    ) -> None:
-        settings = StreamSettings(
-            auto_offset_reset=auto_offset_reset,
-            enable_auto_commit=enable_auto_commit,
-            auto_commit_interval_ms=auto_commit_interval_ms,
-            consumer_timeout_ms=consumer_timeout_ms,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            stream_buffer_bytes=stream_buffer_bytes,
-            max_partition_fetch_bytes=max_partition_fetch_bytes,
-            fetch_max_bytes=fetch_max_bytes,
-            fetch_min_bytes=fetch_min_bytes,
-            fetch_max_wait_ms=fetch_max_wait_ms,
-            check_crcs=check_crcs,
-            release_wait_ms=release_wait_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            client_id=client_id,
-        )
-        self._core: ConnectorCore = core_of(
-            bootstrap, zookeeper, group, settings, session_timeout_ms=session_timeout_ms, group_protocol=group_protocol
-        )
 
     def __enter__(self) -> ConsumerConnector[KeyT, ValueT]:
         return self
@@ -127,11 +71,6 @@ class ConsumerConnector(Generic[KeyT, ValueT]):
         feeds = self._core.open(subscription)
         engine, timeout_ms = self._core.opened(), self._core.settings.consumer_timeout_ms
         return [MessageStream(engine, feed, None, timeout_ms) for each in feeds.values() for feed in each]
-
-    @property
-    def blocked_reason(self) -> str | None:
-        """Why a rebalance does not end: who holds what; None while there is no such."""
-        return None if self._core.engine is None else self._core.engine.blocked_reason
 
     def commit(self, *, wait: bool = True, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> None:
         """`MessageStream.commit` for all streams."""

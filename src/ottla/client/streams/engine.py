@@ -330,7 +330,7 @@ class StreamsEngine:
         feed = self._feed_of(start.partition, start.stream)
         reading = Reading(start.partition, start.claim, start.offset, next(self._tokens))
         self._owners[start.partition] = (feed, reading)
-        feed.readings[start.partition] = reading
+        feed.add(reading)
         if start.offset == NO_OFFSET:
             self._reset(feed, reading, lambda: NoPosition(f"the group has no offset of {start.partition}"))
         self._order(start.partition)
@@ -365,8 +365,8 @@ class StreamsEngine:
         reading.stop()
         reading.is_answered = True
         reading.end(released, error)
-        feed.drop(reading)
-        del self._owners[partition], feed.readings[partition]
+        feed.remove(reading)
+        del self._owners[partition]
         self._order(partition)
 
     # --- the fetch thread -------------------------------------------------------------------------------------------

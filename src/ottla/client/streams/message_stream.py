@@ -24,7 +24,7 @@ ValueT = TypeVar("ValueT", default=bytes)
 
 COMMIT_TIMEOUT_MS: Final = 60_000
 # While nothing may be handed out, it is looked so often whether that has changed: nobody tells.
-_LEASE_POLL_S: Final = 0.02
+LEASE_POLL_S: Final = 0.02
 
 
 class StreamFace(Generic[KeyT, ValueT]):
@@ -42,6 +42,11 @@ class StreamFace(Generic[KeyT, ValueT]):
         """What it reads now; that changes as consumers come and go."""
         with self._engine.lock:
             return sorted(self._feed.readings)
+
+    @property
+    def assignments_count(self) -> int:
+        """How often the group has given it a partition so far."""
+        return self._feed.assignments_count
 
     def position(self, partition: int | tuple[str, int]) -> int | None:
         """What would be committed now: everything below was asked past.  None while that is still to be found out.
@@ -183,7 +188,7 @@ class MessageStream(StreamFace[KeyT, ValueT]):
         """Until somebody rings, or it may be that more may be handed out."""
         with self._engine.lock:
             if self._feed.readings and not self._engine.is_leased():
-                timeout_s = _LEASE_POLL_S if timeout_s is None else min(_LEASE_POLL_S, timeout_s)
+                timeout_s = LEASE_POLL_S if timeout_s is None else min(LEASE_POLL_S, timeout_s)
             self._bell.wait_for(lambda: self._is_rung, timeout_s)
 
     def _ring(self) -> None:

@@ -38,6 +38,7 @@ class StreamFeed:
         self.prefetched = prefetched
         self.ring: Callable[[], None] = lambda: None
         self.readings: dict[TopicPartition, Reading] = {}
+        self.assignments_count = 0
         # The thread that asked last.
         self.asker: int | None = None
         self._open_batch = open_batch
@@ -46,6 +47,14 @@ class StreamFeed:
         self._trouble: _Trouble | None = None
         # Raised when what was fetched before is handed out.
         self._later: dict[Reading, _Trouble] = {}
+
+    def add(self, reading: Reading) -> None:
+        self.readings[reading.partition] = reading
+        self.assignments_count += 1
+
+    def remove(self, reading: Reading) -> None:
+        self.drop(reading)
+        del self.readings[reading.partition]
 
     def reading_of(self, partition: TopicPartition) -> Reading:
         """Raises NotAssigned."""

@@ -1,0 +1,145 @@
+"""The connector for asyncio: the same threads below, and streams that are iterated on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from ottla.client.membership.subscription import Subscription, TopicFilter
+from ottla.client.messages import Message
+from ottla.client.streams.connector_face import CLOSE_TIMEOUT_MS, ConnectorFace, KeyT, ValueT
+from ottla.client.streams.engine import StreamEnded, StreamsEngine
+from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, LEASE_POLL_S, StreamFace
+from ottla.client.streams.stream_feed import StreamFeed
+from ottla.model.identifiers import TopicPartition
+
+
+class MessageStream(StreamFace[KeyT, ValueT]):
+    """Iterate over it in one task: `async for message in stream`.  It waits while nothing is there.
+
+    It ends as `ottla.client.streams.message_stream.MessageStream` does, and commits the same.  Batches are handed over
+    whole: a loop over messages that are there lets other tasks run between two batches.
+    """
+
+    def __init__(
+        self, engine: StreamsEngine, feed: StreamFeed, topics: Iterable[str] | None, consumer_timeout_ms: int | None
+    ) -> None:
+        super().__init__(engine, feed, topics)
+        self._timeout_s = None if consumer_timeout_ms is None else consumer_timeout_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._is_rung = asyncio.Event()
+        self._is_ringing = False
+        feed.ring = self._ring
+
+    async def __aiter__(self) -> AsyncIterator[Message[KeyT | None, ValueT | None]]:
+        while True:
+            # First those that a former loop has left.
+            for message in self._messages:
+                yield message
+            following = await self._next_messages()
+            if following is None:
+                return
+            self._messages = following
+
+    async def __anext__(self) -> Message[KeyT | None, ValueT | None]:
+        """The next message, as `await anext(stream)`; raises StopAsyncIteration where a loop would end."""
+        async for message in self:
+            return message
+        raise StopAsyncIteration
+
+    async def commit(
+        self, message: Message[Any, Any] | None = None, *, timeout_ms: int | None = COMMIT_TIMEOUT_MS
+    ) -> None:
+        """Commit what was asked past; with `message`, that it is done, too, and all before it of its partition.
+
+        Raises CommitFailed and NotAssigned, as the stream for threads does.
+        """
+        if message is not None:
+            self._engine.mark_done(self._feed, TopicPartition(message.topic, message.partition), message.offset)
+        outcome = self._engine.commit([self._feed])
+        await asyncio.to_thread(self._engine.wait_for, outcome, timeout_ms)
+
+    async def _next_messages(self) -> Iterator[Message[Any, Any]] | None:
+        # A stream that always has messages must not keep others from running.
+        await asyncio.sleep(0)
+        end_s: float | None = None
+        while True:
+            self._is_rung.clear()
+            try:
+                hand_out = self._engine.ask(self._feed)
+            except StreamEnded:
+                return None
+            if hand_out is not None:
+                return self._handed_out(hand_out)
+            if self._timeout_s is not None:
+                end_s = self._loop.time() + self._timeout_s if end_s is None else end_s
+                if self._loop.time() >= end_s:
+                    return None
+            await self._wait(None if end_s is None else end_s - self._loop.time())
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        if self._feed.readings and not self._engine.is_leased():
+            timeout_s = LEASE_POLL_S if timeout_s is None else min(LEASE_POLL_S, timeout_s)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_rung.wait(), timeout_s)
+
+    def _ring(self) -> None:
+        """By any thread; the loop is woken once for all rings before it runs."""
+        if not self._is_ringing:
+            self._is_ringing = True
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(self._rung)
+
+    def _rung(self) -> None:
+        self._is_ringing = False
+        self._is_rung.set()
+
+
+class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
+    """`ottla.ConsumerConnector` for asyncio, with the same settings.
+
+        async with ConsumerConnector("localhost:9092", group="jobs") as connector:
+            streams = await connector.create_message_streams({"page-views": 2})
+            async for message in streams["page-views"][0]:
+                print(message.partition, message.offset, message.value)
+
+    For one loop; each stream for one task.
+    """
+
+    async def __aenter__(self) -> ConsumerConnector[KeyT, ValueT]:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def create_message_streams(self, topics: Mapping[str, int]) -> dict[str, list[MessageStream[KeyT, ValueT]]]:
+        """Join the group, and read each topic by so many streams, which share its partitions here."""
+        feeds = await asyncio.to_thread(self._core.open, Subscription(topics=dict(topics)))
+        return {topic: [self._stream(feed, [topic]) for feed in each] for topic, each in feeds.items()}
+
+    async def create_message_streams_by_filter(
+        self, streams_count: int = 1, *, allow: str, deny: str | None = None
+    ) -> list[MessageStream[KeyT, ValueT]]:
+        """Join the group, and read all topics whose whole names match `allow` and do not match `deny`."""
+        subscription = Subscription({}, TopicFilter(allow, deny), streams_count)
+        feeds = await asyncio.to_thread(self._core.open, subscription)
+        return [self._stream(feed, None) for each in feeds.values() for feed in each]
+
+    async def commit(self, *, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> None:
+        """`MessageStream.commit` for all streams."""
+        engine = self._core.opened()
+        await asyncio.to_thread(engine.wait_for, engine.commit(self._core.feeds), timeout_ms)
+
+    async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+        """Leave the group: what was asked past is committed, the streams end.  `async with` does the same."""
+        # Tasks of this loop ask no further while they have a message in hand; nobody waits for them.
+        await asyncio.to_thread(self._core.close, timeout_ms, threading.get_ident())
+
+    def _stream(self, feed: StreamFeed, topics: Iterable[str] | None) -> MessageStream[KeyT, ValueT]:
+        return MessageStream(self._core.opened(), feed, topics, self._core.settings.consumer_timeout_ms)
