@@ -7,7 +7,7 @@ ConsumerConnector   a group's messages, as streams    ottla.client.streams.conne
 Message             what a consumer gets              ottla.client.messages
 SimpleConsumer      one partition, by offsets         ottla.client.streams.simple_consumer
 
-`ottla.aio` has those for asyncio.
+`ottla.aio` has Producer and ConsumerConnector for asyncio.  docs/guide/ has a page for each use of them.
 """
 
 from __future__ import annotations
