@@ -44,9 +44,14 @@ class Dial(Protocol):
 
 
 class TcpTransport:
-    """Plain TCP."""
+    """Plain TCP.
+
+    The socket never blocks: it is tried first, and waited for only if that was too early.  With a time-out of Python's
+    each call would be three system calls, after each of which a thread has to wait for the interpreter.
+    """
 
     def __init__(self, connected: socket.socket, peer: Address) -> None:
+        connected.setblocking(False)
         self._socket = connected
         self._peer = peer
 
@@ -54,26 +59,31 @@ class TcpTransport:
         left = [memoryview(piece).cast("B") for piece in pieces]
         left = [view for view in left if len(view)]
         while left:
-            self._set_timeout(deadline, "sending a request")
+            self._check_time(deadline, "sending a request")
             try:
                 sent = self._socket.sendmsg(left[:PIECES_PER_SEND_MAX])
-            except TimeoutError:
-                raise CallTimedOut(f"{self._peer} does not accept a request in") from None
+            except BlockingIOError:
+                if not self._wait(select.POLLOUT, deadline):
+                    raise CallTimedOut(f"{self._peer} does not accept a request in time") from None
+                continue
             except OSError as error:
                 raise self._lost(error) from error
             left = _without_first(left, sent)
 
     def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
-        self._set_timeout(deadline, "waiting for an answer")
-        try:
-            received = self._socket.recv_into(buffer)
-        except TimeoutError:
-            raise CallTimedOut(f"{self._peer} did not answer in time") from None
-        except OSError as error:
-            raise self._lost(error) from error
-        if received == 0:
-            raise ConnectionLost(f"{self._peer} closed the connection")
-        return received
+        self._check_time(deadline, "waiting for an answer")
+        while True:
+            try:
+                received = self._socket.recv_into(buffer)
+            except BlockingIOError:
+                if not self._wait(select.POLLIN, deadline):
+                    raise CallTimedOut(f"{self._peer} did not answer in time") from None
+                continue
+            except OSError as error:
+                raise self._lost(error) from error
+            if received == 0:
+                raise ConnectionLost(f"{self._peer} closed the connection")
+            return received
 
     def has_buffered(self) -> bool:
         return False
@@ -84,11 +94,15 @@ class TcpTransport:
     def close(self) -> None:
         self._socket.close()
 
-    def _set_timeout(self, deadline: Deadline, what: str) -> None:
-        remaining_ms = deadline.remaining_ms
-        if remaining_ms <= 0:  # a time-out of 0 would make the socket non-blocking
+    def _check_time(self, deadline: Deadline, what: str) -> None:
+        if deadline.remaining_ms <= 0:
             raise CallTimedOut(f"no time is left for {what} ({self._peer})")
-        self._socket.settimeout(remaining_ms / 1000)
+
+    def _wait(self, events: int, deadline: Deadline) -> bool:
+        """Whether the socket is ready, or broken, before the deadline."""
+        poll = select.poll()
+        poll.register(self._socket, events)
+        return bool(poll.poll(deadline.remaining_ms))
 
     def _lost(self, error: OSError) -> ConnectionLost:
         return ConnectionLost(f"the connection to {self._peer} broke: {error.strerror or error}")

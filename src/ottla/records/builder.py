@@ -10,10 +10,9 @@ from operator import add
 from typing import Final
 
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_PRODUCER_ID
-from ottla.records.checksum import crc32c
+from ottla.records.checksum import batch_crc
 from ottla.records.compression import Codec, compress
 from ottla.records.header import (
-    ATTRIBUTES_AT,
     BATCH_OVERHEAD_BYTES,
     CONTROL_BIT,
     CRC,
@@ -227,7 +226,7 @@ def encode_batch(
         count,
     )
     if has_checksum:
-        CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+        CRC.pack_into(batch, CRC_AT, batch_crc(batch))
     return batch
 
 
@@ -321,4 +320,4 @@ def _as_bytes(content: object) -> bytes:
 def stamp_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     """Write an idempotent producer's id, epoch and sequence into a built batch, and the checksum that covers them."""
     PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+    CRC.pack_into(batch, CRC_AT, batch_crc(batch))

@@ -37,6 +37,15 @@ else:
 crc32c: Final = _crc32c
 
 
+# A release and a wait for the interpreter would take longer than the sum of what a client sends at once.
+_KEEPS_INTERPRETER: Final = 0
+
+
+def batch_crc(batch: bytearray) -> int:
+    """The checksum that belongs into a batch's header."""
+    return int(_crc32c(memoryview(batch)[ATTRIBUTES_AT:], gil_release_mode=_KEEPS_INTERPRETER))
+
+
 def has_valid_crc(batch: memoryview) -> bool:
     """Whether the checksum in the batch's header matches its bytes from `attributes` to the end."""
     return bool(_crc32c(batch[ATTRIBUTES_AT:]) == CRC.unpack_from(batch, CRC_AT)[0])

@@ -26,7 +26,7 @@ from ottla.runtime.clock import SystemClock
 # After an abandoned close the thread may still be in a call to a broker; it ends by itself.
 _ABANDONED_JOIN_S: Final = 1.0
 # So many closed batches may wait for the producer's thread before a user's thread lets it run; and for how long.
-_READY_MAX: Final = 2
+_READY_MAX: Final = 1
 _YIELD_S: Final = 0.01
 
 
