@@ -28,6 +28,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import ChangeResult
 from tests.consumers_simulation.link import Link
 from tests.consumers_simulation.scale import ASK_MS, COMMIT_MS, PACE
+from tests.consumers_simulation.tree import Seen
 
 if TYPE_CHECKING:
     from tests.consumers_simulation.simulation import Simulation
@@ -59,6 +60,8 @@ class SimulatedConsumer:
         self.is_up = True
         self.is_paused = False
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        # As often had operators set offsets when it last looked in this session.
+        self._sets_count: int | None = None
         self._due_ms = 0.0
         self._step_count = 0
 
@@ -106,6 +109,7 @@ class SimulatedConsumer:
 
     def on_session(self, session_id: int, lease_until_ms: int) -> None:
         self._simulation.trace("%s: session %d", self.consumer_id, session_id)
+        self._sets_count = None
         self._carry_out(self.consumer.on_session(session_id, lease_until_ms, self._now()))
 
     def on_session_lost(self) -> None:
@@ -175,8 +179,12 @@ class SimulatedConsumer:
             outcome = ChangeResult.UNKNOWN if is_done is None else _outcome(is_done)
             self._carry_out(consumer.on_registered(request_id, outcome, self._now()))
 
-        def viewed(view: Any) -> None:
-            self._carry_out(consumer.on_view(request_id, view, self._now()))
+        def viewed(seen: Seen) -> None:
+            were_set = self._sets_count not in (None, seen.sets_count)
+            self._sets_count = seen.sets_count
+            self._carry_out(consumer.on_view(request_id, seen.view, self._now()))
+            if were_set:
+                self._carry_out(consumer.on_offsets_set(self._now()))
 
         def read(nodes: Any) -> None:
             self._carry_out(consumer.on_nodes(request_id, nodes, self._now()))

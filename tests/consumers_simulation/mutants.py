@@ -201,6 +201,11 @@ def view_of_the_first_look(self: Consumer, request_id: int, view: GroupView, now
     return _on_view(self, request_id, view if self._view is None else self._view, now_ms)
 
 
+def nobody_looks(self: Consumer, now_ms: int) -> list[Effect]:
+    """An owner that has nothing to commit never sees that an operator has set its offset."""
+    return []
+
+
 def give_up_what_is_held(self: PartitionClaim, nodes: PartitionNodes, until_ms: int) -> list[Effect]:
     """A partition that somebody else still holds is not looked at again."""
     effects = _claim_on_nodes(self, nodes, until_ms)
@@ -221,6 +226,10 @@ def with_lost_answers(plan: Plan) -> Plan:
 
 def with_long_pauses(plan: Plan) -> Plan:
     return replace(plan, fault_kinds=(*plan.fault_kinds, "long_pause", "cut_link"))
+
+
+def with_resets(plan: Plan) -> Plan:
+    return replace(plan, fault_kinds=("reset_offset",), fault_interval_ms=20)
 
 
 def mutant(bug: str, *patches: tuple[Any, str, Any], plan: Callable[[Plan], Plan] = usual) -> Mutant:
@@ -254,6 +263,7 @@ _ALL: Final = (
     mutant("a change during a rebalance is missed", (Consumer, "on_change", change_missed_while_it_works)),
     mutant("a watch is lost with the connection", (Consumer, "on_reconnected", nothing_after_a_reconnection)),
     mutant("the share is computed from a stale list", (Consumer, "on_view", view_of_the_first_look)),
+    mutant("what an operator sets is not looked at", (Consumer, "on_offsets_set", nobody_looks), plan=with_resets),
     mutant("what somebody still holds is given up", (PartitionClaim, "on_nodes", give_up_what_is_held)),
 )
 MUTANTS: Final = {each.bug: each for each in _ALL}

@@ -14,6 +14,8 @@ LATENCY_MS: Final = 1.5
 ASK_MS: Final = 12
 COMMIT_MS: Final = 70
 SEND_MS: Final = 40
+# Before the faults end nothing is sent for so long, so some owners have nothing to commit.
+QUIET_MS: Final = 500
 PACE: Final = RebalancePace(collect_ms=10, collect_max_ms=150, retry_ms=10, retry_max_ms=250, attempts_max=6)
 
 FAULTS_MS: Final = 6_000

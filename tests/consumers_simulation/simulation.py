@@ -14,7 +14,7 @@ from tests.consumers_simulation.checks import Checks, Violation
 from tests.consumers_simulation.consumer import SimulatedConsumer
 from tests.consumers_simulation.faults import Faults
 from tests.consumers_simulation.plan import Plan
-from tests.consumers_simulation.scale import CONVERGENCE_MS, SEND_MS
+from tests.consumers_simulation.scale import CONVERGENCE_MS, QUIET_MS, SEND_MS
 from tests.consumers_simulation.tree import SimulatedTree
 from tests.simulation.timeline import Timeline
 
@@ -107,9 +107,11 @@ class Simulation:
         )
 
     def _produce(self) -> None:
-        """Each partition gets its last message after the faults: an owner sees at its next commit that it is fenced."""
-        for partition in self.log_ends:
-            self.log_ends[partition] += 1 if self._is_over else self.chance.randrange(3)
+        """Half of the partitions get a last message after the faults: their owners have something to commit."""
+        quiet_ms = FAULTS_BEGIN_MS + self.plan.faults_ms - QUIET_MS
+        if self._is_over or self.timeline.now < quiet_ms:
+            for partition in self.log_ends:
+                self.log_ends[partition] += self.chance.randrange(2 if self._is_over else 3)
         if not self._is_over:
             self.timeline.after(SEND_MS, self._produce)
 

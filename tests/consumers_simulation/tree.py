@@ -28,6 +28,13 @@ class Owner(NamedTuple):
     claim: ClaimId | None
 
 
+class Seen(NamedTuple):
+    """The group at one time, and how often operators had set offsets by then."""
+
+    view: GroupView
+    sets_count: int
+
+
 class Session:
     """A session as the tree sees it."""
 
@@ -53,7 +60,7 @@ class SimulatedTree:
         self.sessions: dict[int, Session] = {}
         self.consumers: dict[str, tuple[int, Mapping[str, int]]] = {}
         self.partitions_counts: dict[str, int] = {}
-        self.views = [GroupView({}, {})]
+        self.views = [Seen(GroupView({}, {}), 0)]
         self.owners: dict[TopicPartition, Owner] = {}
         self.offsets: dict[TopicPartition, OffsetNode] = {}
         self.is_away = False
@@ -113,7 +120,7 @@ class SimulatedTree:
         self._change()
         return True
 
-    def read_group(self, session_id: int, on_watch: Callable[[], None], *, is_synced: bool) -> GroupView:
+    def read_group(self, session_id: int, on_watch: Callable[[], None], *, is_synced: bool) -> Seen:
         """The view, perhaps an older one, but none older than the session has read before or made itself."""
         session = self.sessions[session_id]
         newest = len(self.views) - 1
@@ -130,7 +137,10 @@ class SimulatedTree:
 
     def _change(self) -> None:
         view = GroupView({name: topics for name, (_, topics) in self.consumers.items()}, self.partitions_counts)
-        self.views.append(view)
+        self._show(Seen(view, self.views[-1].sets_count))
+
+    def _show(self, seen: Seen) -> None:
+        self.views.append(seen)
         for session in self.sessions.values():
             self._call_watch(session)
 
@@ -172,9 +182,10 @@ class SimulatedTree:
         return True
 
     def reset_offset(self, partition: TopicPartition, offset: int) -> None:
-        """An operator's: over any version, by no claim."""
+        """An operator's: over any version, by no claim; every consumer's watch is called."""
         before = self.offsets[partition]
         self.offsets[partition] = OffsetNode(offset, None, before.version + 1)
+        self._show(Seen(self.views[-1].view, self.views[-1].sets_count + 1))
 
     def heal(self) -> None:
         self.is_away = False
