@@ -85,7 +85,8 @@ class KafkaGroupHome(_Topics):
         self._bootstrap = bootstrap
         self._options = KafkaGroupOptions(
             protocol=protocol,
-            session_timeout_ms=SESSION_MS,
+            # Of a KIP-848 group the broker decides, and is asked.
+            session_timeout_ms=SESSION_MS if protocol == CLASSIC else 6 * SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
             topics_refresh_ms=500,
         )
