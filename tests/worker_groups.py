@@ -42,6 +42,7 @@ HEAVY: Final[Mapping[str, str]] = {
     # A ZooKeeper that the files share, or several of their own.
     "tests/contract": "zookeeper",
     "tests/integration/test_guide.py": "zookeeper",
+    "tests/integration/test_operating_page.py": "zookeeper",
     "tests/integration/test_running_zookeeper.py": "zookeeper",
     "tests/integration/test_tree_groups.py": "zookeeper",
     # Clusters: three brokers and a ZooKeeper each.
