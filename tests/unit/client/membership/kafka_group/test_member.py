@@ -86,6 +86,18 @@ def test_commit_without_an_answer_is_written_again() -> None:
     assert offsets_asked(driver.asked(OffsetCommitRequest)) == {0: 5}
 
 
+def test_offset_that_is_set_back_after_a_commit_without_an_answer_is_written_again() -> None:
+    """The group may have the later one: it is not known."""
+    driver = Driver(committed={T0: 5})
+    driver.own(0)
+    driver.commit(t0=9)
+    driver.asked(OffsetCommitRequest)
+    driver.lose_answer()
+    assert driver.commit(t0=5) == []
+    driver.pass_time(1_000)
+    assert offsets_asked(driver.asked(OffsetCommitRequest)) == {0: 5}
+
+
 def test_commit_that_the_group_forbids_is_refused_once_and_the_claim_goes_on() -> None:
     driver = Driver()
     driver.own(0)
