@@ -278,7 +278,11 @@ class Consumer:
 
     def _wait(self, now_ms: int, reason: str) -> list[Effect]:
         self._retries.wait(now_ms)
-        return [Blocked(reason)] if self._retries.attempts_count == self._pace.attempts_max else []
+        if self._retries.attempts_count != self._pace.attempts_max:
+            return []
+        # Whoever is told so waits to hear the end of it, also when nothing has moved.
+        self._is_settled = False
+        return [Blocked(reason)]
 
     def _reason(self) -> str:
         held = [f"{partition} is held by {holder}" for partition, holder in self.blocked_by.items()]

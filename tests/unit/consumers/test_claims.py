@@ -8,9 +8,11 @@ from ottla.consumers.effects import (
     Blocked,
     Committed,
     Lost,
+    ReadGroup,
     ReadPartitions,
     Released,
     Revoke,
+    Settled,
     Start,
     Write,
     WriteKind,
@@ -23,6 +25,7 @@ from tests.unit.consumers.one_consumer import (
     FREE,
     OTHER,
     OWN,
+    PACE,
     T0,
     T1,
     OneConsumer,
@@ -188,6 +191,22 @@ def test_unknown_commit_that_was_not_applied_is_written_again_over_what_is_found
     one.find(own(commit, 30, version=5))
     again = one.one(Write)
     assert (again.kind, again.expected_version, again.offset) == (WriteKind.COMMIT, 5, 35)
+
+
+def test_tree_that_does_not_answer_a_consumer_which_has_its_share_is_told_and_so_is_the_end_of_it() -> None:
+    one = OneConsumer()
+    start = one.own_alone(offset=30)
+    commit = one.commit(start, 35)
+    one.written(commit, ChangeResult.UNKNOWN)
+    reasons: list[str] = []
+    for _ in range(PACE.attempts_max):
+        one.given(one.consumer.on_read_failed(one.one(ReadPartitions).request_id, one.now_ms))
+        reasons += [effect.reason for effect in one.effects if isinstance(effect, Blocked)]
+        look = [effect for effect in one.effects if isinstance(effect, ReadGroup)]
+        one.wait()
+    assert reasons == ["the tree does not answer"]
+    one.given(one.consumer.on_view(look[0].request_id, group(1, a=1), one.now_ms))
+    assert one.has(Settled)
 
 
 def test_offset_that_an_operator_set_is_started_from() -> None:
