@@ -58,6 +58,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_doctor_of_a_cluster.py": "cluster",
     "tests/cluster/test_follower_fetching.py": "cluster",
     "tests/cluster/test_kills.py": "cluster",
+    "tests/cluster/test_moved_coordinators.py": "cluster",
     "tests/cluster/test_moves_under_load.py": "cluster",
     "tests/connectors/test_tree_log.py": "zookeeper",
     # Spark sessions.
