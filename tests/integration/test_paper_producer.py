@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -325,3 +325,32 @@ def test_callback_runs_once_for_each_message(bootstrap: str, new_topic: NewTopic
         producer.flush(WAIT_MS)
         done.add_done_callback(lambda delivery: found.append(delivery.wait(0).offset))
     assert found == list(range(101))
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_confluent_kafka_reads_what_was_sent(
+    bootstrap: str, new_topic: NewTopicName, compression: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    topic = new_topic()
+    values = [b"%d %s" % (number, b"y" * (number % 100)) for number in range(1000)]
+    with ottla.Producer(bootstrap, compression=compression) as producer:
+        producer.send(topic, values, key=b"k", headers={"h": None}, timestamp_ms=5000)
+        producer.send(topic, None, key=b"k")
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "check.crcs": True})
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        found: list[Any] = []
+
+        def read() -> int:
+            found.extend(consumer.consume(2000, 0.5))
+            return len(found)
+
+        eventually(read, lambda count: count == 1001)
+    finally:
+        consumer.close()
+    assert [message.value() for message in found] == [*values, None]
+    assert {message.key() for message in found} == {b"k"}
+    assert found[7].headers() == [("h", None)]
+    assert found[7].timestamp()[1] == 5000

@@ -1,0 +1,95 @@
+"""A producer's engine without its thread, on fake brokers: each round is a call, and time is turned by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ottla.client.producing.accumulator import Accumulator
+from ottla.client.producing.delivery import Delivery, Receipt
+from ottla.client.producing.failures import Failures
+from ottla.client.producing.gate import Gate
+from ottla.client.producing.lookup import LookUp
+from ottla.client.producing.offer import MessageOffer, Offer, SetOffer, TopicOffer
+from ottla.client.producing.prepared import Preparing
+from ottla.client.producing.send_engine import SendEngine
+from ottla.client.producing.settings import ProducerSettings
+from tests.unit.client.fake_cluster import FakeCluster
+
+Taken = TypeVar("Taken")
+ROUNDS_MAX = 10_000
+
+
+class Sending:
+    """`send` and `send_set` do what a producer's do, and run rounds where that would wait."""
+
+    def __init__(self, fake: FakeCluster, settings: ProducerSettings | None = None) -> None:
+        self.fake = fake
+        self.settings = settings or ProducerSettings()
+        self.gate = Gate()
+        self.failures = Failures()
+        self.interrupts_count = 0
+        self.preparing = Preparing(None, None, None, self.settings.max_request_bytes, fake.clock.now_ms, self._choose)
+        self.accumulator = Accumulator(self.settings, self.gate, fake.clock, self._choose, self._wake)
+        self.engine = SendEngine(
+            fake.client(self.settings.client_options()),
+            self.settings,
+            self.gate,
+            self.accumulator,
+            self.failures,
+            self._interrupt,
+        )
+        self._chosen_count = 0
+
+    def send(
+        self, topic: str, value: bytes, *, key: bytes | None = None, partition: int | None = None
+    ) -> Delivery[Receipt]:
+        prepared = self.preparing.message(topic, value, key, partition, None, None)
+        known = self.topic_offer(topic)
+        if key is not None and partition is None:
+            partition = self.preparing.partition(key, self.until_taken(known))
+        fields = (partition, value, key, (), prepared.timestamp_ms, prepared.total_bytes)
+        return self.until_taken(MessageOffer(topic, known, self.accumulator, *fields))
+
+    def send_set(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None] | None = None
+    ) -> Delivery[list[Receipt]]:
+        prepared = self.preparing.messages(topic, values, None, keys, None, None, None)
+        known = self.topic_offer(topic)
+        runs = self.preparing.runs(prepared, self.until_taken(known))
+        return self.until_taken(SetOffer(topic, known, self.accumulator, runs, (), prepared.timestamp_ms))
+
+    def topic_offer(self, topic: str, partitions_min: int = 1) -> TopicOffer:
+        return TopicOffer(topic, partitions_min, self.gate, self.accumulator, self.look_up)
+
+    def look_up(self, topic: str) -> LookUp:
+        return self.engine.look_up(topic)
+
+    def until_taken(self, offer: Offer[Taken]) -> Taken:
+        """What the offer gives, after as many rounds as it takes."""
+        for _ in range(ROUNDS_MAX):
+            with self.gate.lock:
+                taken = offer.attempt()
+            if taken is not None:
+                return taken
+            self.engine.turn()
+        raise AssertionError("it is never taken")
+
+    def flush(self) -> None:
+        with self.gate.lock:
+            self.accumulator.close_all()
+        for _ in range(ROUNDS_MAX):
+            if not self.accumulator.unsettled:
+                return
+            self.engine.turn()
+        raise AssertionError(f"not settled after {ROUNDS_MAX} rounds: {list(self.accumulator.unsettled)}")
+
+    def _choose(self, partitions: Sequence[int]) -> int:
+        self._chosen_count += 1
+        return partitions[self._chosen_count % len(partitions)]
+
+    def _wake(self) -> None:
+        self.engine.wake()
+
+    def _interrupt(self) -> None:
+        self.interrupts_count += 1

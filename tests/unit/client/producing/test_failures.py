@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from ottla.client.producing.errors import MessageNotDelivered, MessagesNotDelivered
+from ottla.client.producing.failures import Failures
+from ottla.client.producing.gate import Gate
+from ottla.client.producing.settlement import Outcome, Settlement
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+PARTITION = TopicPartition("t", 1)
+
+
+def failed(messages_count: int) -> Settlement:
+    settlement = Settlement(Gate(), PARTITION, [0] * messages_count)
+    error = MessageNotDelivered(PARTITION, OttlaError("no room", hint="make some"), may_be_stored=False)
+    settlement.settle(Outcome(error=error))
+    return settlement
+
+
+def test_messages_that_nobody_was_told_of_are_counted_once() -> None:
+    failures = Failures()
+    first, second = failed(3), failed(2)
+    failures.add(first)
+    failures.add(second)
+    first.tell([0])
+    second.tell([0, 1])
+    untold = failures.take()
+    assert isinstance(untold, MessagesNotDelivered)
+    assert untold.messages_count == 2
+    assert str(untold) == "2 messages were not delivered: 2 of t-1: no room"
+    assert untold.hint == "make some"
+    assert failures.take() is None
+
+
+def test_failures_that_nobody_ever_asks_for_are_counted_and_bounded() -> None:
+    failures = Failures()
+    for _ in range(1500):
+        failures.add(failed(2))
+    untold = failures.take()
+    assert untold is not None
+    assert untold.messages_count == 3000
+    assert len(untold.failures) == 1000
+    assert "and of 997 more batches" in str(untold)
