@@ -25,8 +25,6 @@ ROWS: Final = (
     {"model"},
 )
 RANK: Final = {area: len(ROWS) - row for row, areas in enumerate(ROWS) for area in areas}
-# Of the package itself, which names what its users import.
-PACKAGE: Final = frozenset({"", "__main__", "aio"})
 
 _NETWORK: Final = (
     "runtime",
@@ -58,8 +56,8 @@ def _is_offence(found: Import) -> bool:
     parts = found.imported.split(".")
     if parts[0] != "ottla" or len(parts) < 2 or found.importer.area == parts[1]:
         return False
-    # The package itself (its names, the start of `python -m ottla`) stands outside of the rows.
-    if found.importer.area in PACKAGE:
+    # The package itself (its version, the start of `python -m ottla`) stands outside of the rows.
+    if found.importer.area in {"", "__main__"}:
         return False
     return RANK[found.importer.area] <= RANK.get(parts[1], 0)
 
@@ -78,7 +76,7 @@ def _library_offences(module: Module, library: str) -> list[str]:
 
 
 def test_every_folder_has_a_row() -> None:
-    areas = {module.area for module in modules()} - PACKAGE
+    areas = {module.area for module in modules()} - {"", "__main__"}
     assert areas <= RANK.keys()
 
 

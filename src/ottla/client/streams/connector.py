@@ -39,6 +39,7 @@ class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
     session_timeout_ms        a consumer that is not heard of for so long is dead to the group; None: 45,000 with
                               brokers (those with KIP-848 decide by themselves), 6,000 with ZooKeeper
     group_protocol            "auto", "consumer" (KIP-848) or "classic"; of brokers only
+    zookeeper_digest          "user:password", where the cluster's nodes in ZooKeeper belong to a user
     """
 
     def __enter__(self) -> ConsumerConnector[KeyT, ValueT]:

@@ -57,7 +57,10 @@ class ConnectorCore:
                 "the streams of this connector were created before", hint="ask for all topics at once, or open another"
             )
         counts = {"": subscription.filter_streams_count} if subscription.filter is not None else subscription.topics
-        feeds = {topic: [self._feed(f"{topic}-{number}") for number in range(n)] for topic, n in counts.items()}
+        feeds = {
+            topic: [self._feed(f"{number} of {topic or 'a filter'}") for number in range(n)]
+            for topic, n in counts.items()
+        }
         self.feeds = [feed for each in feeds.values() for feed in each]
         brokers = self._brokers()
 
@@ -67,7 +70,7 @@ class ConnectorCore:
         engine = StreamsEngine(self._membership, self.settings, self.feeds, feed_of, self._clock)
         self._fetching = FetchLoop(engine, brokers, self.settings)
         self._timekeeper = Timekeeper(engine, self._clock)
-        engine.on_orders = self._fetching.wake
+        engine.on_orders(self._fetching.wake)
         engine.on_due = self._timekeeper.wake
         self.engine = engine
         self._membership.join(subscription, engine.on_events)
@@ -82,6 +85,8 @@ class ConnectorCore:
 
     def close(self, timeout_ms: int, closer: int) -> None:
         """Commit what was asked past, give everything back, end the threads.  A second call does nothing."""
+        if self.engine is not None and not self.engine.is_of_this_process:
+            return
         with self._ends:
             if self._is_closed:
                 return

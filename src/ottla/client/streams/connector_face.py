@@ -43,6 +43,7 @@ class ConnectorFace(Generic[KeyT, ValueT]):
         metadata_max_age_ms: int = 300_000,
         session_timeout_ms: int | None = None,
         group_protocol: str = "auto",
+        zookeeper_digest: str | None = None,
         client_id: str = "ottla",
     ) -> None:
         settings = StreamSettings(
@@ -63,8 +64,18 @@ class ConnectorFace(Generic[KeyT, ValueT]):
             client_id=client_id,
         )
         self._core: ConnectorCore = core_of(
-            bootstrap, zookeeper, group, settings, session_timeout_ms=session_timeout_ms, group_protocol=group_protocol
+            bootstrap,
+            zookeeper,
+            group,
+            settings,
+            session_timeout_ms=session_timeout_ms,
+            group_protocol=group_protocol,
+            zookeeper_digest=zookeeper_digest,
         )
+        self._group = group
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of group {self._group!r}, {len(self._core.feeds)} streams>"
 
     @property
     def blocked_reason(self) -> str | None:

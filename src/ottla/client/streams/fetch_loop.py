@@ -14,7 +14,8 @@ from ottla.client.fetcher import Fetcher, FetchFailure
 from ottla.client.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
 from ottla.client.options import ClientOptions
 from ottla.client.postponed import Postponed
-from ottla.client.streams.engine import FetchOrder, StreamsEngine
+from ottla.client.streams.assignments import FetchOrder
+from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.wake_up import WakeUp
 from ottla.model.errors import OttlaError
@@ -36,6 +37,7 @@ class FetchLoop:
 
     def __init__(self, engine: StreamsEngine, bootstrap: str | Sequence[str], settings: StreamSettings) -> None:
         self._engine = engine
+        self._desk = engine.fetching
         self._wake = WakeUp()
         self._is_closing = threading.Event()
         # An unknown topic is asked for again later: nobody else has to wait for it.
@@ -53,7 +55,7 @@ class FetchLoop:
                 min_bytes=settings.fetch_min_bytes,
                 max_wait_ms=settings.fetch_max_wait_ms,
             ),
-            room=engine,
+            room=engine.fetching,
             wake=self._wake,
         )
         self._orders: dict[TopicPartition, FetchOrder] = {}
@@ -84,7 +86,7 @@ class FetchLoop:
         except OttlaError as error:
             self._engine.on_failure(error)
         except Exception as error:
-            log.exception("fetching.failed")
+            log.exception("the thread that fetches has failed")
             self._engine.on_failure(OttlaError(f"the fetch thread failed: {type(error).__name__}: {error}"))
         finally:
             self._fetcher.close()
@@ -94,7 +96,7 @@ class FetchLoop:
     def turn(self) -> None:
         """Follow the orders, ask what is to be asked, and bring what has come."""
         self._wake.clear()
-        for partition, order in self._engine.take_orders().items():
+        for partition, order in self._desk.take_orders().items():
             self._follow(partition, order)
         for partition in [each for each in self._later if self._postponed.may_try(each)]:
             self._begin(partition, self._later.pop(partition))
@@ -103,7 +105,7 @@ class FetchLoop:
             order = self._orders.get(outcome.partition)
             if isinstance(outcome, FetchedPartition):
                 self._postponed.clear(outcome.partition)
-                self._engine.on_fetched(outcome, None if order is None else order.token)
+                self._desk.on_fetched(outcome, None if order is None else order.token)
             elif order is not None:
                 self._on_failure(outcome, order)
 
@@ -136,22 +138,27 @@ class FetchLoop:
                 answer = ends[partition]
             if isinstance(answer, OffsetAnswer):
                 self._postponed.clear(partition)
-                self._engine.on_answer(partition, orders[partition].token, answer.offset)
+                self._desk.on_place(partition, orders[partition].token, answer.offset)
             else:
                 order = orders[partition]
                 self._on_failure(FetchFailure(partition, order.offset, answer), order)
 
     def _on_failure(self, failure: FetchFailure, order: FetchOrder) -> None:
         partition, offset, error = failure
-        if isinstance(error, OffsetOutOfRange):
-            self._engine.on_out_of_range(error, order.token, self._range_of(partition))
+        if isinstance(error, OffsetOutOfRange) and self._desk.may_reset(partition, order.token):
+            self._desk.on_out_of_range(error, order.token, self._range_of(partition))
+        elif isinstance(error, OffsetOutOfRange):
+            self._postpone(partition, order._replace(offset=offset))
         elif isinstance(error, UnknownTopic) or (isinstance(error, ClientError) and error.is_retriable):
             # A topic may be made, a leader be elected, a broker come back.
-            log.debug("fetch.postponed", extra={"partition": partition, "reason": error})
-            self._postponed.postpone(partition)
-            self._later[partition] = order._replace(offset=offset)
+            log.debug("%s cannot be read yet: %s", partition, error)
+            self._postpone(partition, order._replace(offset=offset))
         else:
-            self._engine.on_unreadable(partition, order.token, offset, error)
+            self._desk.on_unreadable(partition, order.token, offset, error)
+
+    def _postpone(self, partition: TopicPartition, order: FetchOrder) -> None:
+        self._postponed.postpone(partition)
+        self._later[partition] = order
 
     def _range_of(self, partition: TopicPartition) -> range | None:
         """The readable offsets, if the leader tells."""

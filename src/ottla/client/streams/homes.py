@@ -22,6 +22,7 @@ def core_of(
     *,
     session_timeout_ms: int | None,
     group_protocol: str,
+    zookeeper_digest: str | None,
 ) -> ConnectorCore:
     """Raises ConfigError unless exactly one of `bootstrap` and `zookeeper` is given."""
     if (bootstrap is None) == (zookeeper is None):
@@ -41,11 +42,17 @@ def core_of(
         from ottla.client.membership.tree.brokers import brokers_of_tree
         from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
 
-        of_tree = TreeOptions(client_id=settings.client_id)
+        of_tree = TreeOptions(client_id=settings.client_id, digest=zookeeper_digest)
         if session_timeout_ms is not None:
             of_tree = replace(of_tree, session_timeout_ms=session_timeout_ms)
-        return ConnectorCore(TreeMembership(zookeeper, group, of_tree), lambda: brokers_of_tree(zookeeper), settings)
+        return ConnectorCore(
+            TreeMembership(zookeeper, group, of_tree),
+            lambda: brokers_of_tree(zookeeper, digest=zookeeper_digest),
+            settings,
+        )
     assert bootstrap is not None
+    if zookeeper_digest is not None:
+        raise ConfigError("a zookeeper_digest was given, but no ZooKeeper", hint="it goes with zookeeper=...")
     brokers = parse_bootstrap(bootstrap)
     of_group = KafkaGroupOptions(protocol=group_protocol)
     if session_timeout_ms is not None:

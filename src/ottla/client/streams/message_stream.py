@@ -37,6 +37,9 @@ class StreamFace(Generic[KeyT, ValueT]):
         # The batch that is being handed out: it goes on in the next loop when one is left.
         self._messages: Iterator[Message[Any, Any]] = iter(())
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._feed.name}>"
+
     @property
     def partitions(self) -> list[TopicPartition]:
         """What it reads now; that changes as consumers come and go."""

@@ -73,6 +73,10 @@ class Prefetched:
             self._turns.append(reading)
         pieces.append(_Piece(fetched))
 
+    def has(self, reading: Reading) -> bool:
+        """Whether anything of it waits: the last of a piece may be empty, which shows when its turn comes."""
+        return bool(self._pieces.get(reading))
+
     def forget_bytes(self, size_bytes: int) -> None:
         """What had landed was not put here."""
         self._waiting_bytes -= size_bytes

@@ -83,15 +83,28 @@ class StreamFeed:
             raise self._trouble.error.with_traceback(None)
         hand_out, self._rest = self._rest, None
         if hand_out is None:
+            self._raise_what_is_due()
             hand_out = self._next_batch(until_ns)
         if hand_out is None:
-            if not self._later:
-                return None
-            self._trouble = self._later.pop(next(iter(self._later)))
-            raise self._trouble.error
+            self._raise_what_is_due()
+            return None
         hand_out.until_ns = until_ns
         hand_out.reading.hand_out = self._hand_out = hand_out
         return hand_out
+
+    def _raise_what_is_due(self) -> None:
+        """The trouble of a reading follows all that was fetched of it before."""
+        for reading in self._later:
+            if not self.prefetched.has(reading):
+                self._trouble = self._later.pop(reading)
+                raise self._trouble.error
+
+    def has_more_of(self, reading: Reading) -> bool:
+        """Whether messages of it were fetched that are not handed out yet, or in hand."""
+        return self.prefetched.has(reading) or reading.hand_out is not None or self._rest_is_of(reading)
+
+    def _rest_is_of(self, reading: Reading) -> bool:
+        return self._rest is not None and self._rest.reading is reading
 
     def _next_batch(self, until_ns: int) -> HandOut | None:
         found = self.prefetched.next_batch()
@@ -135,6 +148,7 @@ class StreamFeed:
     def on_unreadable(self, reading: Reading, error: OttlaError, next_offset: int | None) -> None:
         """Nothing more comes of this reading until it is stepped over, or sought elsewhere."""
         self._later[reading] = _Trouble(reading, error, None, next_offset, True)
+        self.ring()
 
     def skip(self) -> tuple[Reading, int | None]:
         """Step over what cannot be read: gives its reading, and where that is to be fetched from, if nothing was.
@@ -156,7 +170,7 @@ class StreamFeed:
         """Hand out nothing that was fetched of this reading."""
         self.prefetched.drop(reading)
         self._later.pop(reading, None)
-        if self._rest is not None and self._rest.reading is reading:
+        if self._rest_is_of(reading):
             self._rest = None
         if self._trouble is not None and self._trouble.reading is reading:
             self._trouble = None

@@ -40,5 +40,5 @@ class Timekeeper:
                 next_ms = self._engine.on_time()
                 self._is_rung.wait(max(0, next_ms - self._clock.monotonic_ms()) / 1000)
         except Exception as error:
-            log.exception("committing.failed")
+            log.exception("the thread that commits by the clock has failed")
             self._engine.on_failure(OttlaError(f"the committing thread failed: {type(error).__name__}: {error}"))

@@ -66,26 +66,26 @@ def test_what_was_fetched_for_the_former_stream_is_fetched_again_for_the_next_on
     first, second = (StreamId("c", number) for number in range(2))
 
     engine.on_events([Start(PARTITION, first, 100, FIRST, FOREVER_MS)])
-    (ordered,) = engine.take_orders().values()
+    (ordered,) = engine.fetching.take_orders().values()
     assert ordered is not None
-    assert engine.reserve(PARTITION) > 0, "a fetch from 100 takes off"
+    assert engine.fetching.reserve(PARTITION) > 0, "a fetch from 100 takes off"
     engine.on_events([Revoke(PARTITION, FIRST)])
     assert membership.stopped == [(FIRST, 100)]
     engine.on_events([Released(PARTITION, FIRST, 100), Start(PARTITION, second, 100, SECOND, FOREVER_MS)])
-    (ordered,) = engine.take_orders().values()
+    (ordered,) = engine.fetching.take_orders().values()
     assert ordered is not None
     assert ordered.offset == 100
     # The fetch from 100 lands.  For whoever fetches it is what was ordered: it goes on from 101.
     landed = fetched(100)
-    engine.on_landed(PARTITION, len(landed.records))
-    engine.on_fetched(landed, ordered.token)
+    engine.fetching.on_landed(PARTITION, len(landed.records))
+    engine.fetching.on_fetched(landed, ordered.token)
 
-    (again,) = engine.take_orders().values()
+    (again,) = engine.fetching.take_orders().values()
     assert again is not None
     assert again.offset == 100
-    engine.reserve(PARTITION)
-    engine.on_landed(PARTITION, len(landed.records))
-    engine.on_fetched(landed, again.token)
+    engine.fetching.reserve(PARTITION)
+    engine.fetching.on_landed(PARTITION, len(landed.records))
+    engine.fetching.on_fetched(landed, again.token)
     hand_out = engine.ask(feeds[1])
     assert hand_out is not None
     assert [message.offset for run in hand_out.runs for message in islice(run.messages, 1)] == [100]
