@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
+from ottla.records.record import Headers
 from ottla.records.record_run import RecordRun
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
@@ -17,14 +18,14 @@ class Deserializers:
         self._key = key
         self._value = value
 
-    def columns(self, run: RecordRun, offsets: Iterable[int]) -> list[Iterable[object]]:
-        """The columns of a message after topic and partition; `offsets` stands for the run's own."""
+    def columns(self, run: RecordRun, offsets: Iterable[int], headers: Iterable[Headers]) -> list[Iterable[object]]:
+        """The columns of a message after topic and partition; `offsets` and `headers` stand for the run's own."""
         return [
             offsets,
             run.timestamps_ms,
             _applied(self._key, run.keys),
             _applied(self._value, run.values),
-            run.headers,
+            headers,
         ]
 
 

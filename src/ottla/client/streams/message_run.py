@@ -21,15 +21,17 @@ class MessageRun:
     Nothing is counted for each message: its offset is taken from an iterator, which knows how many are left.
     """
 
-    __slots__ = ("_deserializers", "_left", "_partition", "_run", "messages")
+    __slots__ = ("_deserializers", "_left", "_made_left", "_partition", "_run", "messages")
 
     def __init__(self, partition: TopicPartition, run: RecordRun, deserializers: Deserializers) -> None:
         self._partition = partition
         self._run = run
         self._deserializers = deserializers
+        # The first and the last column of a message: between them a deserializer may stop everything.
         self._left = iter(run.offsets)
+        self._made_left = iter(run.headers)
         self.messages: Iterator[Message[Any, Any]] = messages_of_columns(
-            partition.topic, partition.partition, deserializers.columns(run, self._left)
+            partition.topic, partition.partition, deserializers.columns(run, self._left, self._made_left)
         )
 
     @property
@@ -39,7 +41,8 @@ class MessageRun:
 
     @property
     def has_left(self) -> bool:
-        return length_hint(self._left) > 0
+        """Whether messages were not made: where `messages` has ended, a deserializer raised StopIteration."""
+        return length_hint(self._made_left) > 0
 
     @property
     def last_taken(self) -> int:

@@ -1,0 +1,138 @@
+"""A connector's engine without threads: the membership says what a test says, and fetches are put by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from ottla.client.fetch import FetchedPartition
+from ottla.client.membership.membership import OnEvents
+from ottla.client.membership.subscription import Subscription
+from ottla.client.streams.assignments import FetchOrder
+from ottla.client.streams.deserializers import Deserializers
+from ottla.client.streams.engine import StreamsEngine
+from ottla.client.streams.message_run import message_runs
+from ottla.client.streams.message_stream import MessageStream
+from ottla.client.streams.prefetched import Prefetched
+from ottla.client.streams.settings import StreamSettings
+from ottla.client.streams.stream_feed import StreamFeed
+from ottla.consumers.effects import Committed, Lost, Released, Revoke, Start
+from ottla.consumers.partition_nodes import ClaimId
+from ottla.consumers.stream_id import StreamId
+from ottla.model.identifiers import NO_OFFSET, TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
+from ottla.testing.fake_clock import FakeClock
+
+FOREVER_MS = 2**53
+
+
+def batch_of(first_offset: int, values: Iterable[bytes | None]) -> bytes:
+    rows = enumerate(values)
+    return bytes(build_batch([Record(n, 1_000, None, value) for n, value in rows], base_offset=first_offset))
+
+
+def fetched(partition: TopicPartition, offset: int, next_offset: int, records: bytes) -> FetchedPartition:
+    return FetchedPartition(partition, offset, next_offset, next_offset, next_offset, 0, memoryview(records))
+
+
+class ScriptedMembership:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.hand_out_until_ms = FOREVER_MS
+        self.committed: list[tuple[TopicPartition, ClaimId, int]] = []
+        self.stopped: list[tuple[TopicPartition, ClaimId, int]] = []
+        self.has_been_left = False
+
+    def join(self, subscription: Subscription, on_events: OnEvents) -> None: ...
+
+    def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> None:
+        self.committed.extend(offsets)
+
+    def on_stopped(self, partition: TopicPartition, claim: ClaimId, offset: int) -> None:
+        self.stopped.append((partition, claim, offset))
+
+    def leave(self) -> None:
+        self.has_been_left = True
+
+    def close(self) -> None: ...
+
+
+class Desk:
+    """Streams of a connector that does not wait: a stream ends where nothing is there."""
+
+    def __init__(
+        self, streams_count: int = 1, *, deserializer: Callable[[bytes], Any] | None = None, **settings: Any
+    ) -> None:
+        self.clock = FakeClock()
+        self.membership = ScriptedMembership()
+        settings = {"stream_buffer_bytes": 1 << 20, "consumer_timeout_ms": 0} | settings
+        self.settings = StreamSettings(**settings)
+        open_batch = partial(message_runs, deserializers=Deserializers(None, deserializer), check_crc=True)
+        self.feeds = [
+            StreamFeed(f"t-{n}", Prefetched(self.settings.stream_buffer_bytes, 1 << 16), open_batch)
+            for n in range(streams_count)
+        ]
+        self.engine = StreamsEngine(
+            self.membership, self.settings, self.feeds, lambda _, stream: self.feeds[stream.number], self.clock
+        )
+        self.streams: list[MessageStream[Any, Any]] = [
+            MessageStream(self.engine, feed, ["t"], self.settings.consumer_timeout_ms) for feed in self.feeds
+        ]
+        self.orders: dict[TopicPartition, FetchOrder | None] = {}
+        self._claims_count = 0
+
+    def start(self, partition: int, offset: int = NO_OFFSET, *, stream: int = 0) -> ClaimId:
+        self._claims_count += 1
+        claim = ClaimId(1, self._claims_count)
+        self.engine.on_events([Start(TopicPartition("t", partition), StreamId("c", stream), offset, claim, FOREVER_MS)])
+        return claim
+
+    def revoke(self, partition: int, claim: ClaimId) -> None:
+        self.engine.on_events([Revoke(TopicPartition("t", partition), claim)])
+
+    def release(self, partition: int, claim: ClaimId) -> None:
+        """As the group does it when it was told that the partition has stopped."""
+        offset = next(offset for _, each, offset in self.membership.stopped if each == claim)
+        self.engine.on_events([Released(TopicPartition("t", partition), claim, offset)])
+
+    def lose(self, partition: int, claim: ClaimId) -> None:
+        self.engine.on_events([Lost(TopicPartition("t", partition), claim)])
+
+    def confirm(self, partition: int, claim: ClaimId, offset: int) -> None:
+        self.engine.on_events([Committed(TopicPartition("t", partition), claim, offset)])
+
+    def order(self, partition: int) -> FetchOrder | None:
+        """What is to be fetched of a partition, as the fetch thread knows it."""
+        self.orders.update(self.engine.fetching.take_orders())
+        return self.orders.get(TopicPartition("t", partition))
+
+    def answer(self, partition: int, offset: int) -> None:
+        """The log says where the place is that was asked for."""
+        order = self.order(partition)
+        assert order is not None
+        self.engine.fetching.on_place(TopicPartition("t", partition), order.token, offset)
+
+    def bring(self, partition: int, values: Iterable[bytes | None], offset: int | None = None) -> bool:
+        """A fetch of these, as one batch from what was ordered on; False when there is no room for it."""
+        order = self.order(partition)
+        assert order is not None
+        offset = order.offset if offset is None else offset
+        values = list(values)
+        return self.bring_records(partition, offset, offset + len(values), batch_of(offset, values))
+
+    def bring_records(self, partition: int, offset: int, next_offset: int, records: bytes) -> bool:
+        order = self.order(partition)
+        assert order is not None
+        key = TopicPartition("t", partition)
+        if not self.engine.fetching.reserve(key):
+            return False
+        self.engine.fetching.on_landed(key, len(records))
+        self.engine.fetching.on_fetched(fetched(key, offset, next_offset, records), order.token)
+        return True
+
+    def offsets(self, stream: int = 0) -> list[int]:
+        """All that is there, asked past the last one."""
+        return [message.offset for message in self.streams[stream]]
