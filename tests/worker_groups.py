@@ -60,6 +60,9 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_kills.py": "cluster",
     "tests/cluster/test_moved_coordinators.py": "cluster",
     "tests/cluster/test_moves_under_load.py": "cluster",
+    "tests/connectors/test_groups_on_zookeeper.py": "cluster",
+    "tests/connectors/test_groups_on_apache_kafka.py": "jvm",
+    "tests/connectors/test_planted_faults.py": "cluster",
     "tests/connectors/test_tree_log.py": "zookeeper",
     # Spark sessions.
     "tests/cluster/test_spark_through_kills.py": "spark",

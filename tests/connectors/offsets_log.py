@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from typing import Final
 
@@ -13,6 +14,7 @@ from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 
 _BATCH: Final = 1_000
 _ANSWER_WITHIN_S: Final = 60.0
+_TURN_S: Final = 0.2
 _END: Final = -191  # _PARTITION_EOF
 # The first bytes of a key: a committed offset.
 _OFFSET_KEYS: Final = (b"\x00\x00", b"\x00\x01")
@@ -33,10 +35,11 @@ def read_commits(bootstrap: str) -> dict[str, dict[TopicPartition, list[int]]]:
         metadata = consumer.list_topics(OFFSETS_TOPIC, timeout=_ANSWER_WITHIN_S).topics[OFFSETS_TOPIC]
         unread = set(metadata.partitions)
         consumer.assign([LibrdkafkaPartition(OFFSETS_TOPIC, index, OFFSET_BEGINNING) for index in unread])
+        give_up_s = time.monotonic() + _ANSWER_WITHIN_S
         while unread:
-            records = consumer.consume(_BATCH, timeout=_ANSWER_WITHIN_S)
-            assert records, f"no answer for partitions {sorted(unread)} of {OFFSETS_TOPIC}"
-            for record in records:
+            assert time.monotonic() < give_up_s, f"no answer for partitions {sorted(unread)} of {OFFSETS_TOPIC}"
+            # It waits for as many records, or for the whole time.
+            for record in consumer.consume(_BATCH, timeout=_TURN_S):
                 error = record.error()
                 if error is not None:
                     assert error.code() == _END, error

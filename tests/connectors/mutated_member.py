@@ -1,0 +1,67 @@
+"""A member with a planted fault, which the checks must find.
+
+python -m tests.connectors.mutated_member NAME SPEC JOURNAL
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from ottla.client.consumer_registry.node_content import OffsetContent, encode_offset
+from ottla.client.membership.tree.member import TreeMember
+from ottla.client.membership.tree.membership import TreeMembership
+from ottla.consumers.partition_nodes import ClaimId
+from ottla.coordination.tree import ANY_VERSION, SessionState
+from ottla.model.identifiers import TopicPartition
+from tests.connectors.member import main
+from tests.connectors.verdict import Wrong
+
+# A session that is over is noticed so late: between the end of a lease and the news of it there may be any time.
+LATE_NEWS_S: Final = 1.0
+NO_LEASE_MS: Final = 2**53
+
+
+def hand_out_past_the_lease() -> None:
+    """Nobody compares the clock with the lease, and the news of the session's end is late."""
+    TreeMembership.hand_out_until_ms = property(lambda _: NO_LEASE_MS)  # type: ignore[method-assign, assignment]
+    on_session_state = TreeMember._on_session_state
+
+    def on_session_state_late(member: TreeMember, state: SessionState) -> None:
+        asyncio.get_running_loop().call_later(LATE_NEWS_S, on_session_state, member, state)
+
+    TreeMember._on_session_state = on_session_state_late  # type: ignore[method-assign, assignment]
+
+
+def commit_without_the_fence() -> None:
+    """What a lost session had asked past is written in the next one, whatever the offset nodes have by then."""
+    last: dict[TopicPartition, tuple[ClaimId, int]] = {}
+    commit, begin_session = TreeMember.commit, TreeMember._begin_session
+
+    def commit_and_remember(member: TreeMember, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> None:
+        told = list(offsets)
+        last.update({partition: (claim, offset) for partition, claim, offset in told})
+        commit(member, told)
+
+    def begin_session_and_commit(member: TreeMember) -> None:
+        for partition, (claim, offset) in last.items():
+            data = encode_offset(OffsetContent(offset, claim, None, "mutant", 0))
+            member._begin(member._tree.set(member._paths.offset(partition), data, ANY_VERSION))  # type: ignore[arg-type]
+        begin_session(member)
+
+    TreeMember.commit = commit_and_remember  # type: ignore[method-assign, assignment]
+    TreeMember._begin_session = begin_session_and_commit  # type: ignore[method-assign, assignment]
+
+
+# What is planted, and what must be found of it.
+MUTATIONS: Final[Mapping[str, tuple[Callable[[], None], Wrong]]] = {
+    "hand-out-past-the-lease": (hand_out_past_the_lease, Wrong.NOT_OWNED),
+    "commit-without-the-fence": (commit_without_the_fence, Wrong.NOT_FENCED),
+}
+
+if __name__ == "__main__":
+    plant, _ = MUTATIONS[sys.argv[1]]
+    plant()
+    sys.exit(main(sys.argv[2:]))
