@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from ottla import ConsumerConnector, Message
 from ottla.client.cluster import Cluster
+from ottla.client.errors import BrokerUnreachable
 from ottla.client.groups import GroupAdmin
 from ottla.client.producer import RawProducer
 from ottla.client.streams.errors import ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
@@ -307,3 +309,32 @@ def test_connector_says_what_it_was_told_wrongly(bootstrap: str, new_topic: NewT
         connector.create_message_streams({topic: 1})
         with pytest.raises(ConfigError, match="were created before"):
             connector.create_message_streams({topic: 1})
+
+
+def test_brokers_that_nobody_can_reach_are_told_by_the_stream() -> None:
+    settings: dict[str, Any] = {"group": "g", "connection_timeout_ms": 300}
+    with ConsumerConnector("127.0.0.1:1", **settings) as connector:
+        (stream,) = connector.create_message_streams({"t": 1})["t"]
+        for _ in range(2):
+            with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
+                take(stream, 1)
+
+
+def test_process_that_was_forked_is_refused(
+    cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(3))
+    connector = open_connector(group)
+    (stream,) = connector.create_message_streams({topic: 1})[topic]
+    assert take(stream, 3)[-1].offset == 2
+    child = os.fork()
+    if child == 0:
+        try:
+            take(stream, 1)
+        except ConsumerClosed as error:
+            connector.close()
+            os._exit(0 if "forked" in str(error) else 2)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

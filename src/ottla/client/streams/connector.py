@@ -38,6 +38,8 @@ class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
     release_wait_ms           a partition that goes to another consumer waits so long for the message in hand
     session_timeout_ms        a consumer that is not heard of for so long is dead to the group; None: 45,000 with
                               brokers (those with KIP-848 decide by themselves), 6,000 with ZooKeeper
+    connection_timeout_ms     when nobody can be reached for so long at first, the streams raise that; once there was
+                              contact, it is tried again for ever
     group_protocol            "auto", "consumer" (KIP-848) or "classic"; of brokers only
     zookeeper_digest          "user:password", where the cluster's nodes in ZooKeeper belong to a user
     """

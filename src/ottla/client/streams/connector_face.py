@@ -42,6 +42,7 @@ class ConnectorFace(Generic[KeyT, ValueT]):
         release_wait_ms: int = 1_000,
         metadata_max_age_ms: int = 300_000,
         session_timeout_ms: int | None = None,
+        connection_timeout_ms: int = 10_000,
         group_protocol: str = "auto",
         zookeeper_digest: str | None = None,
         client_id: str = "ottla",
@@ -61,6 +62,7 @@ class ConnectorFace(Generic[KeyT, ValueT]):
             check_crcs=check_crcs,
             release_wait_ms=release_wait_ms,
             metadata_max_age_ms=metadata_max_age_ms,
+            connection_timeout_ms=connection_timeout_ms,
             client_id=client_id,
         )
         self._core: ConnectorCore = core_of(

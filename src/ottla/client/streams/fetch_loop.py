@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError, OffsetOutOfRange, UnknownTopic
+from ottla.client.errors import CallTimedOut, ClientError, OffsetOutOfRange, UnknownTopic
 from ottla.client.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetcher import Fetcher, FetchFailure
 from ottla.client.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
@@ -39,6 +39,7 @@ class FetchLoop:
         self._engine = engine
         self._desk = engine.fetching
         self._wake = WakeUp()
+        self._first_contact_ms = settings.connection_timeout_ms
         self._is_closing = threading.Event()
         # An unknown topic is asked for again later: nobody else has to wait for it.
         options = ClientOptions(
@@ -79,6 +80,7 @@ class FetchLoop:
 
     def run(self) -> None:
         try:
+            self._make_contact()
             while not self._is_closing.is_set():
                 self.turn()
         except _Closing:
@@ -92,6 +94,13 @@ class FetchLoop:
             self._fetcher.close()
             self._cluster.close()
             self._wake.close()
+
+    def _make_contact(self) -> None:
+        """Raises what keeps it from any broker: at first that is a mistake, more likely than an outage."""
+        try:
+            self._cluster.refresh([], deadline=self._cluster.retrying.deadline(self._first_contact_ms))
+        except CallTimedOut as error:
+            raise error.__cause__ or error from None
 
     def turn(self) -> None:
         """Follow the orders, ask what is to be asked, and bring what has come."""

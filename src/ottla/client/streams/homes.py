@@ -42,12 +42,14 @@ def core_of(
         from ottla.client.membership.tree.brokers import brokers_of_tree
         from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
 
-        of_tree = TreeOptions(client_id=settings.client_id, digest=zookeeper_digest)
+        of_tree = TreeOptions(
+            connection_timeout_ms=settings.connection_timeout_ms, client_id=settings.client_id, digest=zookeeper_digest
+        )
         if session_timeout_ms is not None:
             of_tree = replace(of_tree, session_timeout_ms=session_timeout_ms)
         return ConnectorCore(
             TreeMembership(zookeeper, group, of_tree),
-            lambda: brokers_of_tree(zookeeper, digest=zookeeper_digest),
+            lambda: brokers_of_tree(zookeeper, digest=zookeeper_digest, timeout_ms=settings.connection_timeout_ms),
             settings,
         )
     assert bootstrap is not None

@@ -35,6 +35,7 @@ class StreamSettings:
     check_crcs: bool = True
     release_wait_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    connection_timeout_ms: int = 10_000
     client_id: str = "ottla"
 
     def __post_init__(self) -> None:
