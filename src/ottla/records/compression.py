@@ -29,6 +29,9 @@ _LZ4_LEVEL_DEFAULT: Final = 1  # the fast mode; cramjam's own default is the hig
 _ZSTD_LEVEL_DEFAULT: Final = 3
 _FIRST_GUESS_BYTES_MIN: Final = 1 << 14
 _GROWTH: Final = 4
+# What the last batch of a codec needed is expected of the next one, within these bounds.
+_GUESSED_GROWTH_MAX: Final = 32
+_last_growths: dict[str, int] = {}
 
 _XERIAL_HEAD: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_MAGIC_BYTES: Final = 8
@@ -114,7 +117,9 @@ def _decompress_streamed(
     name: str, decompress_into: Callable[[bytes, bytearray], int], data: bytes, size_bytes_max: int
 ) -> bytes:
     """Decompress into a buffer that grows up to the limit; the library stops when it is full."""
-    capacity = min(size_bytes_max, max(_FIRST_GUESS_BYTES_MIN, _GROWTH * len(data)))
+    # As the last one grew: a guess that is too low costs a second decompression.
+    growth = _last_growths.get(name, _GROWTH)
+    capacity = min(size_bytes_max, max(_FIRST_GUESS_BYTES_MIN, growth * len(data)))
     while True:
         buffer = bytearray(capacity)
         try:
@@ -126,6 +131,7 @@ def _decompress_streamed(
                 raise DecompressedTooLarge(name, size_bytes_max) from None
             capacity = min(size_bytes_max, capacity * _GROWTH)
             continue
+        _last_growths[name] = min(_GUESSED_GROWTH_MAX, max(_GROWTH, written // max(1, len(data)) + 2))
         return bytes(memoryview(buffer)[:written])
 
 

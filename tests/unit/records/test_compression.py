@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model.errors import ConfigError, WireError
+from ottla.records import compression
 from ottla.records.compression import Codec, compress, decompress
 from ottla.records.errors import CorruptCompression, DecompressedTooLarge
 
@@ -139,3 +141,20 @@ def test_codec_from_name_knows_kafkas_names_and_says_which() -> None:
     assert [Codec.from_name(name) for name in ("none", "gzip", "snappy", "lz4", "ZSTD")] == list(Codec)
     with pytest.raises(ConfigError, match="brotli"):
         Codec.from_name("brotli")
+
+
+def test_batch_that_grows_as_the_one_before_it_is_decompressed_once() -> None:
+    data = bytes(1 << 20)
+    packed = bytes(cramjam.zstd.compress(data[: 1 << 18] + random.Random(1).randbytes(1 << 13)))
+    calls = 0
+
+    def decompress_into(source: bytes, target: bytearray) -> int:
+        nonlocal calls
+        calls += 1
+        return int(cramjam.zstd.decompress_into(source, target))
+
+    first = compression._decompress_streamed("a codec of this test", decompress_into, packed, 1 << 24)
+    calls_of_first = calls
+    assert compression._decompress_streamed("a codec of this test", decompress_into, packed, 1 << 24) == first
+    assert calls_of_first > 1
+    assert calls == calls_of_first + 1
