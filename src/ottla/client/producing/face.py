@@ -87,6 +87,9 @@ class Face(Generic[KeyT, ValueT]):
         # Whether bytes are sent as they are, and Java's partitions are wanted: what the short way of `send` is for.
         self._is_plain = key_serializer is None and value_serializer is None and partitioner is None
         self._outbox = Outbox(bootstrap, settings, chance.choice)
+        # What the short way looks at, each message.
+        self._gate = self._outbox.gate
+        self._keyless = self._outbox.accumulator.keyless
 
     def _raise_failures(self) -> None:
         failures = self._outbox.take_failures()

@@ -121,29 +121,26 @@ class Producer(Face[KeyT, ValueT]):
         """
         if type(messages) is bytes and keys is None and headers is None and timestamp_ms is None and self._is_plain:
             # The short way: one message into a batch that has room.  Whatever else there may be takes the other.
-            outbox = self._outbox
             size_bytes = len(messages) + RECORD_OVERHEAD_BYTES_MAX
-            if key is None:
+            if key is None and partition is None:
                 stamp_ms = wall_time_ns() // _NS_PER_MS
-                with outbox.gate.lock:
-                    batch = (
-                        outbox.accumulator.keyless.get(topic)
-                        if partition is None
-                        else outbox.accumulator.find(topic, partition)
-                    )
+                with self._gate.lock:
+                    batch = self._keyless.get(topic)
                     if batch is not None:
                         delivery = batch.append(messages, None, (), stamp_ms, size_bytes)
                         if delivery is not None:
                             return delivery
-            elif type(key) is bytes:
-                count = outbox.accumulator.partitions_count(topic)
+            elif key is None or type(key) is bytes:
+                accumulator = self._outbox.accumulator
+                count = accumulator.partitions_count(topic)
                 if count is not None:
                     stamp_ms = wall_time_ns() // _NS_PER_MS
-                    number = partition_of_key(key, count) if partition is None else partition
-                    with outbox.gate.lock:
-                        batch = outbox.accumulator.find(topic, number)
+                    key_bytes = key or b""
+                    number = partition_of_key(key_bytes, count) if partition is None else partition
+                    with self._gate.lock:
+                        batch = accumulator.find(topic, number)
                         if batch is not None:
-                            delivery = batch.append(messages, key, (), stamp_ms, size_bytes + len(key))
+                            delivery = batch.append(messages, key, (), stamp_ms, size_bytes + len(key_bytes))
                             if delivery is not None:
                                 return delivery
         until_s = time.monotonic() + self._outbox.settings.max_block_ms / 1000
