@@ -102,10 +102,10 @@ an activity log, without keys.
 
 {PRODUCERS_NOTE}
 
-Consumers are the only member of a new group and commit every 5 s; each reads the same topic to its end, touches each
-message's value, and must have the right count and checksum; kafka-python, and aiokafka where it iterates, read an
-eighth of it. The clock starts with the first message. confluent-kafka has `fetch.queue.backoff.ms` 5: with its default
-it stands still for a second whenever 100,000 messages wait.
+Consumers are the only member of a new group, check the batches' checksums, and commit every 5 s; each reads the same
+topic to its end, touches each message's value, and must have the right count and sum; kafka-python, and aiokafka where
+it iterates, read an eighth of it. The clock starts with the first message. confluent-kafka has
+`fetch.queue.backoff.ms` 5: with its default it stands still for a second whenever 100,000 messages wait.
 
 The paper's figures are of its own machines in 2011: a producer in batches of 1 and 50, without acknowledgements, and a
 consumer."""
