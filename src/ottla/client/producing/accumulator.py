@@ -83,7 +83,7 @@ class Accumulator:
         self._linger_ms = settings.linger_ms
         self._batch_bytes = min(settings.batch_bytes, settings.max_request_bytes)
         self._count_max = settings.batch_count_max
-        self._free_bytes = settings.buffer_bytes
+        self._buffer_bytes = self._free_bytes = settings.buffer_bytes
         self._topics: dict[str, _Topic] = {}
         # In the order of their opening, which is that of `due_ms`.
         self._open: dict[Batch, None] = {}
@@ -145,29 +145,37 @@ class Accumulator:
         size_bytes: int,
     ) -> MessageDelivery | None:
         """Take a message for a known topic; None while there is no room for it."""
-        known = self._topics[topic]
-        number = self._place(topic, known, partition, size_bytes, 1)
-        batch = known.batches.get(number)
-        if not self._has_room(size_bytes, batch):
-            return None
-        batch = batch or self._open_batch(topic, known, number)
-        self._grant(batch, size_bytes)
-        if batch.room_count > 1:
-            delivery = batch.append(value, key, headers, timestamp_ms, size_bytes)
-            assert delivery is not None, "room was made"
-        else:
-            delivery = batch.append_last(value, key, headers, timestamp_ms, size_bytes)
-        self._close_if_full(batch, known)
+        try:
+            known = self._topics[topic]
+            number = self._place(topic, known, partition, size_bytes, 1)
+            batch = known.batches.get(number)
+            if not self._has_room(size_bytes, batch):
+                return None
+            batch = batch or self._open_batch(topic, known, number)
+            self._grant(batch, size_bytes)
+            if batch.room_count > 1:
+                delivery = batch.append(value, key, headers, timestamp_ms, size_bytes)
+                assert delivery is not None, "room was made"
+            else:
+                delivery = batch.append_last(value, key, headers, timestamp_ms, size_bytes)
+            self._close_if_full(batch, known)
+        except BaseException:
+            self._mend()
+            raise
         return delivery
 
     def add_set(self, topic: str, runs: Sequence[Run], headers: Headers, timestamp_ms: int) -> SetDelivery | None:
         """Take a whole set or nothing of it: None while there is no room.  A set larger than the buffer needs all."""
-        if not self._has_room(sum(run.total_bytes + BATCH_OVERHEAD_BYTES for run in runs)):
-            return None
-        known = self._topics[topic]
         parts: list[Part] = []
-        for run in runs:
-            self._add_run(topic, known, run, headers, timestamp_ms, parts)
+        try:
+            if not self._has_room(sum(run.total_bytes + BATCH_OVERHEAD_BYTES for run in runs)):
+                return None
+            known = self._topics[topic]
+            for run in runs:
+                self._add_run(topic, known, run, headers, timestamp_ms, parts)
+        except BaseException:
+            self._mend()
+            raise
         return SetDelivery(parts, sum(len(run.values) for run in runs))
 
     def take_ready(self, now_ms: float) -> Sequence[Batch]:
@@ -178,12 +186,18 @@ class Accumulator:
                 break
             self._close(batch, self._topics[batch.partition.topic])
         ready, self._ready = self._ready, deque()
+        for batch in ready:
+            batch.take()
         return ready
 
     def close_all(self) -> None:
         """Nothing that is open waits any longer."""
-        for batch in list(self._open):
-            self._close(batch, self._topics[batch.partition.topic])
+        try:
+            for batch in list(self._open):
+                self._close(batch, self._topics[batch.partition.topic])
+        except BaseException:
+            self._mend()
+            raise
 
     def shrink(self, batch: Batch, size_bytes: int) -> None:
         """Its messages are encoded, and take this much now."""
@@ -245,10 +259,10 @@ class Accumulator:
             opened_ms=now_ms,
             due_ms=now_ms + self._linger_ms,
         )
+        self._unsettled[batch] = None
+        self._open[batch] = None
         self._free_bytes -= batch.reserved_bytes
         known.batches[number] = batch
-        self._open[batch] = None
-        self._unsettled[batch] = None
         self._used_topics.add(topic)
         if number == known.sticky:
             self.keyless[topic] = batch
@@ -311,4 +325,20 @@ class Accumulator:
             self.keyless.pop(topic, None)
         self._free_bytes += batch.give_back()
         self._ready.append(batch)
+        self._on_ready()
+
+    def _mend(self) -> None:
+        """After Ctrl-C in the middle of a change: what the sending thread has not taken is closed and sent as it is."""
+        self.keyless.clear()
+        self._open.clear()
+        for known in self._topics.values():
+            known.batches.clear()
+            known.sticky = None
+        untaken = [batch for batch in self._unsettled if not batch.is_taken]
+        for batch in untaken:
+            batch.give_back()
+            if not batch.count:
+                del self._unsettled[batch]
+        self._ready = deque(batch for batch in untaken if batch.count)
+        self._free_bytes = self._buffer_bytes - sum(batch.reserved_bytes for batch in self._unsettled)
         self._on_ready()

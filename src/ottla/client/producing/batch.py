@@ -29,6 +29,7 @@ class Batch:
         "_timestamps_ms",
         "_values",
         "due_ms",
+        "is_taken",
         "opened_ms",
         "partition",
         "reserved_bytes",
@@ -42,6 +43,7 @@ class Batch:
         self.partition = partition
         self.opened_ms = opened_ms
         self.due_ms = due_ms
+        self.is_taken = False
         self.room_bytes = 0
         self.reserved_bytes = BATCH_OVERHEAD_BYTES
         self._last_index = count_max - 1
@@ -136,6 +138,10 @@ class Batch:
             raise
         self.room_bytes -= size_bytes
         return Part(self.settlement, first, positions)
+
+    def take(self) -> None:
+        """It is the sending thread's from now on."""
+        self.is_taken = True
 
     def encode(self, codec: Codec, level: int | None, *, has_checksum: bool) -> bytearray:
         """The batch in wire format.  Without a checksum where that depends on the number that it is sent with."""

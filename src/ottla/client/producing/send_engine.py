@@ -100,8 +100,8 @@ class SendEngine:
             due_ms = self._accumulator.next_due_ms
             is_earlier = due_ms is not None and due_ms < self._asleep_until_ms
             if is_earlier or self._accumulator.ready_count or self._is_finishing or self._look_ups:
-                self._is_asleep = False
                 self._interrupt()
+                self._is_asleep = False
 
     def look_up(self, topic: str) -> LookUp:
         """Learn the partitions of a topic, now."""
