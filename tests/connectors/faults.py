@@ -29,6 +29,10 @@ PARTITIONS_MAX: Final = 60
 GROWTH: Final = 4
 SETTLED_S: Final = 1.0
 SET_BACK_BY: Final = 5
+STORM_CHANGES: Final = 8
+STORM_PACE_S: Final = 0.4
+# Shorter and longer than a session.
+STORM_PAUSED_S: Final = (0.1, 1.5 * SESSION_TIMEOUT_MS / 1000)
 _PAUSED_BRIEFLY_S: Final = 0.3 * SESSION_TIMEOUT_MS / 1000
 
 
@@ -161,6 +165,33 @@ def kill_herd(target: Target) -> str:
     return told
 
 
+def storm(target: Target) -> str:
+    """Members come, leave, die and stand still, and the next change does not wait for the last one."""
+    crew = target.crew
+    began_ns = now_ns()
+    told = []
+    for _ in range(STORM_CHANGES):
+        change = target.random.choice(("join", "join", "leave", "kill", "pause"))
+        if change == "join" or len(crew.of_group(POINT_TO_POINT)) <= MEMBERS_MIN:
+            told.append(f"{target.join().name} joined")
+        elif change == "leave":
+            member = target.a_member()
+            crew.leave(member)
+            told.append(f"{member.name} left")
+        elif change == "kill":
+            member = target.a_member()
+            crew.kill(member)
+            told.append(f"{member.name} was killed")
+        else:
+            member = target.a_member()
+            crew.pause(member)
+            time.sleep(target.random.uniform(*STORM_PAUSED_S))
+            crew.resume(member)
+            told.append(f"{member.name} was stopped")
+        time.sleep(target.random.uniform(0, STORM_PACE_S))
+    return f"{', '.join(told)}; {target.await_everybody(POINT_TO_POINT, began_ns)}"
+
+
 def grow(target: Target) -> str:
     """The topic gets more partitions, which the members find by themselves."""
     count = target.crew.partitions_count + GROWTH
@@ -210,6 +241,15 @@ def restart_zookeeper(target: Target) -> str:
     return f"{told}; {'; '.join(recovered)}"
 
 
+def pause_zookeeper(target: Target) -> str:
+    assert isinstance(target.home, ZooKeeperHome)
+    began_ns = now_ns()
+    told = target.home.pause_zookeeper()
+    recovered = [target.await_everybody(group, now_ns()) for group in target.crew.groups]
+    target.crew.disturbed("ZooKeeper stopped", began_ns)
+    return f"{told}; {'; '.join(recovered)}"
+
+
 MEMBER_FAULTS: Final[Mapping[str, Fault]] = {
     "join": join,
     "leave": leave,
@@ -218,12 +258,14 @@ MEMBER_FAULTS: Final[Mapping[str, Fault]] = {
     "pause-briefly": pause_briefly,
     "herd": herd,
     "kill-herd": kill_herd,
+    "storm": storm,
     "grow": grow,
 }
 BROKER_FAULTS: Final[Mapping[str, Fault]] = {**MEMBER_FAULTS, "kill-broker": kill_broker}
 ZOOKEEPER_FAULTS: Final[Mapping[str, Fault]] = {
     **BROKER_FAULTS,
     "restart-zookeeper": restart_zookeeper,
+    "pause-zookeeper": pause_zookeeper,
     "reset-offsets": reset_offsets,
 }
 FAULTS_OF: Final[Mapping[str, Mapping[str, Fault]]] = {

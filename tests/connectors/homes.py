@@ -27,6 +27,7 @@ BROKERS_COUNT: Final = 3
 # Of a member: short, so that runs are.
 SESSION_TIMEOUT_MS: Final = 3_000
 HEARTBEAT_INTERVAL_MS: Final = 500
+ZOOKEEPER_PAUSED_S: Final = 2 * SESSION_TIMEOUT_MS / 1000
 LINES_SHOWN: Final = 30
 _GROUP_SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
@@ -177,6 +178,16 @@ class ZooKeeperHome(Home):
         time.sleep(down_s)
         zookeeper.start()
         return f"ZooKeeper was killed and away for {down_s:.1f} s: process {pid} became {zookeeper.pid}"
+
+    def pause_zookeeper(self) -> str:
+        """SIGSTOP for longer than every session: nobody is answered, and nobody is told that it has lost anything."""
+        zookeeper = self.cluster.zookeeper
+        zookeeper.pause()
+        try:
+            time.sleep(ZOOKEEPER_PAUSED_S)
+        finally:
+            zookeeper.resume()
+        return f"ZooKeeper was stopped for {ZOOKEEPER_PAUSED_S:.1f} s"
 
     def judge(self, crew: Crew, verdict: Verdict) -> None:
         self._clocks.compare()
