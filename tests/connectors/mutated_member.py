@@ -1,23 +1,24 @@
-"""A member with a planted fault, which the checks must find.
-
-python -m tests.connectors.mutated_member NAME SPEC JOURNAL
-"""
+"""A member with two planted faults, which the checks must find; its arguments are those of member.py."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ottla.client.consumer_registry.node_content import OffsetContent, encode_offset
+from ottla.client.membership.kafka_group.member import KafkaGroupMember
+from ottla.client.membership.kafka_group.membership import KafkaGroupMembership
+from ottla.client.membership.membership import Event
 from ottla.client.membership.tree.member import TreeMember
 from ottla.client.membership.tree.membership import TreeMembership
+from ottla.consumers.effects import Lost
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.coordination.tree import ANY_VERSION, SessionState
 from ottla.model.identifiers import TopicPartition
 from tests.connectors.member import main
-from tests.connectors.verdict import Wrong
 
 # A session that is over is noticed so late: between the end of a lease and the news of it there may be any time.
 LATE_NEWS_S: Final = 1.0
@@ -26,12 +27,20 @@ NO_LEASE_MS: Final = 2**53
 
 def hand_out_past_the_lease() -> None:
     """Nobody compares the clock with the lease, and the news of the session's end is late."""
-    TreeMembership.hand_out_until_ms = property(lambda _: NO_LEASE_MS)  # type: ignore[method-assign, assignment]
+    for membership in (TreeMembership, KafkaGroupMembership):
+        membership.hand_out_until_ms = property(lambda _: NO_LEASE_MS)  # type: ignore[method-assign, assignment]
+    deliver = KafkaGroupMembership._deliver
     on_session_state = TreeMember._on_session_state
 
     def on_session_state_late(member: TreeMember, state: SessionState) -> None:
         asyncio.get_running_loop().call_later(LATE_NEWS_S, on_session_state, member, state)
 
+    def deliver_late(membership: KafkaGroupMembership, member: KafkaGroupMember, events: Sequence[Event]) -> None:
+        if any(isinstance(event, Lost) for event in events):
+            threading.Event().wait(LATE_NEWS_S)
+        deliver(membership, member, events)
+
+    KafkaGroupMembership._deliver = deliver_late  # type: ignore[method-assign, assignment]
     TreeMember._on_session_state = on_session_state_late  # type: ignore[method-assign, assignment]
 
 
@@ -55,13 +64,7 @@ def commit_without_the_fence() -> None:
     TreeMember._begin_session = begin_session_and_commit  # type: ignore[method-assign, assignment]
 
 
-# What is planted, and what must be found of it.
-MUTATIONS: Final[Mapping[str, tuple[Callable[[], None], Wrong]]] = {
-    "hand-out-past-the-lease": (hand_out_past_the_lease, Wrong.NOT_OWNED),
-    "commit-without-the-fence": (commit_without_the_fence, Wrong.NOT_FENCED),
-}
-
 if __name__ == "__main__":
-    plant, _ = MUTATIONS[sys.argv[1]]
-    plant()
-    sys.exit(main(sys.argv[2:]))
+    hand_out_past_the_lease()
+    commit_without_the_fence()
+    sys.exit(main(sys.argv[1:]))
