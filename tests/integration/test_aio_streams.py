@@ -108,3 +108,22 @@ def test_close_by_another_task_ends_an_aio_stream_that_waits(
 
 async def _all(stream: aio.MessageStream[Any, Any]) -> list[object]:
     return [message async for message in stream]
+
+
+def test_anext_within_a_loop_takes_the_message_after_the_one_of_the_loop(
+    cluster: Cluster, bootstrap: str, new_topic: NewTopicName, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(30), batch_count=5)
+
+    async def main() -> list[tuple[int, int]]:
+        pairs: list[tuple[int, int]] = []
+        async with aio.ConsumerConnector(bootstrap, group=group, auto_offset_reset="earliest") as connector:
+            (stream,) = (await connector.create_message_streams({topic: 1}))[topic]
+            async for message in stream:
+                pairs.append((message.offset, (await anext(stream)).offset))
+                if len(pairs) == 15:
+                    break
+        return pairs
+
+    assert run(main()) == [(first, first + 1) for first in range(0, 30, 2)]

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -338,3 +340,11 @@ def test_process_that_was_forked_is_refused(
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_connector_that_read_nothing_leaves_nothing_open(bootstrap: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        ConsumerConnector(bootstrap, group="g").close()
+        gc.collect()
+    assert [warning for warning in caught if issubclass(warning.category, ResourceWarning)] == []

@@ -113,14 +113,14 @@ class Fetcher:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read this partition from `offset` on: a new one, a failed one, or one that skips."""
-        self._positions.pop(partition, None)
-        self._postponed.clear(partition)
+        self.drop(partition)
         if offset < self._ends.get(partition, offset + 1):
             self._positions[partition] = offset
 
     def drop(self, partition: TopicPartition) -> None:
-        """Stop reading this partition."""
+        """Stop reading this partition; a failure that no `poll` has given yet counts no more."""
         self._positions.pop(partition, None)
+        self._failures = [failure for failure in self._failures if failure.partition != partition]
         self._postponed.clear(partition)
 
     def close(self) -> None:
@@ -276,6 +276,7 @@ class Fetcher:
             if may_get_better and not self._postponed.is_hopeless(partition):
                 self._postponed.postpone(partition)
             elif partition in self._positions:
-                self._failures.append(FetchFailure(partition, self._positions[partition], error))
+                failure = FetchFailure(partition, self._positions[partition], error)
                 self.drop(partition)
+                self._failures.append(failure)
         self._cluster.forget({partition.topic for partition in partitions})

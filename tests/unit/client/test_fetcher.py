@@ -235,3 +235,15 @@ def test_fetcher_gives_a_failure_with_its_partition_and_goes_on_with_the_others(
     failures = [outcome for outcome in outcomes if isinstance(outcome, FetchFailure)]
     assert [(failure.partition, type(failure.error)) for failure in failures] == [(bad, OffsetOutOfRange)]
     assert [outcome.partition for outcome in outcomes if isinstance(outcome, FetchedPartition)] == [good]
+
+
+def test_fetcher_forgets_a_failure_from_before_a_seek() -> None:
+    fake = FakeCluster()
+    good, bad = fake.add_topic("t", 1, 1)
+    for partition in (good, bad):
+        fill(fake, partition, 1)
+    with fake.client() as cluster, Fetcher(cluster, {bad: 77, good: 0}) as fetcher:
+        assert [each.partition for each in fetcher.poll_each(1000)] == [good], "the failure comes with the next poll"
+        fetcher.seek(bad, 0)
+        outcomes = [outcome for _ in range(3) for outcome in fetcher.poll_each(1000)]
+    assert [type(outcome) for outcome in outcomes if outcome.partition == bad] == [FetchedPartition]

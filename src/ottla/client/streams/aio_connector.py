@@ -38,8 +38,11 @@ class MessageStream(StreamFace[KeyT, ValueT]):
     async def __aiter__(self) -> AsyncIterator[Message[KeyT | None, ValueT | None]]:
         while True:
             # First those that a former loop has left.
-            for message in self._messages:
+            messages = self._messages
+            for message in messages:
                 yield message
+            if self._messages is not messages:
+                continue  # `anext` within this loop has begun the next ones
             following = await self._next_messages()
             if following is None:
                 return

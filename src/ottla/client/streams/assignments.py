@@ -117,14 +117,22 @@ class Assignments:
         offsets: list[tuple[TopicPartition, ClaimId, int]] = []
         for reading in readings:
             if reading.is_stopped:
-                if outcome is not None and not reading.is_answered:
-                    reading.requested = reading.asked_past
+                if outcome is not None:
+                    self._commit_with_release(reading, outcome)
                 continue
             offset = reading.request(outcome)
             if offset is not None:
                 offsets.append((reading.partition, reading.claim, offset))
         if offsets:
             self.told.append(lambda: self._membership.commit(offsets))
+
+    def _commit_with_release(self, reading: Reading, outcome: CommitOutcome) -> None:
+        """A message in hand puts the release off: whoever has it is not to wait for that."""
+        if not reading.is_answered:
+            reading.requested = reading.asked_past
+        if not reading.has_in_hand:
+            reading.await_release(outcome)
+            self.answer(reading)
 
     def on_time(self, now_ms: int) -> int:
         """Commit and give back what is due; gives the moment of the next."""
@@ -173,6 +181,12 @@ class Assignments:
             reading.move_to_answer(target.question, next(self._tokens))
         self.order(reading.partition)
         feed.ring()
+
+    def read_again(self, feed: StreamFeed, readings: Iterable[Reading]) -> None:
+        """From what was asked past on."""
+        for reading in list(readings):
+            if not reading.is_stopped and reading.question is None and reading.asked_past != NO_OFFSET:
+                self.move(Assigned(feed, reading), Target(reading.asked_past, None))
 
     # --- what the fetch thread found out ----------------------------------------------------------------------------
 

@@ -92,6 +92,7 @@ class ConnectorCore:
                 return
             self._is_closed = True
             if self.engine is None:
+                self._membership.close()
                 return
             self.engine.begin_close(closer)
             with self.engine.lock:

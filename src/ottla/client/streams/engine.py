@@ -81,9 +81,24 @@ class StreamsEngine:
 
     def _ask(self, feed: StreamFeed) -> HandOut | None:
         feed.asker = threading.get_ident()
-        reading = feed.settle()
-        if reading is not None:
-            self._assignments.answer(reading)
+        if feed.is_asking:
+            # The last time was interrupted: what it took is in nobody's hands.
+            self._assignments.read_again(feed, feed.readings.values())
+        feed.is_asking = True
+        try:
+            hand_out = self._next_hand_out(feed)
+        except Exception:
+            feed.is_asking = False
+            raise
+        feed.is_asking = False
+        return hand_out
+
+    def _next_hand_out(self, feed: StreamFeed) -> HandOut | None:
+        last = feed.settle()
+        if last is not None:
+            self._assignments.answer(last.reading)
+            if last.is_broken_off:
+                self._assignments.read_again(feed, [last.reading])
         if self._error is not None:
             raise self._error
         if self._is_closing:
@@ -165,16 +180,18 @@ class StreamsEngine:
                     if reading is None or reading.is_answered
                     else f"{partition}: the message at {offset} was not handed out by this stream"
                 )
-            self._assignments.answer(reading)
-        self.tell()
 
     def commit(self, feeds: Iterable[StreamFeed]) -> CommitOutcome:
         """Commit what was asked past; the outcome becomes known later."""
         self._check_process()
         outcome = CommitOutcome()
         with self.lock:
-            self._check_open()
-            self._assignments.commit([each for feed in feeds for each in feed.readings.values()], outcome)
+            readings = [each for feed in feeds for each in feed.readings.values()]
+            if self._error is not None:
+                raise self._error
+            if self._is_closing and not readings:
+                raise ConsumerClosed("the connector was closed")
+            self._assignments.commit(readings, outcome)
         self.tell()
         return outcome
 
@@ -188,12 +205,6 @@ class StreamsEngine:
                 )
             if outcome.error is not None:
                 raise CommitFailed(f"not committed: {outcome.error}", hint=_HINT_OF_COMMITS) from outcome.error
-
-    def _check_open(self) -> None:
-        if self._error is not None:
-            raise self._error
-        if self._is_closing:
-            raise ConsumerClosed("the connector was closed")
 
     # --- the clock --------------------------------------------------------------------------------------------------
 

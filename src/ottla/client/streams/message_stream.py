@@ -102,6 +102,7 @@ class StreamFace(Generic[KeyT, ValueT]):
                     yield message
                 if run.has_left:
                     raise RuntimeError("it raised StopIteration")
+            hand_out.is_ended = True
         except PoisonMessage as damage:
             if self._engine.on_poison(self._feed, hand_out, damage, is_of_one_message=False):
                 raise
@@ -200,26 +201,32 @@ class MessageStream(StreamFace[KeyT, ValueT]):
 
 
 class _Batches(Iterator[Iterator[Message[Any, Any]]]):
-    """The batch that a former loop has left, then the next ones."""
+    """The batch that a former loop has left, then the next ones.
+
+    Also one that another loop over the stream has begun meanwhile, as `next(stream)` within a loop does.
+    """
 
     def __init__(
         self,
-        left: Callable[[], Iterator[Message[Any, Any]]],
+        present: Callable[[], Iterator[Message[Any, Any]]],
         following: Callable[[], Iterator[Message[Any, Any]] | None],
     ) -> None:
-        self._left: Callable[[], Iterator[Message[Any, Any]]] | None = left
+        self._present = present
         self._following = following
+        self._given: Iterator[Message[Any, Any]] | None = None
 
     def __next__(self) -> Iterator[Message[Any, Any]]:
-        if self._left is not None:
-            left, self._left = self._left, None
-            return left()
+        present = self._present()
+        if present is not self._given:
+            self._given = present
+            return present
         try:
             messages = self._following()
         except Exception as error:  # noqa: BLE001 - it is raised for whoever asks
             return _Raising(error)
         if messages is None:
             raise StopIteration
+        self._given = messages
         return messages
 
 

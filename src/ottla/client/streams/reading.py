@@ -18,7 +18,7 @@ class HandOut:
     others may read where it is, and set `until_ns` to 0.
     """
 
-    __slots__ = ("is_cut", "next_offset", "reading", "run", "runs", "start", "token", "until_ns")
+    __slots__ = ("is_cut", "is_ended", "next_offset", "reading", "run", "runs", "start", "token", "until_ns")
 
     def __init__(
         self, reading: Reading, runs: Iterator[MessageRun], start: int, next_offset: int, until_ns: int
@@ -33,11 +33,18 @@ class HandOut:
         self.until_ns = until_ns
         # Whether it ended before its last message: the one that was taken last was not handed out then.
         self.is_cut = False
+        # Whether all its messages were handed out.
+        self.is_ended = False
 
     @property
     def is_current(self) -> bool:
         """Whether nobody has stopped its reading, or sought elsewhere."""
         return self.token == self.reading.token and not self.reading.is_stopped
+
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether what handed it out is gone in the middle of it, as when the user has pressed Ctrl-C there."""
+        return not self.is_ended and not self.is_cut and self.is_current
 
     @property
     def asked_past(self) -> int:
@@ -124,7 +131,7 @@ class Reading:
         """What was being handed out has come to its end, or was cut."""
         hand_out, self.hand_out = self.hand_out, None
         if hand_out is not None and hand_out.token == self.token:
-            self._position = hand_out.asked_past if hand_out.is_cut else hand_out.next_offset
+            self._position = hand_out.next_offset if hand_out.is_ended else hand_out.asked_past
 
     def settle_at(self, offset: int) -> None:
         """What was being handed out ends before `offset`."""
@@ -168,6 +175,13 @@ class Reading:
             waiting.expect()
         self._pending.append(_Pending(offset, waiting))
         return None if is_on_its_way else offset
+
+    def await_release(self, waiting: CommitOutcome) -> None:
+        """It is being given back: `waiting` hears whether what was asked past was committed with that."""
+        offset = self.asked_past
+        if offset != NO_OFFSET and (offset != self.committed or self._pending):
+            waiting.expect()
+            self._pending.append(_Pending(offset, waiting))
 
     @property
     def has_pending(self) -> bool:

@@ -39,6 +39,8 @@ class StreamFeed:
         self.ring: Callable[[], None] = lambda: None
         self.readings: dict[TopicPartition, Reading] = {}
         self.assignments_count = 0
+        # While the next message is looked for; afterwards, too, if that was interrupted: by Ctrl-C, at any place.
+        self.is_asking = False
         # The thread that asked last.
         self.asker: int | None = None
         self._open_batch = open_batch
@@ -68,14 +70,12 @@ class StreamFeed:
         """Of how many partitions more is to be fetched."""
         return sum(reading.question is None and not reading.is_stopped for reading in self.readings.values())
 
-    def settle(self) -> Reading | None:
-        """The next message was asked for: what was being handed out is over.  Gives its reading."""
+    def settle(self) -> HandOut | None:
+        """The next message was asked for: what was being handed out is over."""
         hand_out, self._hand_out = self._hand_out, None
-        if hand_out is None:
-            return None
-        if hand_out.reading.hand_out is hand_out:
+        if hand_out is not None and hand_out.reading.hand_out is hand_out:
             hand_out.reading.settle()
-        return hand_out.reading
+        return hand_out
 
     def next_hand_out(self, until_ns: int) -> HandOut | None:
         """What to hand out next, up to this moment; None when nothing is there.  Raises what stands in the way."""
@@ -101,7 +101,10 @@ class StreamFeed:
 
     def has_more_of(self, reading: Reading) -> bool:
         """Whether messages of it were fetched that are not handed out yet, or in hand."""
-        return self.prefetched.has(reading) or reading.hand_out is not None or self._rest_is_of(reading)
+        is_in_trouble = self._trouble is not None and self._trouble.reading is reading
+        return (
+            self.prefetched.has(reading) or reading.hand_out is not None or self._rest_is_of(reading) or is_in_trouble
+        )
 
     def _rest_is_of(self, reading: Reading) -> bool:
         return self._rest is not None and self._rest.reading is reading

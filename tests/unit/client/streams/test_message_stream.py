@@ -469,6 +469,7 @@ def test_close_ends_streams_and_gives_back_what_was_asked_past() -> None:
     assert list(iterator) == []
     desk.revoke(0, claim)
     assert desk.membership.stopped == [(T0, claim, 2)]
+    desk.release(0, claim)
     with pytest.raises(ConsumerClosed):
         stream.commit()
 
@@ -481,3 +482,53 @@ def test_thread_that_closes_does_not_wait_for_itself() -> None:
     desk.engine.begin_close(closer=threading.get_ident())
     desk.revoke(0, claim)
     assert desk.membership.stopped == [(T0, claim, 0)]
+
+
+def test_commit_in_the_middle_of_a_release_counts_for_the_release_without_automatic_commits() -> None:
+    desk = Desk(enable_auto_commit=False)
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a"] * 5)
+    message = next(desk.streams[0])
+    desk.revoke(0, claim)
+    desk.streams[0].commit(message, wait=False)
+    assert desk.membership.stopped == [(T0, claim, 1)]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_commit_in_the_middle_of_a_release_has_the_outcome_of_the_release(*, is_lost: bool) -> None:
+    desk = Desk()
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a"] * 5)
+    message = next(desk.streams[0])
+    desk.revoke(0, claim)
+    desk.engine.mark_done(desk.feeds[0], T0, message.offset)
+    outcome = desk.engine.commit(desk.feeds)
+    assert not outcome.is_known
+    if is_lost:
+        desk.lose(0, claim)
+        with pytest.raises(CommitFailed, match="t-0 was lost to the group"):
+            desk.engine.wait_for(outcome, 0)
+    else:
+        desk.release(0, claim)
+        desk.engine.wait_for(outcome, 0)
+
+
+def test_commit_with_a_message_in_hand_does_not_wait_for_the_release_that_waits_for_it() -> None:
+    desk = Desk()
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a"] * 5)
+    next(desk.streams[0])
+    desk.revoke(0, claim)
+    desk.streams[0].commit(timeout_ms=0)
+    assert desk.membership.stopped == []
+
+
+def test_message_that_is_in_hand_when_another_thread_closes_can_be_committed() -> None:
+    desk = Desk(enable_auto_commit=False)
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a"] * 5)
+    message = next(desk.streams[0])
+    desk.engine.begin_close(closer=0)
+    desk.streams[0].commit(message, wait=False)
+    desk.revoke(0, claim)
+    assert desk.membership.stopped == [(T0, claim, 1)]
