@@ -25,6 +25,7 @@ from ottla.runtime.clock import Clock, SystemClock
 
 # What a thread is given to end that waits for a broker which does not answer; it is left behind then.
 _FETCH_END_S: Final = 1.0
+_LOCK_WAIT_S: Final = 1.0
 
 
 class ConnectorCore:
@@ -46,7 +47,8 @@ class ConnectorCore:
         self._fetching: FetchLoop | None = None
         self._timekeeper: Timekeeper | None = None
         self._is_closed = False
-        self._ends = threading.Lock()
+        # A handler of a signal may close what this thread closes already.
+        self._ends = threading.RLock()
 
     def open(self, subscription: Subscription) -> Mapping[str, list[StreamFeed]]:
         """Join the group: each topic's feeds; those of a filter are under ""."""
@@ -87,6 +89,10 @@ class ConnectorCore:
         """Commit what was asked past, give everything back, end the threads.  A second call does nothing."""
         if self.engine is not None and not self.engine.is_of_this_process:
             return
+        if self.engine is not None and not self._can_lock(self.engine):
+            # The process does not end before this thread has.
+            threading.Thread(target=self.close, args=(timeout_ms, closer), name="ottla-close").start()
+            return
         with self._ends:
             if self._is_closed:
                 return
@@ -102,6 +108,14 @@ class ConnectorCore:
             self._timekeeper.close()
             assert self._fetching is not None
             self._fetching.close(_FETCH_END_S)
+
+    @staticmethod
+    def _can_lock(engine: StreamsEngine) -> bool:
+        """Nobody holds the lock for long, but a frame of this thread that the handler of a signal has interrupted."""
+        if not engine.lock.acquire(timeout=_LOCK_WAIT_S):
+            return False
+        engine.lock.release()
+        return True
 
     def _feed(self, name: str) -> StreamFeed:
         settings = self.settings

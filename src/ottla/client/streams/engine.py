@@ -276,18 +276,21 @@ class StreamsEngine:
             reading.on_refused(event.offset, event.error)
 
     def on_failure(self, error: OttlaError) -> None:
-        """Nothing is handed out any more, and whoever asks or waits gets this error."""
+        """A thread of the connector is gone: whoever asks gets this error.  The membership goes on until `close`."""
         with self.lock:
-            self._fail(error)
+            self._raise_from_now_on(error)
 
-    def _fail(self, error: OttlaError) -> None:
+    def _raise_from_now_on(self, error: OttlaError) -> None:
         self._error = self._error or error
-        self.has_left = True
-        for assigned in self._assignments.all():
-            self._assignments.end(assigned, NO_OFFSET, error)
         for feed in self._feeds:
             feed.ring()
         self.news.notify_all()
+
+    def _fail(self, error: OttlaError) -> None:
+        self.has_left = True
+        for assigned in self._assignments.all():
+            self._assignments.end(assigned, NO_OFFSET, error)
+        self._raise_from_now_on(error)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

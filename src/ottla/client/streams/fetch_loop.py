@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ottla.client.cluster import Cluster
@@ -13,9 +13,9 @@ from ottla.client.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetcher import Fetcher, FetchFailure
 from ottla.client.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
 from ottla.client.options import ClientOptions
-from ottla.client.postponed import Postponed
 from ottla.client.streams.assignments import FetchOrder
 from ottla.client.streams.engine import StreamsEngine
+from ottla.client.streams.postponed_orders import PostponedOrders
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.wake_up import WakeUp
 from ottla.model.errors import OttlaError
@@ -46,7 +46,7 @@ class FetchLoop:
             client_id=settings.client_id, unknown_topic_wait_ms=0, metadata_max_age_ms=settings.metadata_max_age_ms
         )
         self._cluster = Cluster(bootstrap, options, sleep=self._sleep)
-        self._postponed = Postponed(self._cluster.retrying)
+        self._postponed = PostponedOrders(self._cluster.retrying)
         self._fetcher = Fetcher(
             self._cluster,
             {},
@@ -60,9 +60,8 @@ class FetchLoop:
             wake=self._wake,
         )
         self._orders: dict[TopicPartition, FetchOrder] = {}
-        # Those that wait for an answer, or to be tried again.
+        # Those that wait for an answer.
         self._questions: dict[TopicPartition, FetchOrder] = {}
-        self._later: dict[TopicPartition, FetchOrder] = {}
         self._thread = threading.Thread(target=self.run, name="ottla-fetch", daemon=True)
 
     def start(self) -> None:
@@ -107,21 +106,21 @@ class FetchLoop:
         self._wake.clear()
         for partition, order in self._desk.take_orders().items():
             self._follow(partition, order)
-        for partition in [each for each in self._later if self._postponed.may_try(each)]:
-            self._begin(partition, self._later.pop(partition))
+        for partition, due in self._postponed.take_due().items():
+            self._begin(partition, due)
         self._ask()
-        for outcome in self._fetcher.poll_each(self._postponed.next_try_ms(_POLL_MS)):
+        for outcome in self._fetcher.poll_each(self._postponed.wait_ms(_POLL_MS)):
             order = self._orders.get(outcome.partition)
             if isinstance(outcome, FetchedPartition):
-                self._postponed.clear(outcome.partition)
+                self._postponed.succeeded(outcome.partition)
                 self._desk.on_fetched(outcome, None if order is None else order.token)
             elif order is not None:
                 self._on_failure(outcome, order)
 
     def _follow(self, partition: TopicPartition, order: FetchOrder | None) -> None:
         self._fetcher.drop(partition)
-        self._postponed.clear(partition)
-        for waiting in (self._orders, self._questions, self._later):
+        self._postponed.drop(partition)
+        for waiting in (self._orders, self._questions):
             waiting.pop(partition, None)
         if order is not None:
             self._begin(partition, order)
@@ -141,12 +140,12 @@ class FetchLoop:
         questions = {partition: order.question for partition, order in orders.items() if order.question is not None}
         times = {partition: time for partition, time in questions.items() if time not in _NAMED_PLACES}
         # A time after all messages is the end, as it was before the question for the time: nothing is left out then.
-        ends = try_list_offsets(self._cluster, dict.fromkeys(times, LATEST)) if times else {}
-        for partition, answer in try_list_offsets(self._cluster, questions).items():
+        ends = self._list_offsets(dict.fromkeys(times, LATEST)) if times else {}
+        for partition, answer in self._list_offsets(questions).items():
             if isinstance(answer, OffsetAnswer) and answer.offset == NO_OFFSET:
                 answer = ends[partition]
             if isinstance(answer, OffsetAnswer):
-                self._postponed.clear(partition)
+                self._postponed.succeeded(partition)
                 self._desk.on_place(partition, orders[partition].token, answer.offset)
             else:
                 order = orders[partition]
@@ -157,23 +156,28 @@ class FetchLoop:
         if isinstance(error, OffsetOutOfRange) and self._desk.may_reset(partition, order.token):
             self._desk.on_out_of_range(error, order.token, self._range_of(partition))
         elif isinstance(error, OffsetOutOfRange):
-            self._postpone(partition, order._replace(offset=offset))
+            self._postponed.postpone(partition, order._replace(offset=offset))
         elif isinstance(error, UnknownTopic) or (isinstance(error, ClientError) and error.is_retriable):
             # A topic may be made, a leader be elected, a broker come back.
             log.debug("%s cannot be read yet: %s", partition, error)
-            self._postpone(partition, order._replace(offset=offset))
+            self._postponed.postpone(partition, order._replace(offset=offset))
         else:
             self._desk.on_unreadable(partition, order.token, offset, error)
 
-    def _postpone(self, partition: TopicPartition, order: FetchOrder) -> None:
-        self._postponed.postpone(partition)
-        self._later[partition] = order
-
     def _range_of(self, partition: TopicPartition) -> range | None:
         """The readable offsets, if the leader tells."""
-        ends = [try_list_offsets(self._cluster, {partition: question})[partition] for question in (EARLIEST, LATEST)]
+        ends = [self._list_offsets({partition: question})[partition] for question in (EARLIEST, LATEST)]
         first, last = (answer.offset if isinstance(answer, OffsetAnswer) else NO_OFFSET for answer in ends)
         return None if NO_OFFSET in (first, last) else range(first, last)
+
+    def _list_offsets(
+        self, questions: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, OffsetAnswer | ClientError]:
+        try:
+            return try_list_offsets(self._cluster, questions)
+        except ClientError as error:
+            # Not even the leaders could be asked for: no broker answers, which passes.
+            return dict.fromkeys(questions, error)
 
     def _sleep(self, pause_s: float) -> None:
         """As `time.sleep`, but for the end of the loop."""

@@ -101,10 +101,7 @@ class StreamFeed:
 
     def has_more_of(self, reading: Reading) -> bool:
         """Whether messages of it were fetched that are not handed out yet, or in hand."""
-        is_in_trouble = self._trouble is not None and self._trouble.reading is reading
-        return (
-            self.prefetched.has(reading) or reading.hand_out is not None or self._rest_is_of(reading) or is_in_trouble
-        )
+        return self.prefetched.has(reading) or reading.hand_out is not None or self._rest_is_of(reading)
 
     def _rest_is_of(self, reading: Reading) -> bool:
         return self._rest is not None and self._rest.reading is reading

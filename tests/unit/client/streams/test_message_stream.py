@@ -532,3 +532,17 @@ def test_message_that_is_in_hand_when_another_thread_closes_can_be_committed() -
     desk.streams[0].commit(message, wait=False)
     desk.revoke(0, claim)
     assert desk.membership.stopped == [(T0, claim, 1)]
+
+
+def test_group_is_left_when_a_thread_of_the_connector_has_failed() -> None:
+    desk = Desk()
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a"] * 2)
+    desk.offsets()
+    desk.engine.on_failure(OttlaError("the fetch thread failed"))
+    with pytest.raises(OttlaError, match="the fetch thread failed"):
+        next(desk.streams[0])
+    desk.engine.begin_close(closer=0)
+    assert desk.membership.has_been_left, "else the others wait for the end of its session"
+    desk.revoke(0, claim)
+    assert desk.membership.stopped == [(T0, claim, 2)]

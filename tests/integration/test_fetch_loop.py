@@ -1,0 +1,56 @@
+"""The fetch thread and its connector, where a broker alone does not bring it."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from ottla.client.errors import CallTimedOut
+from ottla.client.membership.subscription import Subscription
+from ottla.client.streams import fetch_loop
+from ottla.client.streams.fetch_loop import FetchLoop
+from ottla.client.streams.homes import core_of
+from ottla.client.streams.settings import StreamSettings
+from tests.eventually import eventually
+from tests.integration.conftest import NewTopicName
+from tests.unit.client.streams.scripted import Desk
+
+
+def test_place_that_no_broker_could_be_asked_for_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def no_broker(*arguments: object) -> object:
+        asked.append(arguments)
+        raise CallTimedOut("METADATA did not succeed in time")
+
+    monkeypatch.setattr(fetch_loop, "try_list_offsets", no_broker)
+    desk = Desk(auto_offset_reset="earliest")
+    desk.start(0)
+    loop = FetchLoop(desk.engine, "127.0.0.1:1", desk.settings)
+    while len(asked) < 2:
+        loop.turn()
+    # One that was closed before it began only closes what it has.
+    loop.close(0)
+    loop.run()
+
+
+def test_close_by_the_handler_of_a_signal_that_interrupts_a_stream_ends_it(
+    bootstrap: str, new_topic: NewTopicName
+) -> None:
+    core = core_of(
+        bootstrap,
+        None,
+        f"signal-{uuid.uuid4().hex[:10]}",
+        StreamSettings(),
+        session_timeout_ms=None,
+        group_protocol="auto",
+        zookeeper_digest=None,
+    )
+    core.open(Subscription({new_topic(): 1}))
+    engine = core.opened()
+    with engine.lock:  # as a stream that looks for its next message
+        core.close(30_000, threading.get_ident())
+    eventually(lambda: engine.has_left)
+    core.close(30_000, threading.get_ident())
