@@ -6,8 +6,10 @@ Producer            sends messages                    ottla.client.producing.pro
 ConsumerConnector   a group's messages, as streams    ottla.client.streams.connector
 Message             what a consumer gets              ottla.client.messages
 SimpleConsumer      one partition, by offsets         ottla.client.streams.simple_consumer
+dedup               a stream without repetitions      ottla.client.streams.dedup
 
-`ottla.aio` has Producer and ConsumerConnector for asyncio.  docs/guide/ has a page for each use of them.
+`ottla.aio` has Producer and ConsumerConnector for asyncio, `ottla.errors` what they raise.  docs/guide/ has a page for
+each use of them.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
     from ottla.client.messages import Message
     from ottla.client.producing.producer import Producer
     from ottla.client.streams.connector import ConsumerConnector
+    from ottla.client.streams.dedup import dedup
     from ottla.client.streams.simple_consumer import SimpleConsumer
 
-__all__ = ["ConsumerConnector", "Message", "Producer", "SimpleConsumer", "__version__"]
+__all__ = ["ConsumerConnector", "Message", "Producer", "SimpleConsumer", "__version__", "dedup"]
 
 # Where the public names are.
 _HOMES: Final = {
@@ -31,6 +34,7 @@ _HOMES: Final = {
     "Message": "ottla.client.messages",
     "Producer": "ottla.client.producing.producer",
     "SimpleConsumer": "ottla.client.streams.simple_consumer",
+    "dedup": "ottla.client.streams.dedup",
 }
 
 

@@ -16,7 +16,7 @@ ROWS: Final = (
     {"cli"},
     {"demo"},
     {"console", "spark", "testing"},
-    {"aio", "registry"},
+    {"aio", "errors", "registry"},
     {"client", "broker"},
     {"groups", "consumers", "transactions", "replication", "coordination", "storage", "security"},
     {"protocol", "records"},
