@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +86,40 @@ producer.send("t", b"v")
     assert "MessagesNotDelivered" in errors
 
 
+def test_end_of_the_process_tells_what_was_lost_when_nobody_wants_to_wait_for_it() -> None:
+    with RunningBroker(settings={"num.partitions": "1"}) as broker:
+        code = """
+import atexit
+producer = ottla.Producer(BOOTSTRAP)
+producer.send("t", b"v").wait()
+input()
+producer.send("t", b"v")
+atexit.register(lambda: print("the end", flush=True))
+"""
+        begin = f"import ottla\nBOOTSTRAP = {broker.bootstrap!r}\nprint(1, flush=True)\n"
+        program = subprocess.Popen(
+            [sys.executable, "-c", begin + code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdout.readline()
+        eventually(lambda: stored(broker, "t"), lambda found: found == [b"v"])
+        broker.pause()
+        program.stdin.write("go on\n")
+        program.stdin.flush()
+        # What was registered last runs first: from here on the process waits for its producer.
+        assert program.stdout.readline() == "the end\n"
+        program.send_signal(signal.SIGINT)
+        _, errors = program.communicate(timeout=ENDS_WITHIN_S)
+        broker.resume()
+    assert "MessagesNotDelivered: 1 message was not delivered" in errors
+
+
 def test_producer_that_is_dropped_warns_and_loses_nothing(broker: RunningBroker) -> None:
     code = """
 import threading, warnings
@@ -94,6 +129,7 @@ with warnings.catch_warnings(record=True) as told:
     producer.send("dropped", b"v")
     del producer
 assert [each.category for each in told] == [ResourceWarning], told
+assert str(told[0].message) == f"<Producer to {BOOTSTRAP}> was not closed"
 (thread,) = [each for each in threading.enumerate() if each.name == "ottla-producer"]
 thread.join()
 """

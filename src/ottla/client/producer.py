@@ -79,17 +79,20 @@ class RawProducer:
         """The count of unsettled batches."""
         return sum(len(queue) for queue in self._open.values())
 
-    def send(self, partition: TopicPartition, batch: bytearray, tag: object = None) -> None:
+    def send(
+        self, partition: TopicPartition, batch: bytearray, tag: object = None, *, give_up: Deadline | None = None
+    ) -> None:
         """Queue one whole batch; it belongs to the producer until its result is returned.
 
-        Blocks while `buffer_bytes_max` is unacknowledged.  Raises CorruptBatch for invalid bytes, ProducerStopped.
+        `give_up` is `delivery_timeout_ms` from now, unless some of that is spent already.  Blocks while
+        `buffer_bytes_max` is unacknowledged.  Raises CorruptBatch for invalid bytes, ProducerStopped.
         """
         if self._stopped is not None:
             raise self._stopped
         header = check_batch(memoryview(batch), check_crc=False)
         if self._options.is_idempotent and self.producer_id < 0:
             self._init_producer_id()
-        give_up = self._cluster.retrying.deadline(self._options.delivery_timeout_ms)
+        give_up = give_up or self._cluster.retrying.deadline(self._options.delivery_timeout_ms)
         sequences_count = header.last_offset_delta + 1
         pending = PendingBatch(partition, batch, header.records_count, sequences_count, give_up, tag)
         queue = self._queues.setdefault(partition, ProduceQueue())
@@ -107,9 +110,12 @@ class RawProducer:
 
     def turn(self, timeout_ms: float) -> list[BatchResult]:
         """Send what can be sent, wait once, for at most `timeout_ms` or until the cluster's `wait` is woken; the
-        results so far.  For a caller that has more to do than to wait for them."""
+        results so far.  For a caller that has more to do than to wait for them.
+
+        Some have a result before they are sent: their topic is gone.  Then it does not wait.
+        """
         if self.pending_count:
-            self._step(self._cluster.retrying.deadline(timeout_ms))
+            self._step(self._cluster.retrying.deadline(0 if self._results else timeout_ms))
         return self._take_results()
 
     def poll(self, timeout_ms: float = 0) -> list[BatchResult]:

@@ -21,9 +21,14 @@ class WakeUp:
     def ring(self) -> None:
         if self._is_rung:
             return
-        self._is_rung = True
-        with suppress(OSError):  # it is full, so it can be read; or closed, so nobody waits
+        try:
+            self._is_rung = True
             self._write_end.send(b"\x00")
+        except OSError:  # it is full, so it can be read; or closed, so nobody waits
+            pass
+        except BaseException:  # Ctrl-C between the two: later rings would count as this one, which nobody hears
+            self._is_rung = False
+            raise
 
     def clear(self) -> None:
         """What rings from now on is a new reason to wake; so look at what is to be done after this."""

@@ -24,8 +24,8 @@ from ottla.client.producing.settings import (
     REQUEST_TIMEOUT_MS,
     ProducerSettings,
     acks_of,
+    codec_of,
 )
-from ottla.records.compression import Codec
 from ottla.runtime.clock import SystemClock
 
 KeyT = TypeVar("KeyT", default=bytes)
@@ -44,7 +44,7 @@ class Face(Generic[KeyT, ValueT]):
         *,
         acks: Acks = "all",
         enable_idempotence: bool | None = None,
-        compression: Compression = "none",
+        compression: Compression | None = "none",
         compression_level: int | None = None,
         linger_ms: float = LINGER_MS,
         batch_bytes: int = BATCH_BYTES,
@@ -65,7 +65,7 @@ class Face(Generic[KeyT, ValueT]):
         settings = ProducerSettings(
             acks=acks_of(acks),
             enable_idempotence=enable_idempotence,
-            compression=Codec.from_name(compression),
+            compression=codec_of(compression),
             compression_level=compression_level,
             linger_ms=linger_ms,
             batch_bytes=batch_bytes,
@@ -87,9 +87,14 @@ class Face(Generic[KeyT, ValueT]):
         # Whether bytes are sent as they are, and Java's partitions are wanted: what the short way of `send` is for.
         self._is_plain = key_serializer is None and value_serializer is None and partitioner is None
         self._outbox = Outbox(bootstrap, settings, chance.choice)
+        self._bootstrap = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
         # What the short way looks at, each message.
         self._gate = self._outbox.gate
         self._keyless = self._outbox.accumulator.keyless
+
+    def __repr__(self) -> str:
+        end = ", closed" if self._outbox.is_closed else ""
+        return f"<{type(self).__name__} to {self._bootstrap}{end}>"
 
     def _raise_failures(self) -> None:
         failures = self._outbox.take_failures()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -41,7 +42,11 @@ class Outbox:
         self._wake_up = WakeUp()
         waits = WokenWaits(self._wake_up)
         clock = SystemClock()
-        cluster = Cluster(bootstrap, settings.client_options(), clock=clock, wait=waits.wait, sleep=waits.sleep)
+        try:
+            cluster = Cluster(bootstrap, settings.client_options(), clock=clock, wait=waits.wait, sleep=waits.sleep)
+        except BaseException:  # an address that is none
+            self._wake_up.close()
+            raise
         self.accumulator = Accumulator(settings, self.gate, clock, choose, self._wake)
         self._failures = Failures()
         self._engine = SendEngine(cluster, settings, self.gate, self.accumulator, self._failures, self._wake_up.ring)
@@ -125,8 +130,13 @@ class Outbox:
 
     def end_with_the_process(self) -> None:
         self.finish()
-        if not self.join(live.EXIT_WAIT_MS / 1000):
-            self.abandon(live.EXIT_WAIT_MS)
+        began_s = time.monotonic()
+        try:
+            has_ended = self.join(live.EXIT_WAIT_MS / 1000)
+        except KeyboardInterrupt:  # whoever sits there does not want to wait
+            has_ended = False
+        if not has_ended:
+            self.abandon(round((time.monotonic() - began_s) * 1000))
         lost = self.take_failures()
         if lost is not None:
             raise lost

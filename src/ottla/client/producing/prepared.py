@@ -11,6 +11,7 @@ from ottla.client.partitioner import partition_of_key, partitions_of_keys
 from ottla.client.producing.accumulator import Run
 from ottla.client.producing.errors import MessageRefused, MessageTooLarge
 from ottla.client.producing.serializing import Serializer, check_timestamp, to_bytes, to_headers
+from ottla.model.errors import ConfigError
 from ottla.model.identifiers import topic_name_problem
 from ottla.records.builder import record_size_bytes_max
 from ottla.records.header import BATCH_OVERHEAD_BYTES
@@ -55,7 +56,7 @@ class Preparing:
             "partitioner": partitioner,
         }.items():
             if given is not None and not callable(given):
-                raise MessageRefused(f"{name} is a callable, not {type(given).__name__}")
+                raise ConfigError(f"{name} is a callable, not {type(given).__name__}")
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._partitioner = partitioner

@@ -68,6 +68,7 @@ class SendEngine:
         self._look_ups: dict[str, LookUp] = {}
         # Encoded, and not accepted by the raw producer yet: it has no producer id, as long as no broker can be reached.
         self._backlog: deque[_Encoded] = deque()
+        self._backlog_problem: ClientError | None = None
         # What the raw producer has.
         self._sent: set[Batch] = set()
         self._is_asleep = False
@@ -180,10 +181,10 @@ class SendEngine:
         return max(0, min(moments) - now_ms)
 
     def _wait(self, wait_ms: float) -> list[BatchResult]:
-        results: list[BatchResult] = []
-        if self._raw.pending_count:
-            results = self._raw.turn(wait_ms)
-        elif wait_ms > 0:
+        is_expecting = self._raw.pending_count > 0
+        # Without a batch under way, too: what failed when it was handed over has a result.
+        results = self._raw.turn(wait_ms)
+        if not is_expecting and not results and wait_ms > 0:
             self._cluster.wait((), wait_ms)
         self._is_asleep = False
         return results
@@ -215,21 +216,32 @@ class SendEngine:
         while self._backlog:
             encoded = self._backlog[0]
             batch = encoded.batch
+            is_late = encoded.give_up.has_passed
             with self._gate.lock:
                 if batch not in self._accumulator.unsettled:  # abandoned meanwhile
                     self._backlog.popleft()
                     continue
-                self._sent.add(batch)
+                if not is_late:
+                    self._sent.add(batch)
+            if is_late:
+                # Without another attempt: those of a long backlog, one after the other, would take minutes.
+                reason = self._backlog_problem or "its time was over before it could be sent"
+                self._fail(batch, CallTimedOut(f"{batch.partition}: not delivered in time: {reason}"))
+                self._backlog.popleft()
+                continue
             try:
-                self._raw.send(batch.partition, encoded.data, encoded)
+                self._raw.send(batch.partition, encoded.data, encoded, give_up=encoded.give_up)
             except ProducerStopped:
                 self._sent.discard(batch)
                 return  # it is replaced after its results
             except ClientError as error:
                 self._sent.discard(batch)
+                self._backlog_problem = error
                 if error.is_retriable and not encoded.give_up.has_passed:
                     return
                 self._fail(batch, error)
+            else:
+                self._backlog_problem = None
             self._backlog.popleft()
 
     def _settle_all(self, results: Sequence[BatchResult]) -> None:

@@ -102,6 +102,13 @@ def acks_of(acks: str | int) -> int:
     return found
 
 
+def codec_of(compression: str | None) -> Codec:
+    """The codec, as users write it; None is none."""
+    if compression is not None and not isinstance(compression, str):
+        raise ConfigError(f"compression {compression!r} does not exist", hint="use none, gzip, snappy, lz4 or zstd")
+    return Codec.from_name(compression or "none")
+
+
 _UNBOUNDED: Final = 1 << 62
 # One attempt to reach a cluster: between two of them the thread looks after everything else.
 _CALL_MS_MAX: Final = 5_000

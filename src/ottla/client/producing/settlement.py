@@ -73,7 +73,7 @@ class Settlement:
         for _, call in callbacks:
             try:
                 call()
-            except Exception:  # noqa: BLE001 - a user's code; reported as that of any thread, and the producer goes on
+            except (Exception, SystemExit):  # noqa: BLE001 - a user's code; told as that of any thread, and it goes on
                 arguments = (*sys.exc_info(), threading.current_thread())
                 threading.excepthook(threading.ExceptHookArgs(arguments))
 

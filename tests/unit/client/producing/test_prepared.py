@@ -10,6 +10,7 @@ from ottla.client.partitioner import partition_of_key
 from ottla.client.producing.errors import MessageRefused, MessageTooLarge
 from ottla.client.producing.prepared import HeadersLike, Prepared, Preparing
 from ottla.client.producing.serializing import is_set
+from ottla.model.errors import ConfigError
 
 
 def preparing(key_serializer: object = None, value_serializer: object = None, partitioner: object = None) -> Preparing:
@@ -150,7 +151,7 @@ def test_error_of_a_partitioner_is_the_cause() -> None:
 
 
 def test_setting_that_is_no_callable_is_refused() -> None:
-    with pytest.raises(MessageRefused, match="value_serializer is a callable, not str"):
+    with pytest.raises(ConfigError, match="value_serializer is a callable, not str"):
         preparing(value_serializer="json")
 
 

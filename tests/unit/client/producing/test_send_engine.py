@@ -129,6 +129,38 @@ def test_messages_that_no_broker_takes_fail_after_their_time() -> None:
     assert it.failures.take() is None, "its sender was told"
 
 
+def test_messages_of_a_long_backlog_fail_together_when_their_time_is_over() -> None:
+    fake = FakeCluster()
+    fake.add_topic("t", 1)
+    it = Sending(fake, ProducerSettings(delivery_timeout_ms=30_000, batch_count_max=1))
+    deliveries = [it.send("t", b"%d" % number) for number in range(20)]
+    fake.brokers[1].stop()
+    began_ms = fake.clock.monotonic_ms()
+    it.flush()
+    assert all(isinstance(delivery.error(), MessageNotDelivered) for delivery in deliveries)
+    assert "nobody is at" in str(deliveries[-1].error())
+    # One attempt to reach a broker takes five seconds.
+    assert fake.clock.monotonic_ms() - began_ms < 30_000 + 2 * 5_000
+
+
+def test_time_that_a_message_has_waited_for_a_producer_id_is_a_part_of_its_own() -> None:
+    fake = FakeCluster()
+    fake.add_topic("t", 1)
+    it = Sending(fake, ProducerSettings(delivery_timeout_ms=30_000))
+    delivery = it.send("t", b"v")
+    began_ms = fake.clock.monotonic_ms()
+    fake.brokers[1].stop()
+    with it.gate.lock:
+        it.accumulator.close_all()
+    while fake.clock.monotonic_ms() - began_ms < 20_000:
+        it.engine.turn()
+    fake.brokers[1].is_down = False
+    fake.brokers[1].error_of = lambda api, _: ErrorCode.NOT_ENOUGH_REPLICAS if api is ApiKey.PRODUCE else None
+    it.flush()
+    assert isinstance(delivery.error(), MessageNotDelivered)
+    assert fake.clock.monotonic_ms() - began_ms < 35_000
+
+
 def test_producer_goes_on_with_a_new_id_when_its_numbers_are_lost() -> None:
     fake = FakeCluster(2)
     lost, other = fake.add_topic("t", 1, 2)
@@ -249,18 +281,24 @@ def test_orphan_sends_everything_and_ends() -> None:
     assert delivery.wait(0).offset == 0
 
 
-def test_failing_callback_is_told_and_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_failing_callback_is_told_and_does_not_stop_the_others(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
     told: list[object] = []
     monkeypatch.setattr("threading.excepthook", lambda arguments: told.append(arguments.exc_value))
     fake = FakeCluster()
     fake.add_topic("t", 1)
     it = Sending(fake)
     called: list[int] = []
-    it.send("t", b"v").add_done_callback(lambda delivery: 1 / 0)
+    it.send("t", b"v").add_done_callback(fail)
     it.send("t", b"v").add_done_callback(lambda delivery: called.append(delivery.wait(0).offset))
     it.flush()
     assert called == [1]
-    assert [type(error) for error in told] == [ZeroDivisionError]
+    assert [type(each) for each in told] == [error]
 
 
 def test_sleeping_engine_is_woken_for_what_is_earlier_only() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 import ottla
 import ottla.aio
-from ottla.client.producing.settings import ProducerSettings, acks_of
+from ottla.client.errors import BadAddress
+from ottla.client.producing.settings import ProducerSettings, acks_of, codec_of
 from ottla.model.errors import ConfigError
 from ottla.records.compression import Codec
 
@@ -54,3 +55,13 @@ def test_producer_with_a_refused_setting_leaves_no_thread_and_no_warning(produce
         producer("localhost:9092", compression="zip")
     with pytest.raises(ConfigError):
         producer("localhost:9092", linger_ms=-1)
+    with pytest.raises(ConfigError, match="compression 3 does not exist"):
+        producer("localhost:9092", compression=3)
+    with pytest.raises(ConfigError, match="value_serializer is a callable"):
+        producer("localhost:9092", value_serializer="utf-8")
+    with pytest.raises(BadAddress):
+        producer("localhost:")
+
+
+def test_no_compression_may_be_written_as_none() -> None:
+    assert codec_of(None) is codec_of("none") is Codec.NONE
