@@ -20,6 +20,8 @@ class Address(NamedTuple):
 
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
     """`"a:9092,b:9092"` or a sequence of such; a missing port is 9092.  Raises BadAddress."""
+    if not (isinstance(bootstrap, Sequence) and all(isinstance(each, str) for each in bootstrap)):
+        raise BadAddress(f"{bootstrap!r} is not an address")
     texts = (
         bootstrap.split(",") if isinstance(bootstrap, str) else [part for text in bootstrap for part in text.split(",")]
     )
@@ -35,6 +37,8 @@ def _parse(text: str) -> Address:
         port = rest.removeprefix(":") if rest.startswith(":") else "" if rest else str(DEFAULT_PORT)
         if not bracket:
             raise BadAddress(f"{text!r} has no closing bracket")
+    elif "://" in text:
+        raise BadAddress(f"{text!r} is not an address: it has no scheme")
     elif text.count(":") > 1:
         raise BadAddress(f"{text!r} is not an address", hint="write an IPv6 host in brackets: [::1]:9092")
     else:

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 _ERROR_CODE_BYTES: Final = 2
 _CORRELATION_ID_LIMIT: Final = 1 << 31
+_NO_BROKER_HINT: Final = "is the peer a Kafka broker, and is this a PLAINTEXT port?"
 # The client fetches topics by name; from version 13 on requests name them by id (KIP-516).
 _SPOKEN_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = {
     **API_VERSIONS,
@@ -184,9 +185,14 @@ class Connection:
             if response.error_code:
                 raise UnsupportedByBroker(f"{self.address} answered error {response.error_code} to ApiVersions")
         except ConnectionLost as error:
-            error.hint = "is the peer a Kafka broker, and is this a PLAINTEXT port?"
+            error.hint = _NO_BROKER_HINT
             raise
-        except (ClientError, WireError):
+        except WireError as error:
+            self.close()
+            raise ConnectionLost(
+                f"{self.address} does not answer as a broker: {error}", hint=_NO_BROKER_HINT
+            ) from error
+        except ClientError:
             self.close()
             raise
         self._versions = {row.api_key: VersionRange(row.min_version, row.max_version) for row in response.api_keys}

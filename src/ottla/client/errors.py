@@ -35,7 +35,7 @@ class BadAddress(ClientError):
 
 class BrokerUnreachable(ClientError):
     is_retriable = True
-    hint = "is the broker running, and is the address right? set another one with --bootstrap-server"
+    hint = "is the broker running, and is the address right (--bootstrap-server, in Python bootstrap)?"
 
 
 class ConnectionLost(ClientError):

@@ -33,6 +33,13 @@ def test_parse_bootstrap_refuses_what_is_no_address_with_a_hint(text: str) -> No
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("given", [9092, None, b"a:1", ["a:1", 2], "http://a:1"])
+def test_parse_bootstrap_refuses_what_is_written_like_something_else(given: object) -> None:
+    with pytest.raises(BadAddress, match="is not an address") as caught:
+        parse_bootstrap(given)  # type: ignore[arg-type]
+    assert "host:port" in str(caught.value.hint)
+
+
 def test_address_is_written_as_it_is_read() -> None:
     for address in (Address("a", 1), Address("::1", 2)):
         assert parse_bootstrap(str(address)) == [address]

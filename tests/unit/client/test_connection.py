@@ -127,14 +127,17 @@ def connection_over(data: bytes) -> tuple[Connection, ScriptedTransport]:
         (struct.pack(">i", 2**31 - 1), "2147483647 bytes"),
         (b"HTTP/1.1 400 Bad Request", "1213486160 bytes"),
         (struct.pack(">ii", 4, 7), "answered request 7, not 0"),
-        (struct.pack(">iih", 6, 0, 0), "needs 4 bytes"),
+        (struct.pack(">iih", 6, 0, 0), "a varint needs"),
         (struct.pack(">iihi", 10, 0, 0, 2**31 - 1), "cannot"),
     ],
 )
 def test_connection_closes_itself_when_the_answer_breaks_the_protocol(answer: bytes, what: str) -> None:
     connection, transport = connection_over(answer)
-    with pytest.raises(WireError):
+    with pytest.raises(ConnectionLost, match="does not answer as a broker") as lost:
         connection._negotiate(Deadline(FakeClock(), 1000))
+    assert isinstance(lost.value.__cause__, WireError)
+    assert what in str(lost.value)
+    assert "is the peer a Kafka broker" in str(lost.value.hint)
     assert transport.is_closed
     assert not connection.is_open
 

@@ -25,10 +25,10 @@ class TopicFilter:
     deny: str | None = None
 
     def __post_init__(self) -> None:
-        for pattern in (self.allow, self.deny):
+        for pattern in (self.allow, "" if self.deny is None else self.deny):
             try:
-                re.compile(pattern or "")
-            except re.error as error:
+                re.compile(pattern)
+            except (re.error, TypeError) as error:
                 raise ConfigError(f"{pattern!r} is not a pattern: {error}", hint="it is one of Python's re") from None
 
     def select(self, topics: Iterable[str]) -> list[str]:
@@ -55,19 +55,29 @@ class Subscription:
     filter: TopicFilter | None = None
     filter_streams_count: int = 0
 
+    @classmethod
+    def by_name(cls, topics: Mapping[str, int]) -> Subscription:
+        """As a user gives it; a copy is kept."""
+        if not isinstance(topics, Mapping):
+            raise ConfigError(
+                f"topics are given with their counts of streams, not as {type(topics).__name__}",
+                hint='write them as {"page-views": 1}',
+            )
+        return cls(dict(topics))
+
     def __post_init__(self) -> None:
         if self.filter is not None and self.topics:
             raise ConfigError("a consumer reads topics by name or by a filter, not both")
         for topic in self.topics:
-            problem = topic_name_problem(topic)
+            problem = topic_name_problem(topic) if isinstance(topic, str) else f"{topic!r} is no topic's name"
             if problem is not None:
                 raise ConfigError(problem, hint="topic names have 1 to 249 ASCII letters, digits, '.', '_' and '-'")
         counts = [self.filter_streams_count] if self.filter is not None else list(self.topics.values())
         if not counts:
             raise ConfigError("a consumer reads at least one topic")
         for count in counts:
-            if not 1 <= count <= STREAMS_MAX:
-                raise ConfigError(f"a topic is read by 1 to {STREAMS_MAX} streams, not {count}")
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= STREAMS_MAX:
+                raise ConfigError(f"a topic is read by 1 to {STREAMS_MAX} streams, not {count!r}")
 
     def streams_counts(self, existing: Iterable[str]) -> Mapping[str, int]:
         """The topics that are read, each with its count of streams; `existing` are those that a filter selects from."""

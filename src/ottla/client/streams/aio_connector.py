@@ -123,7 +123,7 @@ class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
 
     async def create_message_streams(self, topics: Mapping[str, int]) -> dict[str, list[MessageStream[KeyT, ValueT]]]:
         """Join the group, and read each topic by so many streams, which share its partitions here."""
-        feeds = await asyncio.to_thread(self._core.open, Subscription(topics=dict(topics)))
+        feeds = await asyncio.to_thread(self._core.open, Subscription.by_name(topics))
         return {topic: [self._stream(feed, [topic]) for feed in each] for topic, each in feeds.items()}
 
     async def create_message_streams_by_filter(

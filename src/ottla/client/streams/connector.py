@@ -58,7 +58,7 @@ class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
         Each stream is for one thread.  A topic that does not exist yet is read from the time on when it does.  Once for
         each connector.
         """
-        feeds = self._core.open(Subscription(topics=dict(topics)))
+        feeds = self._core.open(Subscription.by_name(topics))
         engine, timeout_ms = self._core.opened(), self._core.settings.consumer_timeout_ms
         return {
             topic: [MessageStream(engine, feed, [topic], timeout_ms) for feed in each] for topic, each in feeds.items()

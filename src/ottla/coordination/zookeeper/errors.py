@@ -20,7 +20,7 @@ class ZooKeeperUnreachable(OttlaError):
     """No server of the connect string gave a session in time."""
 
     error_code = ErrorCode.BROKER_NOT_AVAILABLE
-    hint = "check that ZooKeeper runs, its address in zookeeper.connect, and the network between"
+    hint = "check that ZooKeeper runs, its address (of brokers: zookeeper.connect), and the network between"
 
 
 class ZooKeeperRefused(OttlaError):

@@ -24,6 +24,11 @@ def test_topics_of_the_cluster_itself_are_selected_by_a_pattern_that_names_them_
 def test_what_is_no_pattern_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'page-\(' is not a pattern"):
         TopicFilter("page-(")
+    for pattern in (None, ["a", "b"]):
+        with pytest.raises(ConfigError, match="is not a pattern"):
+            TopicFilter(pattern)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="is not a pattern"):
+        TopicFilter("a", deny=["b"])  # type: ignore[arg-type]
 
 
 def test_the_streams_of_a_filter_are_those_of_every_topic_that_it_selects() -> None:
@@ -34,11 +39,28 @@ def test_the_streams_of_a_filter_are_those_of_every_topic_that_it_selects() -> N
 
 @pytest.mark.parametrize(
     ("topics", "problem"),
-    [({}, "at least one topic"), ({"a": 0}, "not 0"), ({"a": 10_001}, "not 10001"), ({"no/slash": 1}, "no/slash")],
+    [
+        ({}, "at least one topic"),
+        ({"a": 0}, "not 0"),
+        ({"a": 10_001}, "not 10001"),
+        ({"a": "1"}, "not '1'"),
+        ({"a": True}, "not True"),
+        ({"no/slash": 1}, "no/slash"),
+        ({b"a": 1}, "b'a' is no topic's name"),
+        (["a"], "not as list"),
+        ("a", "not as str"),
+    ],
 )
-def test_a_subscription_without_streams_or_topics_is_refused(topics: dict[str, int], problem: str) -> None:
+def test_a_subscription_without_streams_or_topics_is_refused(topics: object, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        Subscription(topics)
+        Subscription.by_name(topics)  # type: ignore[arg-type]
+
+
+def test_a_subscription_keeps_what_it_was_given() -> None:
+    given = {"a": 1}
+    kept = Subscription.by_name(given)
+    given["b"] = 2
+    assert kept.topics == {"a": 1}
 
 
 def test_topics_and_a_filter_together_are_refused() -> None:
