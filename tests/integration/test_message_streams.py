@@ -348,3 +348,23 @@ def test_connector_that_read_nothing_leaves_nothing_open(bootstrap: str) -> None
         ConsumerConnector(bootstrap, group="g").close()
         gc.collect()
     assert [warning for warning in caught if issubclass(warning.category, ResourceWarning)] == []
+
+
+def test_connector_that_is_dropped_leaves_its_group_when_its_last_stream_is(
+    bootstrap: str, cluster: Cluster, new_topic: NewTopicName, group: str
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, numbers(3))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        connector = ConsumerConnector(bootstrap, group=group, auto_offset_reset="earliest")
+        streams = connector.create_message_streams({topic: 1})
+        del connector
+        gc.collect()
+        assert take(streams[topic][0], 3)[-1].offset == 2, "its streams hold it"
+        assert not caught
+        del streams
+        gc.collect()
+        eventually(lambda: GroupAdmin(cluster).describe(group).members, lambda members: members == ())
+    assert [str(each.message) for each in caught] == [f"ConsumerConnector of group '{group}' was not closed"]
+    assert GroupAdmin(cluster).committed(group)[TopicPartition(topic, 0)].offset == 2

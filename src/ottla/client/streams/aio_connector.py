@@ -11,9 +11,10 @@ from typing import Any
 
 from ottla.client.membership.subscription import Subscription, TopicFilter
 from ottla.client.messages import Message
-from ottla.client.streams.connector_face import CLOSE_TIMEOUT_MS, ConnectorFace, KeyT, ValueT
+from ottla.client.streams.connector_face import ConnectorFace, KeyT, ValueT
+from ottla.client.streams.connector_hold import CLOSE_TIMEOUT_MS, ConnectorHold
 from ottla.client.streams.engine import StreamEnded, StreamsEngine
-from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, LEASE_POLL_S, StreamFace
+from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, LEASE_POLL_S, StreamFace, weakly
 from ottla.client.streams.stream_feed import StreamFeed
 from ottla.model.identifiers import TopicPartition
 
@@ -26,14 +27,19 @@ class MessageStream(StreamFace[KeyT, ValueT]):
     """
 
     def __init__(
-        self, engine: StreamsEngine, feed: StreamFeed, topics: Iterable[str] | None, consumer_timeout_ms: int | None
+        self,
+        engine: StreamsEngine,
+        feed: StreamFeed,
+        topics: Iterable[str] | None,
+        consumer_timeout_ms: int | None,
+        hold: ConnectorHold | None,
     ) -> None:
-        super().__init__(engine, feed, topics)
+        super().__init__(engine, feed, topics, hold)
         self._timeout_s = None if consumer_timeout_ms is None else consumer_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._is_rung = asyncio.Event()
         self._is_ringing = False
-        feed.ring = self._ring
+        feed.ring = weakly(self._ring)
 
     async def __aiter__(self) -> AsyncIterator[Message[KeyT | None, ValueT | None]]:
         while True:
@@ -145,4 +151,4 @@ class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
         await asyncio.to_thread(self._core.close, timeout_ms, threading.get_ident())
 
     def _stream(self, feed: StreamFeed, topics: Iterable[str] | None) -> MessageStream[KeyT, ValueT]:
-        return MessageStream(self._core.opened(), feed, topics, self._core.settings.consumer_timeout_ms)
+        return MessageStream(self._core.opened(), feed, topics, self._core.settings.consumer_timeout_ms, self._hold)

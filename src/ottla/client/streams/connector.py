@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from ottla.client.membership.subscription import Subscription, TopicFilter
-from ottla.client.streams.connector_face import CLOSE_TIMEOUT_MS, ConnectorFace, KeyT, ValueT
+from ottla.client.streams.connector_face import ConnectorFace, KeyT, ValueT
+from ottla.client.streams.connector_hold import CLOSE_TIMEOUT_MS
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, MessageStream
+from ottla.client.streams.stream_feed import StreamFeed
 
 
 class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
@@ -59,10 +61,7 @@ class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
         each connector.
         """
         feeds = self._core.open(Subscription.by_name(topics))
-        engine, timeout_ms = self._core.opened(), self._core.settings.consumer_timeout_ms
-        return {
-            topic: [MessageStream(engine, feed, [topic], timeout_ms) for feed in each] for topic, each in feeds.items()
-        }
+        return {topic: [self._stream(feed, [topic]) for feed in each] for topic, each in feeds.items()}
 
     def create_message_streams_by_filter(
         self, streams_count: int = 1, *, allow: str, deny: str | None = None
@@ -72,8 +71,7 @@ class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
         """
         subscription = Subscription({}, TopicFilter(allow, deny), streams_count)
         feeds = self._core.open(subscription)
-        engine, timeout_ms = self._core.opened(), self._core.settings.consumer_timeout_ms
-        return [MessageStream(engine, feed, None, timeout_ms) for each in feeds.values() for feed in each]
+        return [self._stream(feed, None) for each in feeds.values() for feed in each]
 
     def commit(self, *, wait: bool = True, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> None:
         """`MessageStream.commit` for all streams."""
@@ -89,3 +87,6 @@ class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
         group.  `with` does the same.
         """
         self._core.close(timeout_ms, threading.get_ident())
+
+    def _stream(self, feed: StreamFeed, topics: Iterable[str] | None) -> MessageStream[KeyT, ValueT]:
+        return MessageStream(self._core.opened(), feed, topics, self._core.settings.consumer_timeout_ms, self._hold)

@@ -80,6 +80,11 @@ class ConnectorCore:
         self._timekeeper.start()
         return feeds
 
+    @property
+    def is_over(self) -> bool:
+        """It was closed, or is another process's."""
+        return self._is_closed or (self.engine is not None and not self.engine.is_of_this_process)
+
     def opened(self) -> StreamsEngine:
         if self.engine is None:
             raise ConfigError("no streams were created", hint="create_message_streams comes first")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Generic
+from typing import Generic
 
 from typing_extensions import TypeVar
 
 from ottla.client.streams.connector_core import ConnectorCore
+from ottla.client.streams.connector_hold import ConnectorHold
 from ottla.client.streams.homes import core_of
 from ottla.client.streams.settings import ResetPolicy, StreamSettings
 from ottla.model.limits import MIB
 
 KeyT = TypeVar("KeyT", default=bytes)
 ValueT = TypeVar("ValueT", default=bytes)
-
-CLOSE_TIMEOUT_MS: Final = 30_000
 
 
 class ConnectorFace(Generic[KeyT, ValueT]):
@@ -74,10 +73,11 @@ class ConnectorFace(Generic[KeyT, ValueT]):
             group_protocol=group_protocol,
             zookeeper_digest=zookeeper_digest,
         )
-        self._group = group
+        self._name = f"{type(self).__name__} of group {group!r}"
+        self._hold = ConnectorHold(self._core, self._name)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of group {self._group!r}, {len(self._core.feeds)} streams>"
+        return f"<{self._name}, {len(self._core.feeds)} streams>"
 
     @property
     def blocked_reason(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, Generic
@@ -10,6 +11,7 @@ from typing import Any, Final, Generic
 from typing_extensions import TypeVar
 
 from ottla.client.messages import Message
+from ottla.client.streams.connector_hold import ConnectorHold
 from ottla.client.streams.engine import StreamEnded, StreamsEngine
 from ottla.client.streams.errors import PoisonMessage
 from ottla.client.streams.places import Place, target_of
@@ -27,12 +29,27 @@ COMMIT_TIMEOUT_MS: Final = 60_000
 LEASE_POLL_S: Final = 0.02
 
 
+def weakly(ring: Callable[[], None]) -> Callable[[], None]:
+    """A call of a stream's method that does not keep the stream: the connector's threads have it."""
+    method = weakref.WeakMethod(ring)
+
+    def call() -> None:
+        found = method()
+        if found is not None:
+            found()
+
+    return call
+
+
 class StreamFace(Generic[KeyT, ValueT]):
     """What a stream can do besides handing out; nothing here waits."""
 
-    def __init__(self, engine: StreamsEngine, feed: StreamFeed, topics: Iterable[str] | None) -> None:
+    def __init__(
+        self, engine: StreamsEngine, feed: StreamFeed, topics: Iterable[str] | None, hold: ConnectorHold | None
+    ) -> None:
         self._engine = engine
         self._feed = feed
+        self._hold = hold
         self._topics = None if topics is None else frozenset(topics)
         # The batch that is being handed out: it goes on in the next loop when one is left.
         self._messages: Iterator[Message[Any, Any]] = iter(())
@@ -123,13 +140,18 @@ class MessageStream(StreamFace[KeyT, ValueT]):
     """
 
     def __init__(
-        self, engine: StreamsEngine, feed: StreamFeed, topics: Iterable[str] | None, consumer_timeout_ms: int | None
+        self,
+        engine: StreamsEngine,
+        feed: StreamFeed,
+        topics: Iterable[str] | None,
+        consumer_timeout_ms: int | None,
+        hold: ConnectorHold | None,
     ) -> None:
-        super().__init__(engine, feed, topics)
+        super().__init__(engine, feed, topics, hold)
         self._timeout_ms = consumer_timeout_ms
         self._bell = threading.Condition(engine.lock)
         self._is_rung = False
-        feed.ring = self._ring
+        feed.ring = weakly(self._ring)
 
     def __iter__(self) -> Iterator[Message[KeyT | None, ValueT | None]]:
         # A chain asks for the next batch when the last one has ended, and lives on when a batch raises an error.

@@ -79,7 +79,7 @@ class Desk:
             self.membership, self.settings, self.feeds, lambda _, stream: self.feeds[stream.number], self.clock
         )
         self.streams: list[MessageStream[Any, Any]] = [
-            MessageStream(self.engine, feed, ["t"], self.settings.consumer_timeout_ms) for feed in self.feeds
+            MessageStream(self.engine, feed, ["t"], self.settings.consumer_timeout_ms, None) for feed in self.feeds
         ]
         self.orders: dict[TopicPartition, FetchOrder | None] = {}
         self._claims_count = 0
