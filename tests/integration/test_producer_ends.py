@@ -120,6 +120,25 @@ atexit.register(lambda: print("the end", flush=True))
     assert "MessagesNotDelivered: 1 message was not delivered" in errors
 
 
+@pytest.mark.parametrize("place", ["finish", "refuse", "announce", "join"])
+def test_interrupt_at_any_moment_of_the_end_hides_no_loss(broker: RunningBroker, place: str) -> None:
+    """Ctrl-C where the wait begins, before it, and in it."""
+    code = f"""
+import atexit, sys
+producer = ottla.Producer(BOOTSTRAP, linger_ms=60_000)
+producer.send("hidden-{place}", b"v")
+left = ["ottla.client.producing.outbox", "ottla.client.producing.gate"]
+def interrupt(frame, event, _):
+    if event == "call" and frame.f_code.co_name == {place!r} and frame.f_globals["__name__"] in left:
+        left.clear()
+        raise KeyboardInterrupt
+atexit.register(lambda: sys.setprofile(interrupt))
+"""
+    done = run_program(code, broker.bootstrap)
+    assert "KeyboardInterrupt" not in done.stderr, done.stderr
+    assert "MessagesNotDelivered" in done.stderr or stored(broker, f"hidden-{place}"), done.stderr
+
+
 def test_producer_that_is_dropped_warns_and_loses_nothing(broker: RunningBroker) -> None:
     code = """
 import threading, warnings

@@ -129,11 +129,12 @@ class Outbox:
             self._engine.orphan()
 
     def end_with_the_process(self) -> None:
-        self.finish()
         began_s = time.monotonic()
         try:
+            self.finish()
             has_ended = self.join(live.EXIT_WAIT_MS / 1000)
         except KeyboardInterrupt:  # whoever sits there does not want to wait
+            self.finish()  # it may have come before this was done, and doing it twice is harmless
             has_ended = False
         if not has_ended:
             self.abandon(round((time.monotonic() - began_s) * 1000))
