@@ -16,8 +16,8 @@ from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
 from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, CRC, CRC_AT, read_header
 from ottla.records.record import Headers, Record, decode_batch, split_batches
-from ottla.spark.columns import ALL_COLUMNS, arrow_schema
-from ottla.spark.decoder import Decoder
+from ottla.spark.arrow.columns import ALL_COLUMNS, arrow_schema
+from ottla.spark.arrow.decoder import Decoder
 from ottla.spark.errors import CorruptRecords
 
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, Headers, int]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ottla.records.compression import Codec
 from ottla.records.header import read_header
 from ottla.records.record import Record, check_batch, decode_batch
-from ottla.spark.columns import HEADERS_TYPE
-from ottla.spark.encoder import RecordColumns, encode_batch, row_sizes_max, split_rows
+from ottla.spark.arrow.columns import HEADERS_TYPE
+from ottla.spark.arrow.encoder import RecordColumns, encode_batch, row_sizes_max, split_rows
 
 lengths = st.one_of(st.integers(0, 80), st.sampled_from([63, 64, 127, 128, 8191, 8192, 20_000]))
 contents = st.one_of(st.none(), st.builds(lambda byte, size: bytes([byte]) * size, st.integers(0, 255), lengths))

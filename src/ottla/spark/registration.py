@@ -7,6 +7,6 @@ from pyspark.sql import SparkSession
 
 def register_source(spark: SparkSession) -> None:
     """After this, `spark.read.format("ottla")`, `readStream`, `write` and `writeStream` work in this session."""
-    from ottla.spark.source import OttlaDataSource
+    from ottla.spark.source.data_source import OttlaDataSource
 
     spark.dataSource.register(OttlaDataSource)

@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ottla.model.identifiers import TopicPartition
-from ottla.spark import lake
 from ottla.spark.errors import DataLoss
 from ottla.spark.lake import LakeError, LakeLoad, load_topic_to_lake
-from ottla.spark.lake_progress import TopicKeys
+from ottla.spark.lake import load as lake
+from ottla.spark.lake.progress import TopicKeys
 from tests.integration.spark.peer import Message, Peer
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]

@@ -8,9 +8,9 @@ import pytest
 
 from ottla.client.offsets import IsolationLevel
 from ottla.spark.errors import DataLoss
-from ottla.spark.offset_ranges import OffsetRange
-from ottla.spark.range_reading import ReadTask, read_task
-from ottla.spark.read_options import Connection
+from ottla.spark.options.read_options import Connection
+from ottla.spark.source.offset_ranges import OffsetRange
+from ottla.spark.source.range_reading import ReadTask, read_task
 from tests.integration.spark.peer import Message, Peer
 
 pytestmark = pytest.mark.interop

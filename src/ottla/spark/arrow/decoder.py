@@ -1,0 +1,155 @@
+"""Record batches to Arrow columns, a buffer at a time: no Python object per record.
+
+The steps: headers, checksums and decompression (`batch_spans`), the records' positions (`record_chain`), their fields
+column by column (`record_fields`), keys, values and headers copied by Arrow (`arrow_gather`, `header_columns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import Buffer
+
+from ottla.records.header import BatchHeader
+from ottla.spark.arrow.aborted_batches import AbortedBatches
+from ottla.spark.arrow.batch_spans import OFFSET_LIMIT, TIMESTAMP_MS_MAX, BatchScanner, Slice
+from ottla.spark.arrow.columns import ARROW_TYPES, PLAIN_COLUMNS, arrow_schema
+from ottla.spark.arrow.gather import gather
+from ottla.spark.arrow.header_columns import headers_column
+from ottla.spark.arrow.record_chain import ChainWalker
+from ottla.spark.arrow.record_fields import RecordFields, read_fields, refuse_where
+from ottla.spark.arrow.varint_columns import Ints, Octets
+from ottla.spark.errors import UnreadableElement
+
+
+class Decoder:
+    """Decodes fetched bytes of one partition into the wanted columns, in the wanted order."""
+
+    def __init__(self, topic: str, partition: int, columns: Sequence[str] = PLAIN_COLUMNS) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._columns = tuple(columns)
+        self._schema = arrow_schema(columns)
+        self._scanner = BatchScanner(topic, partition)
+        self._walker = ChainWalker()
+
+    def decode(
+        self,
+        data: Buffer,
+        first_offset: int = 0,
+        offset_limit: int = OFFSET_LIMIT,
+        aborted: AbortedBatches | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of the records in `[first_offset, offset_limit)`; `data` holds whole record batches.
+
+        `aborted` (of the same fetch) leaves out aborted transactions.  A record batch is checked wholly before a row of
+        it is yielded.  The results do not refer to `data`.  Raises `CorruptRecords`.
+        """
+        view = memoryview(data)
+        for part in self._scanner.slices(view, self._scanner.spans(view, first_offset, offset_limit, aborted)):
+            rows = self._decode_slice(part, first_offset, offset_limit)
+            if rows.num_rows:
+                yield rows
+
+    def _decode_slice(self, part: Slice, first_offset: int, offset_limit: int) -> pa.RecordBatch:
+        data = np.frombuffer(part.buffer, np.uint8)
+        try:
+            starts = self._walker.starts(part.buffer, data, part.areas)
+            fields = read_fields(data, starts, _record_ends(part, starts))
+            offsets, timestamps = _offsets(part, fields), _timestamps_us(part, fields)
+            rows = _rows_between(offsets, first_offset, offset_limit)
+            if "headers" in self._columns:
+                headers = headers_column(data, fields)[rows]
+            else:
+                headers = None
+        except UnreadableElement as error:
+            raise self._scanner.corrupt_record(part, error.index, error.problem) from None
+        return self._rows(data, fields[rows], offsets[rows], timestamps[rows], _timestamp_types(part)[rows], headers)
+
+    def _rows(
+        self,
+        data: Octets,
+        fields: RecordFields,
+        offsets: Ints,
+        timestamps_us: Ints,
+        timestamp_types: np.ndarray[tuple[int], np.dtype[np.int32]],
+        headers: pa.Array | None,
+    ) -> pa.RecordBatch:
+        count = len(offsets)
+        columns = []
+        for name in self._columns:
+            if name == "key":
+                column = gather(data, fields.keys)
+            elif name == "value":
+                column = gather(data, fields.values)
+            elif name == "topic":
+                column = pa.repeat(pa.scalar(self._topic, pa.string()), count)
+            elif name == "partition":
+                column = pa.array(np.full(count, self._partition, np.int32))
+            elif name == "offset":
+                column = pa.array(offsets)
+            elif name == "timestamp":
+                column = pa.Array.from_buffers(ARROW_TYPES["timestamp"], count, [None, pa.py_buffer(timestamps_us)])
+            elif name == "timestampType":
+                column = pa.array(timestamp_types)
+            else:
+                column = headers
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _counts(part: Slice) -> Ints:
+    return np.array([header.records_count for header in part.headers], np.int64)
+
+
+def _of_batches(part: Slice, numbers: list[int]) -> Ints:
+    """A number of each batch, repeated for each of its records."""
+    return np.repeat(np.array(numbers, np.int64), _counts(part))
+
+
+def _record_ends(part: Slice, starts: Ints) -> Ints:
+    """Where each record must end for a valid chain: at the next record, or at the end of its batch."""
+    ends = np.empty_like(starts)
+    ends[:-1] = starts[1:]
+    ends[np.cumsum(_counts(part)) - 1] = [area.end for area in part.areas]
+    return ends
+
+
+def _offsets(part: Slice, fields: RecordFields) -> Ints:
+    deltas = fields.offset_deltas
+    last_deltas = _of_batches(part, [header.last_offset_delta for header in part.headers])
+    refuse_where((deltas < 0) | (deltas > last_deltas), "a record's offset is outside its batch")
+    offsets = _of_batches(part, [header.base_offset for header in part.headers]) + deltas
+    refuse_where(np.append(False, offsets[1:] <= offsets[:-1]), "a record's offset does not follow the one before it")
+    return offsets
+
+
+def _timestamps_us(part: Slice, fields: RecordFields) -> Ints:
+    """Create time of each record; under log append time, the batch's maximum for all of its records (KIP-32)."""
+    base = _of_batches(part, [_base_ms(header) for header in part.headers])
+    deltas = fields.timestamp_deltas
+    if any(header.is_log_append_time for header in part.headers):
+        deltas = np.where(_timestamp_types(part) == 1, 0, deltas)
+    # Compared as floats first, since the sum of two int64 may wrap; 1 % is far more than their rounding.
+    outside = np.abs(base.astype(np.float64) + deltas.astype(np.float64)) > 0.99 * TIMESTAMP_MS_MAX
+    refuse_where(outside, "a record's timestamp is out of range")
+    return (base + deltas) * 1000
+
+
+def _base_ms(header: BatchHeader) -> int:
+    return header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms
+
+
+def _timestamp_types(part: Slice) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """0 for create time, 1 for log append time, as in `timestampType` of the official connector."""
+    types = np.array([1 if header.is_log_append_time else 0 for header in part.headers], np.int32)
+    return np.repeat(types, _counts(part))
+
+
+def _rows_between(offsets: Ints, first_offset: int, offset_limit: int) -> slice:
+    if first_offset <= offsets[0] and offsets[-1] < offset_limit:
+        return slice(0, len(offsets))
+    first, end = np.searchsorted(offsets, [first_offset, offset_limit])
+    return slice(int(first), int(end))

@@ -1,0 +1,1 @@
+"""The sink of the data source `ottla`: batches and streams."""

@@ -1,0 +1,101 @@
+"""`df.write.format("ottla")` and `writeStream`: at least once.
+
+Each task is an idempotent producer, so a retried request makes no duplicate; a task that Spark runs again writes its
+rows again.  A task ends only when every batch is acknowledged by all in-sync replicas.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ottla.client.delivery import BatchResult, Delivery
+from ottla.client.producer import RawProducer
+from ottla.spark.errors import NotWritten
+from ottla.spark.options.write_options import WriteOptions
+from ottla.spark.sink.sink_rows import RowEncoder
+from ottla.spark.source.cluster_view import open_cluster
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RowsWritten(WriterCommitMessage):
+    """The rows of one task, all acknowledged."""
+
+    rows_count: int
+    batches_count: int
+
+
+def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWritten:
+    """In an executor: produce all rows of a task and wait for the last acknowledgement.
+
+    Raises `NotWritten` for the first batch that the cluster did not acknowledge.
+    """
+    task = TaskContext.get()
+    rows_count = batches_count = 0
+    with open_cluster(options.connection) as cluster, RawProducer(cluster) as producer:
+
+        def partitions_count(topic: str) -> int:
+            return len(cluster.topic(topic, allow_auto_topic_creation=True).partitions)
+
+        encoder = RowEncoder(options, partitions_count, task.partitionId() if task is not None else 0, cluster.clock)
+        for encoded in encoder.encode(rows):
+            producer.send(encoded.partition, encoded.batch)
+            check_acknowledged(producer.poll())
+            rows_count += encoded.records_count
+            batches_count += 1
+        check_acknowledged(producer.flush())
+        if producer.pending_count:
+            raise NotWritten(f"{producer.pending_count} batches were not acknowledged in time")
+    return RowsWritten(rows_count, batches_count)
+
+
+def check_acknowledged(results: Sequence[BatchResult]) -> None:
+    for result in results:
+        if result.delivery is not Delivery.ACKNOWLEDGED:
+            reason = result.error if result.error is not None else result.delivery.value
+            hint = result.error.hint if result.error is not None else None
+            raise NotWritten(f"{result.records_count} records for {result.partition}: {reason}", hint=hint)
+
+
+class BatchSink(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
+        return write_rows(self._options, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing to do: the rows are written already."""
+        _log.debug("sink.batch_written", extra={"rows": rows_written(messages)})
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Appended records cannot be undone."""
+        _log.warning("sink.batch_aborted", extra={"rows": rows_written(messages)})
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
+        return write_rows(self._options, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        _log.debug("sink.micro_batch_written", extra={"batch_id": batchId, "rows": rows_written(messages)})
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Appended records cannot be undone; the batch runs again when the query is restarted."""
+        _log.warning("sink.micro_batch_aborted", extra={"batch_id": batchId, "rows": rows_written(messages)})
+
+
+def rows_written(messages: Sequence[WriterCommitMessage | None]) -> int:
+    """A task that failed has no message."""
+    return sum(message.rows_count for message in messages if isinstance(message, RowsWritten))

@@ -1,0 +1,1 @@
+"""The data source `ottla`: batch and stream reads."""

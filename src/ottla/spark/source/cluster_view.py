@@ -1,0 +1,168 @@
+"""The driver's queries to a cluster: the partitions of a subscription, and the offsets of a user's specification."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from uuid import UUID
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import UnknownTopic
+from ottla.client.offsets import IsolationLevel, list_offsets
+from ottla.client.options import ClientOptions
+from ottla.model.identifiers import TopicPartition
+from ottla.spark.errors import DataLoss, SparkOptionError
+from ottla.spark.options.offset_spec import EARLIEST, LATEST, AtOffset, AtOffsets, AtTimestamp, Offsets, OffsetSpec
+from ottla.spark.options.read_options import Assigned, Connection, ReadOptions, Topics
+
+
+def open_cluster(connection: Connection) -> Cluster:
+    return Cluster(
+        connection.bootstrap, ClientOptions(client_id="ottla-spark", request_timeout_ms=connection.request_timeout_ms)
+    )
+
+
+class ClusterView:
+    """One subscription on one cluster.  Not to be pickled: each process opens its own."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._cluster = open_cluster(options.connection)
+
+    def __enter__(self) -> ClusterView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    @property
+    def cluster_id(self) -> str:
+        """Empty before the first request, and from a broker that has none."""
+        return self._cluster.info.cluster_id or ""
+
+    def partitions(self, *, missing_ok: bool = False) -> list[TopicPartition]:
+        """All current partitions of the subscription.
+
+        Raises `UnknownTopic` for a named one that does not exist; with `missing_ok` it is left out.
+        """
+        subscription = self._options.subscription
+        if isinstance(subscription, Assigned):
+            names = list(dict.fromkeys(partition.topic for partition in subscription.partitions))
+        elif isinstance(subscription, Topics):
+            names = list(subscription.names)
+        else:
+            pattern = re.compile(subscription.pattern)
+            names = [
+                topic.name
+                for topic in self._cluster.refresh(None)
+                if pattern.fullmatch(topic.name) and not topic.is_internal and not topic.error_code
+            ]
+        found = [partition for name in names for partition in self._partitions_of(name, missing_ok)]
+        if isinstance(subscription, Assigned):
+            missing = set(subscription.partitions).difference(found)
+            if missing and not missing_ok:
+                raise UnknownTopic(
+                    f"the option 'assign' names {', '.join(map(str, sorted(missing)))}: which do not exist"
+                )
+            found = [partition for partition in found if partition in subscription.partitions]
+        return sorted(found)
+
+    def topic_ids(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, UUID]:
+        """All zeros where the cluster has no topic ids (Apache Kafka before 2.8).
+
+        Raises `UnknownTopic` for a topic that does not exist; with `missing_ok` it is left out.
+        """
+        ids = {}
+        for name in topics:
+            try:
+                ids[name] = self._cluster.topic(name).topic_id
+            except UnknownTopic:
+                if not missing_ok:
+                    raise
+        return ids
+
+    def _partitions_of(self, topic: str, missing_ok: bool) -> list[TopicPartition]:
+        self._cluster.forget([topic])
+        try:
+            return [TopicPartition(topic, number) for number in self._cluster.partitions(topic)]
+        except UnknownTopic:
+            if missing_ok:
+                return []
+            raise
+
+    def offsets(self, spec: OffsetSpec, partitions: Iterable[TopicPartition], *, is_start: bool) -> Offsets:
+        """The specification as offsets.  Raises `SparkOptionError` when it names other partitions, or starts after the
+        last record."""
+        wanted = list(partitions)
+        if isinstance(spec, AtOffset):
+            return self._asked(dict.fromkeys(wanted, spec.offset))
+        if isinstance(spec, AtOffsets):
+            _check_same(spec.option, spec.offsets, wanted)
+            asked = {place: offset for place, offset in spec.offsets.items() if offset < 0}
+            return {**spec.offsets, **self._asked(asked)}
+        if isinstance(spec, AtTimestamp):
+            times: Mapping[TopicPartition, int] = dict.fromkeys(wanted, spec.timestamp_ms)
+        else:
+            _check_same(spec.option, spec.timestamps_ms, wanted)
+            times = spec.timestamps_ms
+        return self._at_times(spec.option, times, is_start)
+
+    def _at_times(self, option: str, times_ms: Mapping[TopicPartition, int], is_start: bool) -> Offsets:
+        offsets = self._asked(times_ms)
+        late = sorted(place for place, offset in offsets.items() if offset < 0)
+        if late and is_start:
+            raise SparkOptionError(
+                f"the option {option!r}: {late[0]} has no record at or after {times_ms[late[0]]}",
+                hint="start earlier, or read nothing",
+            )
+        return {**offsets, **self._asked(dict.fromkeys(late, LATEST))}
+
+    def _asked(self, questions: Mapping[TopicPartition, int]) -> Offsets:
+        if not questions:
+            return {}
+        answers = list_offsets(self._cluster, questions, isolation=self._isolation(questions))
+        return {place: answer.offset for place, answer in answers.items()}
+
+    def _isolation(self, questions: Mapping[TopicPartition, int]) -> IsolationLevel:
+        # Only "latest" depends on the isolation level; older brokers do not know the field.
+        return self._options.isolation if LATEST in questions.values() else IsolationLevel.READ_UNCOMMITTED
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return self._asked(dict.fromkeys(partitions, EARLIEST))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return self._asked(dict.fromkeys(partitions, LATEST))
+
+    def checked(self, option: str, offsets: Offsets) -> Offsets:
+        """Offsets given by the user, checked against the logs.
+
+        Raises `DataLoss` for one outside of its log, or moves it to the nearest end under `failOnDataLoss=false`.
+        """
+        starts, ends = self.earliest(offsets), self.latest(offsets)
+        for place, offset in offsets.items():
+            if not starts[place] <= offset <= ends[place] and self._options.fails_on_data_loss:
+                raise DataLoss(
+                    f"the option {option!r} names offset {offset} of {place}, which has "
+                    f"{starts[place]} to {ends[place]} (exclusive)"
+                )
+        return {place: min(max(offset, starts[place]), ends[place]) for place, offset in offsets.items()}
+
+
+def _check_same(option: str, named: Mapping[TopicPartition, int], wanted: list[TopicPartition]) -> None:
+    missing, unknown = set(wanted).difference(named), set(named).difference(wanted)
+    if missing:
+        raise SparkOptionError(
+            f"the option {option!r} does not name {', '.join(map(str, sorted(missing)))}",
+            hint="name every partition that is read; -2 is its earliest offset",
+        )
+    if unknown:
+        raise SparkOptionError(
+            f"the option {option!r} names {', '.join(map(str, sorted(unknown)))}, which is not read",
+            hint="leave it out",
+        )

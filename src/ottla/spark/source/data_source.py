@@ -1,0 +1,52 @@
+"""The data source `ottla`: Kafka topics in Spark without a jar (Python Data Source API).
+
+Never named `kafka`: where both exist, Spark uses the JVM's source of that name.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+from pyspark.sql.types import StructType
+
+from ottla.spark.arrow.columns import columns_wanted, spark_ddl
+from ottla.spark.options.read_options import includes_headers, parse_read_options
+from ottla.spark.options.write_options import WriteOptions, parse_write_options
+from ottla.spark.sink.sinks import BatchSink, StreamSink
+from ottla.spark.source.batch_reader import BatchReader
+from ottla.spark.source.source_schema import wanted_columns
+from ottla.spark.source.stream_reader import StreamReader
+
+
+class OttlaDataSource(DataSource):
+    """Options: `read_options` and `write_options`; columns: `columns`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ottla"
+
+    def schema(self) -> str:
+        return spark_ddl(columns_wanted(includes_headers(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(parse_read_options(self.options, is_stream=False), wanted_columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(parse_read_options(self.options, is_stream=True), wanted_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+
+        return BatchSink(self._write_options(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+
+        return StreamSink(self._write_options(schema, overwrite))
+
+    def _write_options(self, schema: StructType, overwrites: bool) -> WriteOptions:
+        column_types = {field.name: field.dataType.simpleString() for field in schema.fields}
+        return parse_write_options(self.options, column_types, overwrites=overwrites)

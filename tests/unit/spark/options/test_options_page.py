@@ -1,0 +1,33 @@
+"""docs/spark.md names every option that the source asks for, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import ottla.spark
+from ottla.spark.options import option_reader
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "spark.md"
+SPARK = Path(ottla.spark.__path__[0])
+ASKED = re.compile(r'reader\.(?:text|number|flag|choice)\(\s*"([^"]+)"')
+
+
+def asked_for() -> set[str]:
+    source = "".join((SPARK / "options" / name).read_text() for name in ("read_options.py", "write_options.py"))
+    timestamps = {
+        f"{side}{kind}" for side in ("starting", "ending") for kind in ("Offsets", "Timestamp", "OffsetsByTimestamp")
+    }
+    subscriptions = {"subscribe", "subscribePattern", "assign"}
+    return set(ASKED.findall(source)) | timestamps | subscriptions | set(option_reader.BOOTSTRAP_NAMES)
+
+
+def test_the_page_names_exactly_the_options_that_there_are() -> None:
+    tables = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    documented = {name for line in tables for name in re.findall(r"`([\w.]+)`", line.split("|")[1])}
+    assert documented == asked_for()
+
+
+def test_the_page_names_what_is_refused() -> None:
+    text = PAGE.read_text().lower()
+    assert [name for name in option_reader.NOT_OFFERED if name not in text] == []

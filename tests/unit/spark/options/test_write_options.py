@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.records.compression import Codec
+from ottla.spark.errors import SparkOptionError
+from ottla.spark.options.write_options import BATCH_BYTES_DEFAULT, WriteOptions, parse_write_options
+
+BASE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "clicks"}
+
+
+def parse(options: dict[str, str], **columns: str) -> WriteOptions:
+    return parse_write_options(options, columns or {"value": "binary"}, overwrites=False)
+
+
+def test_a_topic_and_a_value_are_enough() -> None:
+    options = parse(BASE)
+    assert (options.topic, options.codec, options.batch_bytes_max) == ("clicks", Codec.NONE, BATCH_BYTES_DEFAULT)
+    assert not options.keeps_timestamps
+
+
+def test_columns_that_are_not_written_may_have_any_type() -> None:
+    parse(BASE, value="string", timestamp="string", topic="int", colour="int")
+
+
+def test_spark_s_own_options_are_passed_over() -> None:
+    parse(BASE | {"checkpointLocation": "/somewhere"})
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "named"),
+    [
+        (BASE, {"key": "binary"}, "no column 'value'"),
+        (BASE, {"value": "struct<a:int>"}, "'value' is struct<a:int>"),
+        (BASE, {"value": "binary", "key": "int"}, "'key' is int"),
+        (BASE, {"value": "binary", "partition": "bigint"}, "'partition' is bigint"),
+        (BASE, {"value": "binary", "headers": "map<string,binary>"}, "'headers' is map"),
+        (BASE | {"includeTimestamp": "true"}, {"value": "binary"}, "'includeTimestamp' needs"),
+        (BASE | {"includeTimestamp": "true"}, {"value": "binary", "timestamp": "bigint"}, "'timestamp' is bigint"),
+        (BASE | {"topic": "a b"}, {"value": "binary"}, "'a b'"),
+        (BASE | {"kafka.acks": "0"}, {"value": "binary"}, "'kafka.acks'"),
+        (BASE | {"kafka.enable.idempotence": "false"}, {"value": "binary"}, "'kafka.enable.idempotence'"),
+        (BASE | {"kafka.compression.type": "brotli"}, {"value": "binary"}, "'brotli'"),
+        (BASE | {"kafka.batch.size": "1"}, {"value": "binary"}, "'kafka.batch.size' is 1"),
+        (BASE | {"subscribe": "t"}, {"value": "binary"}, "'subscribe' is unknown"),
+    ],
+)
+def test_what_cannot_be_written_is_named(options: dict[str, str], columns: dict[str, str], named: str) -> None:
+    with pytest.raises(SparkOptionError) as caught:
+        parse_write_options(options, columns, overwrites=False)
+    assert named in str(caught.value)
+
+
+def test_overwriting_a_topic_is_refused() -> None:
+    with pytest.raises(SparkOptionError, match='mode\\("append"\\)'):
+        parse_write_options(BASE, {"value": "binary"}, overwrites=True)

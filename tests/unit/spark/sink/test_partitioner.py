@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.spark.sink.partitioner import LONG_KEY_BYTES, hash_column, partitions_of
+
+# From the tests of Kafka's Java client (UtilsTest.testMurmur2): any port of the hash is held to these.
+KNOWN = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+def hash_of(keys: list[bytes | None]) -> list[int]:
+    return [int(number) for number in hash_column(pa.array(keys, pa.binary()))]
+
+
+def test_hashes_are_those_of_kafkas_java_client() -> None:
+    assert hash_of(list(KNOWN)) == [number & 0xFFFFFFFF for number in KNOWN.values()]
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=40), st.just(b"x" * (LONG_KEY_BYTES + 3))), max_size=20))
+def test_a_column_hashes_like_its_keys_one_by_one(keys: list[bytes | None]) -> None:
+    assert hash_of(keys) == [hash_of([key if key is not None else b""])[0] for key in keys]
+
+
+def test_long_keys_hash_as_other_clients_hash_them() -> None:
+    aiokafka = pytest.importorskip("aiokafka.partitioner", reason="aiokafka is not installed")
+    for size in (0, 1, LONG_KEY_BYTES - 1, LONG_KEY_BYTES, LONG_KEY_BYTES + 1, LONG_KEY_BYTES + 2, 5000):
+        key = bytes(index * 7 % 256 for index in range(size))
+        assert hash_of([key])[0] == aiokafka.murmur2(key) & 0xFFFFFFFF
+
+
+def test_a_slice_of_a_column_hashes_only_its_rows() -> None:
+    keys = pa.array([b"a", None, b"foobar", b"abc"], pa.binary())
+    assert hash_column(keys[2:]).tolist() == [KNOWN[b"foobar"] & 0xFFFFFFFF, KNOWN[b"abc"]]
+
+
+def test_rows_without_a_key_go_to_one_partition_after_another_in_runs() -> None:
+    keys = pa.nulls(10, pa.binary())
+    sizes = np.full(10, 30, np.int64)
+    assert partitions_of(keys, sizes, 3, 1, 90).tolist() == [1, 1, 2, 2, 2, 0, 0, 0, 1, 1]
+
+
+def test_keyed_rows_do_not_move_the_runs() -> None:
+    keys = pa.array([None, b"abc", None], pa.binary())
+    partitions = partitions_of(keys, np.full(3, 50, np.int64), 4, 0, 1000)
+    assert partitions.tolist() == [0, 479470107 % 4, 0]

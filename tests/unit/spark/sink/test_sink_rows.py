@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ottla.model.identifiers import TopicPartition
+from ottla.records.compression import Codec
+from ottla.records.record import Record, decode_batch
+from ottla.spark.errors import UnencodableColumn
+from ottla.spark.options.read_options import Connection
+from ottla.spark.options.write_options import WriteOptions
+from ottla.spark.sink.sink_rows import RowEncoder, gathered
+from ottla.testing.fake_clock import FakeClock
+
+
+def encoder(
+    topic: str | None = "t", partitions_count: int = 3, batch_bytes: int = 1 << 20, **wishes: bool
+) -> RowEncoder:
+    options = WriteOptions(Connection("localhost:9092"), topic, Codec.NONE, batch_bytes, wishes.get("keeps", False))
+    return RowEncoder(options, lambda _: partitions_count, 0, FakeClock(now_ms=5_000))
+
+
+def rows(columns: dict[str, pa.Array]) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pydict(columns)]
+
+
+def stored(encoder: RowEncoder, batches: list[pa.RecordBatch]) -> dict[TopicPartition, list[Record]]:
+    """What a broker would hold."""
+    logs: dict[TopicPartition, list[Record]] = {}
+    for encoded in encoder.encode(batches):
+        records = decode_batch(memoryview(encoded.batch))
+        assert len(records) == encoded.records_count
+        logs.setdefault(encoded.partition, []).extend(records)
+    return logs
+
+
+def values(logs: dict[TopicPartition, list[Record]]) -> dict[tuple[str, int], list[bytes | None]]:
+    return {(place.topic, place.partition): [record.value for record in records] for place, records in logs.items()}
+
+
+def test_rows_go_where_their_partition_column_says_and_keep_their_order() -> None:
+    batches = rows({"value": pa.array(["a", "b", "c", "d"]), "partition": pa.array([2, 0, 2, 0], pa.int32())})
+    assert values(stored(encoder(), batches)) == {("t", 0): [b"b", b"d"], ("t", 2): [b"a", b"c"]}
+
+
+def test_a_null_partition_leaves_the_choice_to_the_key() -> None:
+    keys = pa.array([b"abc", b"abc"])
+    chosen = stored(encoder(), rows({"value": pa.array(["a", "b"]), "key": keys}))
+    given = stored(
+        encoder(), rows({"value": pa.array(["a", "b"]), "key": keys, "partition": pa.array([None, 1], pa.int32())})
+    )
+    assert [record.value for record in next(iter(chosen.values()))] == [b"a", b"b"]
+    assert sum(len(records) for records in given.values()) == 2
+    assert b"b" in values(given)["t", 1]
+
+
+@pytest.mark.parametrize("partition", [-1, 3])
+def test_a_partition_that_the_topic_has_not_is_refused(partition: int) -> None:
+    batches = rows({"value": pa.array(["a"]), "partition": pa.array([partition], pa.int32())})
+    with pytest.raises(UnencodableColumn, match="0 to 2"):
+        stored(encoder(), batches)
+
+
+def test_each_row_goes_to_the_topic_that_it_names() -> None:
+    batches = rows({"value": pa.array(["1", "2", "3"]), "topic": pa.array(["a", "b", "a"])})
+    assert values(stored(encoder(None, 1), batches)) == {("a", 0): [b"1", b"3"], ("b", 0): [b"2"]}
+
+
+def test_a_row_without_topic_is_refused() -> None:
+    with pytest.raises(UnencodableColumn, match="'topic' is null"):
+        stored(encoder(None), rows({"value": pa.array(["1", "2"]), "topic": pa.array(["a", None])}))
+
+
+def test_records_carry_the_time_of_writing_unless_the_timestamp_column_is_asked_for() -> None:
+    batches = rows({"value": pa.array(["a", "b"]), "timestamp": pa.array([7_000, None], pa.timestamp("us", tz="UTC"))})
+
+    def times(encoder: RowEncoder) -> list[int]:
+        return [record.timestamp_ms for records in stored(encoder, batches).values() for record in records]
+
+    assert times(encoder(partitions_count=1)) == [5_000, 5_000]
+    assert times(encoder(partitions_count=1, keeps=True)) == [7, 5_000]
+
+
+def test_rows_without_a_key_fill_one_batch_after_another_over_all_partitions() -> None:
+    batches = rows({"value": pa.array(["x" * 900] * 30)})
+    encoded = list(encoder(batch_bytes=10_000).encode(batches))
+    assert {batch.partition.partition for batch in encoded} == {0, 1, 2}
+    assert all(len(batch.batch) <= 10_000 for batch in encoded)
+    assert len(encoded) <= 6
+
+
+def test_the_next_rows_without_a_key_go_on_with_the_next_partition() -> None:
+    shared = encoder()
+    first, second = (next(iter(stored(shared, rows({"value": pa.array(["x"])})))).partition for _ in range(2))
+    assert (first, second) == (0, 1)
+
+
+def test_batches_of_spark_are_put_together_and_empty_ones_left_out() -> None:
+    batches = [pa.RecordBatch.from_pydict({"value": pa.array(["x" * 100] * count)}) for count in (10, 0, 10, 10)]
+    assert [table.num_rows for table in gathered(batches, 1500)] == [20, 10]
+
+
+def test_null_values_and_typed_nulls_are_tombstones() -> None:
+    assert values(stored(encoder(partitions_count=1), rows({"value": pa.nulls(2), "key": pa.array(["k", "l"])}))) == {
+        ("t", 0): [None, None]
+    }
