@@ -41,6 +41,7 @@ from ottla.broker.record_deletions import RecordDeletions
 from ottla.broker.request_meter import RequestMeter
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
+from ottla.broker.socket_loop import SocketLoop
 from ottla.broker.topics import Topics
 from ottla.broker.tree_follower import TreeFollower
 from ottla.broker.tree_home import TreeHome, open_embedded, with_node_id
@@ -90,16 +91,24 @@ class Broker:
     """A running broker.  `BrokerContext` is the part that handlers use."""
 
     def __init__(
-        self, options: ServeOptions, clock: Clock, open_files_max: int | None, home: TreeHome | None = None
+        self,
+        options: ServeOptions,
+        clock: Clock,
+        open_files_max: int | None,
+        home: TreeHome | None,
+        disk: PosixDisk,
+        sockets: SocketLoop | None,
     ) -> None:
         self._options = options
+        self._disk = disk
+        self._sockets = sockets
         self._home = home
         # Several brokers share any other tree.
         self.is_sole = home is None and options.settings[setting.ZOOKEEPER_CONNECT] is None
         self._open_files_max = open_files_max
         self._closing = AsyncExitStack()
         self.settings: BrokerSettings = (
-            options.settings if self.is_sole else with_node_id(options.settings, options.data_dir)
+            options.settings if self.is_sole else with_node_id(options.settings, disk, options.data_dir)
         )
         self._log_configs = LogConfigs(options.settings)
         self.clock = clock
@@ -119,13 +128,21 @@ class Broker:
 
     @classmethod
     async def start(
-        cls, options: ServeOptions, *, clock: Clock, open_files_max: int | None, home: TreeHome | None = None
+        cls,
+        options: ServeOptions,
+        *,
+        clock: Clock,
+        open_files_max: int | None,
+        home: TreeHome | None = None,
+        disk: PosixDisk | None = None,
+        sockets: SocketLoop | None = None,
     ) -> Broker:
         """Open the data directory, recover, and listen.  Raises `OttlaError`; then nothing is left open.
 
         `home`: of a tree that other brokers share; the caller closes it.  Without one it follows from the options.
+        `disk` and `sockets` have something between the broker and the machine, for tests; None: nothing.
         """
-        broker = cls(options, clock, open_files_max, home)
+        broker = cls(options, clock, open_files_max, home, disk or PosixDisk(), sockets)
         try:
             await broker._start()
         except BaseException:
@@ -133,13 +150,18 @@ class Broker:
             raise
         return broker
 
+    async def on_clock_moved(self) -> None:
+        """Do at once what is due by now: a test has moved the clock.  Retention is due whatever its interval."""
+        await self._housekeeping.run_all()
+        self.groups.on_clock_moved()
+
     async def stop(self) -> None:
         """Stop accepting, answer requests in progress, flush, and write the clean shutdown mark."""
         await self._closing.aclose()
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        disk = PosixDisk()
+        disk = self._disk
         # Addresses first: a port that is taken is reported before a long recovery, and the disk is left as it was.
         bound = [bind(listener.host, listener.port) for listener in self._options.listeners]
         for listening in bound:
@@ -207,14 +229,15 @@ class Broker:
         self._closing.push_async_callback(router.stop)
 
         watermarks_interval_ms = self.settings[setting.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS]
-        housekeeping = Housekeeping(
+        self._housekeeping = housekeeping = Housekeeping(
             self._directory, self.partitions, self.clock, loop, flusher.poke, watermarks_interval_ms
         )
         self._closing.callback(housekeeping.stop)
         housekeeping.start()
         self._start_compaction()
         for listening in bound:
-            listener = Listener(listening, loop, router, self._connection_limits(), housekeeping.expire_produces)
+            limits = self._connection_limits()
+            listener = Listener(listening, loop, router, limits, housekeeping.expire_produces, self._sockets)
             self._listeners.append(listener)
             listener.start()
         self._closing.push_async_callback(self._drain, flusher, deadlines)
@@ -318,7 +341,7 @@ class Broker:
             # With it comes the client of ZooKeeper, which a broker by itself does not need.
             from ottla.broker.zookeeper_home import SharedHome, zookeeper_home
 
-            home = SharedHome(zookeeper_home(self.settings, self.clock), path)
+            home = SharedHome(zookeeper_home(self.settings, self.clock), self._disk, path)
         self._closing.push_async_callback(home.close)
         return home
 

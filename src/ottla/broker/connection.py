@@ -13,7 +13,6 @@ the peer does not receive its answers, so a peer that does not read costs one an
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 import struct
@@ -25,6 +24,7 @@ from ottla.broker.limits import ANSWERS_PENDING_MAX, PIPELINED_ANSWER_BYTES_MAX,
 from ottla.broker.outbox import Outbox, Piece
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.broker.receive_buffer import LENGTH_BYTES, ReceiveBuffer
+from ottla.broker.socket_loop import SocketLoop
 from ottla.observe.events import fields
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Connection:
     def __init__(
         self,
         peer: socket.socket,
-        loop: asyncio.AbstractEventLoop,
+        loop: SocketLoop,
         router: Router,
         budget: ReceiveBudget,
         request_bytes_max: int,

@@ -47,6 +47,15 @@ class Housekeeping:
             self._timer = None
             self._record_high_watermarks()
 
+    async def run_all(self) -> None:
+        """A whole pass of retention, and all else that is due now: one slice in each turn of the loop."""
+        self._directory.begin_retention()
+        goes_on = True
+        while goes_on:
+            goes_on = self._directory.housekeep(self._clock.now_ms())
+            await asyncio.sleep(0)
+        self._poke_flusher()
+
     def expire_produces(self) -> None:
         """Answer produces whose time-out has passed."""
         now_ms = self._clock.monotonic_ms()

@@ -19,6 +19,7 @@ from ottla.broker.limits import (
     SWEEP_INTERVAL_MS,
 )
 from ottla.broker.receive_budget import ReceiveBudget
+from ottla.broker.socket_loop import SocketLoop
 from ottla.model.errors import ConfigError
 from ottla.observe.events import fields
 
@@ -69,9 +70,12 @@ class Listener:
         router: Router,
         limits: ConnectionLimits,
         on_sweep: Callable[[], None],
+        sockets: SocketLoop | None = None,
     ) -> None:
+        """`sockets`: serves the connections; the loop itself unless a test has something between."""
         self._listening = listening
         self._loop = loop
+        self._sockets: SocketLoop = sockets or loop
         self._router = router
         self._limits = limits
         self._on_sweep = on_sweep
@@ -149,7 +153,7 @@ class Listener:
             if limits.receive_buffer_bytes > 0:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
             connection = Connection(
-                peer, self._loop, self._router, self._budget, limits.request_bytes_max, self._forget
+                peer, self._sockets, self._router, self._budget, limits.request_bytes_max, self._forget
             )
         except OSError as error:
             # The peer disconnected between its connect and our accept.

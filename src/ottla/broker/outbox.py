@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.broker.limits import SEND_TURN_BYTES
+from ottla.broker.socket_loop import SocketLoop
 from ottla.runtime.disk import FileRun
 
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
@@ -35,7 +35,7 @@ class Outbox:
     def __init__(
         self,
         peer: socket.socket,
-        loop: asyncio.AbstractEventLoop,
+        loop: SocketLoop,
         on_progress: Callable[[], None],
         on_failed: Callable[[str], None],
     ) -> None:

@@ -7,11 +7,13 @@ import gc
 import logging
 import os
 import signal
+from collections.abc import Callable
 
 from ottla.broker.broker import Broker
+from ottla.broker.socket_loop import SocketLoop
 from ottla.model.serve_options import ServeOptions
 from ottla.observe.events import fields
-from ottla.runtime.clock import SystemClock
+from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.open_files import too_many_open_files
@@ -27,19 +29,33 @@ _COLLECT_AFTER_ALLOCATIONS = 50_000
 _FILES_LEFT_MIN = 24
 
 
-async def serve(options: ServeOptions) -> None:
+async def serve(
+    options: ServeOptions,
+    *,
+    clock: Clock | None = None,
+    disk: PosixDisk | None = None,
+    sockets: SocketLoop | None = None,
+    on_started: Callable[[Broker], None] | None = None,
+) -> None:
     """Run a broker until SIGTERM or SIGINT; then answer requests in progress, flush, and return.
 
-    Raises `OttlaError` when it cannot start.
+    Raises `OttlaError` when it cannot start.  `clock`, `disk`, `sockets`: the machine's own, unless a test has
+    something between; `on_started` is called before anybody hears that the broker is ready.
     """
-    clock = SystemClock()
+    clock = clock or SystemClock()
     started_ms = clock.monotonic_ms()
     open_files = raise_open_files_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    broker = await Broker.start(options, clock=clock, open_files_max=None if open_files is None else open_files.now)
+    broker = await Broker.start(
+        options,
+        clock=clock,
+        open_files_max=None if open_files is None else open_files.now,
+        disk=disk,
+        sockets=sockets,
+    )
     try:
         if open_files is not None:
             _require_files_left(options.data_dir, open_files.now)
@@ -47,6 +63,8 @@ async def serve(options: ServeOptions) -> None:
         gc.freeze()
         gc.set_threshold(_COLLECT_AFTER_ALLOCATIONS, 20, 20)
         gc.enable()
+        if on_started is not None:
+            on_started(broker)
         host, port = broker.addresses[0]
         log.info(
             "broker.ready",

@@ -10,7 +10,7 @@ from ottla.model.errors import ConfigError
 from ottla.model.setting import Source
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
-from ottla.runtime.posix_disk import PosixDisk
+from ottla.runtime.disk import Disk
 from ottla.storage.checkpoints import META_PROPERTIES_FILE
 from ottla.storage.directory import directory_tree
 
@@ -36,14 +36,14 @@ async def open_embedded(data_dir: str, clock: Clock) -> EmbeddedHome:
     return await EmbeddedHome.open(f"{data_dir}/{TREE_FILE}", clock=clock)
 
 
-def with_node_id(settings: BrokerSettings, data_dir: str) -> BrokerSettings:
+def with_node_id(settings: BrokerSettings, disk: Disk, data_dir: str) -> BrokerSettings:
     """The settings of a broker of a cluster: its node id is given, or the one that its data directory has.
 
     Raises `ConfigError`: a default would be that of every broker.
     """
     if settings.given(NODE_ID) is not None:
         return settings
-    node_id = directory_tree.node_id_of(PosixDisk(), data_dir)
+    node_id = directory_tree.node_id_of(disk, data_dir)
     if node_id is None:
         raise ConfigError(
             "a broker of a cluster needs a node id of its own, and none is given",

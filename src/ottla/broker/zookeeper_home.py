@@ -21,7 +21,7 @@ from ottla.model.broker_settings import (
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
-from ottla.runtime.posix_disk import PosixDisk
+from ottla.runtime.disk import Disk
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ def zookeeper_home(settings: BrokerSettings, clock: Clock) -> ZooKeeperHome:
 class SharedHome:
     """`TreeHome` of a broker of a cluster.  Its data directory must be locked: that ends its former process."""
 
-    def __init__(self, home: ZooKeeperHome, data_dir: str) -> None:
+    def __init__(self, home: ZooKeeperHome, disk: Disk, data_dir: str) -> None:
         self._home = home
-        self._file = SessionFile(PosixDisk(), data_dir)
+        self._file = SessionFile(disk, data_dir)
 
     async def connect(self) -> Tree:
         """End the session of the former process, if it has one, and begin sessions of this one."""

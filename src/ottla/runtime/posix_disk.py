@@ -86,12 +86,15 @@ class PosixDisk:
             raise
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> PosixFile:
+        return PosixFile(self._open_fd(path, create=create, read_only=read_only), path, self)
+
+    def _open_fd(self, path: str, *, create: bool, read_only: bool) -> int:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         if create:
             flags |= os.O_CREAT
         # O_NOFOLLOW: a link planted in the data directory must not redirect a write out of it.
         flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        return PosixFile(os.open(path, flags, FILE_MODE), path, self)
+        return os.open(path, flags, FILE_MODE)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)

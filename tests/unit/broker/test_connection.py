@@ -44,7 +44,7 @@ class Peer:
         self.closed: list[Connection] = []
         self.connection = Connection(
             server,
-            self.loop,  # type: ignore[arg-type]  # the part of a loop that a connection uses
+            self.loop,
             self.router,
             self.budget,
             request_bytes_max,
@@ -254,7 +254,7 @@ def test_second_connection_waits_for_memory_until_the_first_gives_it_back() -> N
     router.script = lambda connection, frame: connection.answer_now(b"2")
     second = Connection(
         second_server,
-        first.loop,  # type: ignore[arg-type]  # as above
+        first.loop,
         router,
         first.budget,
         10_000_000,

@@ -56,7 +56,7 @@ class Peer:
         self.client, server = connected_pair()
         self.connection = Connection(
             server,
-            self.loop,  # type: ignore[arg-type]  # as above
+            self.loop,
             Router(self.handler, self.handler, _no_group_calls, (), _no_cold_calls, self.ready),
             self.budget,
             1 << 20,

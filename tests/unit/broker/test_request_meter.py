@@ -33,7 +33,7 @@ class Metered:
         self.client, server = connected_pair()
         self.connection = Connection(
             server,
-            self.loop,  # type: ignore[arg-type]  # the part of a loop that a connection uses
+            self.loop,
             self.router,
             ReceiveBudget(1 << 20),
             1 << 20,

@@ -289,6 +289,12 @@ class GroupCoordinator:
         delay_ms = max(due_ms - self._clock.monotonic_ms(), 1)
         self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
 
+    def on_clock_moved(self) -> None:
+        """Deadlines may have come that the timer waits for."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._on_timer()
+
     def _on_timer(self) -> None:
         self._timer = None
         moment = self._moment()

@@ -111,6 +111,11 @@ class RetentionPass:
         self._next_ms = 0
         self._round: Iterator[Log] | None = None
 
+    def begin(self) -> None:
+        """Let the next slice begin a round."""
+        self._next_ms = 0
+        self._round = None
+
     def run_slice(self, now_ms: int, monotonic_ms: int) -> bool:
         """Apply retention as of `now_ms` to the next logs; returns whether more remain in this round."""
         if self._round is None:

@@ -567,6 +567,10 @@ class LogDirectory:
         """Make moved log starts durable; files of segments below them may then be removed.  Raises `OSError`."""
         self._start_moves.settle(self._records.log_starts)
 
+    def begin_retention(self) -> None:
+        """Let the next `housekeep` begin a whole pass of retention, before its interval is over."""
+        self._retention.begin()
+
     def housekeep(self, now_ms: int) -> bool:
         """One slice of retention as of `now_ms`, checkpoints and removals; True when the next slice is due at once.
 

@@ -175,6 +175,18 @@ def test_deadline_of_a_group_is_kept_by_the_loops_timer() -> None:
     assert reply.generation == 1
 
 
+def test_deadline_that_a_moved_clock_has_passed_is_met_at_once() -> None:
+    small = SmallCoordinator(initial_rebalance_delay_ms=500)
+    small.show_topics()
+    joined = small.ask(join("g"))
+    small.clock.advance(499)
+    small.coordinator.on_clock_moved()
+    assert not joined
+    small.clock.advance(2)
+    small.coordinator.on_clock_moved()
+    assert len(joined) == 1
+
+
 def test_deadlines_of_many_shards_leave_the_loop_to_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
     small = SmallCoordinator()
     small.show_topics()

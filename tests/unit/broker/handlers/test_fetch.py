@@ -62,7 +62,7 @@ class Served:
         client, server = connected_pair()
         connection = Connection(
             server,
-            self.loop,  # type: ignore[arg-type]  # as above
+            self.loop,
             self,
             ReceiveBudget(1 << 24),
             1 << 24,

@@ -81,7 +81,7 @@ class Served:
         self.client, server = connected_pair()
         self.connection = Connection(
             server,
-            self.loop,  # type: ignore[arg-type]  # as above
+            self.loop,
             self,
             ReceiveBudget(1 << 20),
             1 << 20,

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.model.identifiers import TopicPartition
+from ottla.storage.directory.housekeeping import LOGS_CUT_PER_SLICE, RetentionPass
+
+INTERVAL_MS = 1_000
+
+
+class AgedLog:
+    """Has something to delete whenever it is asked."""
+
+    is_deleted = False
+
+    def __init__(self) -> None:
+        self.asked_ms: list[int] = []
+
+    def expire_producers(self, now_ms: int) -> None: ...
+
+    def delete_old_segments(self, now_ms: int) -> bool:
+        self.asked_ms.append(now_ms)
+        return True
+
+
+@pytest.fixture
+def logs() -> list[AgedLog]:
+    return [AgedLog() for _ in range(LOGS_CUT_PER_SLICE + 1)]
+
+
+@pytest.fixture
+def retention(logs: list[AgedLog]) -> RetentionPass:
+    by_name: dict[TopicPartition, Any] = {TopicPartition("t", index): log for index, log in enumerate(logs)}
+    return RetentionPass(by_name, INTERVAL_MS)
+
+
+def test_round_begins_when_its_interval_is_over(retention: RetentionPass, logs: list[AgedLog]) -> None:
+    while retention.run_slice(1, 0):
+        pass
+    assert not retention.run_slice(2, INTERVAL_MS - 1)
+    while retention.run_slice(3, INTERVAL_MS):
+        pass
+    assert [log.asked_ms for log in logs] == [[1, 3]] * len(logs)
+
+
+def test_round_that_is_asked_for_begins_before_its_interval_is_over(
+    retention: RetentionPass, logs: list[AgedLog]
+) -> None:
+    while retention.run_slice(1, 0):
+        pass
+    retention.begin()
+    while retention.run_slice(2, 1):
+        pass
+    assert [log.asked_ms for log in logs] == [[1, 2]] * len(logs)
+
+
+def test_round_that_is_asked_for_goes_through_all_logs_although_another_was_under_way(
+    retention: RetentionPass, logs: list[AgedLog]
+) -> None:
+    assert retention.run_slice(1, 0)
+    retention.begin()
+    while retention.run_slice(2, 0):
+        pass
+    assert all(log.asked_ms[-1] == 2 for log in logs)
