@@ -15,7 +15,8 @@ from tests.architecture.source_tree import Import, Module, imports, modules, sam
 ROWS: Final = (
     {"cli"},
     {"demo"},
-    {"console", "spark", "testing"},
+    {"testing"},
+    {"console", "spark"},
     {"aio", "errors", "registry"},
     {"client", "broker"},
     {"groups", "consumers", "transactions", "replication", "coordination", "storage", "security"},
@@ -45,7 +46,7 @@ DOORS: Final = {
     "crc32c": ("records.checksum",),
     "kazoo": ("coordination.zookeeper",),
     "kio": ("protocol",),
-    "pyspark": ("spark",),
+    "pyspark": ("spark", "testing.plugin"),
     "re2": ("groups.subscription_pattern",),
     "sqlite3": ("coordination.embedded",),
     "uvloop": ("runtime.event_loop",),

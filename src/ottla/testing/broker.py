@@ -90,6 +90,7 @@ class RunningBroker(Running):
         self._reader: threading.Thread | None = None
         self._is_ready = threading.Event()
         self._lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+        self.log_lines_count = 0
         self._serves_metrics = serves_metrics
         self.host = ""
         self.port = 0
@@ -122,6 +123,11 @@ class RunningBroker(Running):
         """The last lines of the broker's log, over all its starts."""
         return list(self._lines)
 
+    def log_lines_after(self, count: int) -> list[str]:
+        """Those that came after the first `count` (an earlier `log_lines_count`), of the last lines."""
+        lines = self.log_lines
+        return lines[max(len(lines) - (self.log_lines_count - count), 0) :]
+
     def start(self) -> Self:
         """Start the process and wait until it is ready; after a stop or kill on the same port again.
 
@@ -135,16 +141,20 @@ class RunningBroker(Running):
         """Start the process without waiting: several start at the same time."""
         assert not self.is_running, "the broker is running already"
         self._is_ready.clear()
-        self._process = subprocess.Popen(
-            self.command_line,
+        self._process = self._spawn(self.command_line)
+        self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
+        self._reader.start()
+
+    def _spawn(self, command: Sequence[str], pass_fds: Sequence[int] = ()) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             process_group=self._process_group,
+            pass_fds=pass_fds,
         )
-        self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
-        self._reader.start()
 
     def wait_until_ready(self, within_s: float = READY_WITHIN_S, check: Callable[[], None] = lambda: None) -> None:
         """Wait until the launched process serves.  Raises `BrokerDidNotStart`, and then it is not running.
@@ -163,8 +173,7 @@ class RunningBroker(Running):
     @property
     def command_line(self) -> list[str]:
         """What `launch` runs: on the port that it had, once it ran."""
-        listen = self._listen if self.port == 0 else f"{self.host}:{self.port}"
-        command = [*self._command, "serve", "--data-dir", str(self.data_dir), "--listen", listen]
+        command = [*self._command, "serve", "--data-dir", str(self.data_dir), "--listen", self._listens_on]
         if self._zookeeper is not None:
             command += ["--zookeeper", self._zookeeper]
         for key, value in self._settings.items():
@@ -174,6 +183,10 @@ class RunningBroker(Running):
         if self._serves_metrics:
             command += ["--admin-listen", "127.0.0.1:0"]
         return command
+
+    @property
+    def _listens_on(self) -> str:
+        return self._listen if self.port == 0 else f"{self.host}:{self.port}"
 
     def pause(self) -> None:
         """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
@@ -229,6 +242,7 @@ class RunningBroker(Running):
                 if log is not None:
                     log.add(line)
                 self._lines.append(line.rstrip("\n"))
+                self.log_lines_count += 1
                 self._note_event(line.split())
 
     def _note_event(self, words: Sequence[str]) -> None:

@@ -11,10 +11,12 @@ import pytest
 
 from ottla.runtime.disk import Disk, File, read_file, replace_file, write_fully
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.testing.controlled.conditions import Conditions
+from ottla.testing.controlled.limited_disk import LimitedDisk
 from ottla.testing.memory_disk import MemoryDisk
 
 
-@pytest.fixture(params=[PosixDisk, MemoryDisk])
+@pytest.fixture(params=[PosixDisk, MemoryDisk, lambda: LimitedDisk(Conditions())], ids=["posix", "memory", "limited"])
 def disk(request: pytest.FixtureRequest) -> Disk:
     made = request.param()
     assert isinstance(made, PosixDisk | MemoryDisk)

@@ -1,0 +1,247 @@
+"""A real broker for tests, which a test can kill, pause, slow down, fill up, and make older.
+
+    with ControlledBroker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        with broker.paused():
+            ...
+
+It is a process of its own on a free port of this machine, with a temporary directory, and ends when the test's process
+does, however that ends.  It runs the code of `ottla serve` on the machine's own disk and clock until a test changes
+them.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from subprocess import Popen
+from typing import TYPE_CHECKING, Final, Self
+
+from ottla.model.errors import OttlaError
+from ottla.runtime.clock import SystemClock
+from ottla.testing.broker import LOG_LINES_SHOWN, RunningBroker
+from ottla.testing.controlled.clock import BrokerClock
+from ottla.testing.controlled.conditions import Conditions, Start
+
+if TYPE_CHECKING:
+    from ottla.testing.namespace import Namespace
+
+CHANGED_WITHIN_S: Final = 30.0
+# What Kafka's defaults make tests wait for: more members of a group before its first generation (3 s).
+SETTINGS: Final[Mapping[str, str]] = {"group.initial.rebalance.delay.ms": "0"}
+
+_COMMAND: Final = ("-m", "ottla.testing.controlled")
+_READ_BYTES: Final = 4_096
+
+
+class BrokerEnded(OttlaError):
+    """The broker ended by itself; a note has its last log lines."""
+
+    hint = "the reason is in its log, above"
+
+    def __init__(self, how: str, lines: Sequence[str]) -> None:
+        super().__init__(f"the broker {how}, which no test had asked for")
+        self.add_note("\n".join(lines[-LOG_LINES_SHOWN:]))
+
+
+class ControlledBroker(RunningBroker):
+    """A broker process that a test controls.
+
+    `settings` are the broker's, by Kafka's names; they win over `SETTINGS`.  The environment's do not count.
+    `data_dir`: without one it gets a temporary directory, which is removed with it.
+    `listen`: a port other than 0 is fixed.
+
+    What is done to it lasts over `kill` and `start`, as what is done to a machine does; `restore` undoes all.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        data_dir: str | Path | None = None,
+        listen: str = "127.0.0.1:0",
+        serves_metrics: bool = False,
+        insecure_listen: bool = False,
+    ) -> None:
+        super().__init__(
+            data_dir,
+            listen=listen,
+            settings={**SETTINGS, **(settings or {})},
+            # A terminal's Ctrl-C is for the tests: they end in order, and their clients still need it then.
+            own_group=True,
+            serves_metrics=serves_metrics,
+            insecure_listen=insecure_listen,
+        )
+        self._conditions = Conditions()
+        self._channel: socket.socket | None = None
+        self._is_paused = False
+        self.clock = BrokerClock(SystemClock(), lambda: self._conditions, self._change)
+
+    # Life.
+
+    def launch(self) -> None:
+        self._is_paused = False
+        super().launch()
+
+    def restart(self) -> Self:
+        """Stop it in order and start it again, on the same port and data."""
+        self.stop()
+        return self.start()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
+        super().pause()
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        super().resume()
+        self._is_paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Frozen until the end of the block."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """Killed (SIGKILL) at the beginning of the block, and started again at its end."""
+        self.kill()
+        yield
+        self.start()
+
+    # Its disk and its speed.
+
+    def fill_disk(self) -> None:
+        """From now on its disk is full: what needs room fails, as with ENOSPC; what is there can be read.
+
+        That is so for the log's files and the directories of new topics, not for the database of topics' names and
+        settings (`tree.sqlite`) and the process that compacts.
+        """
+        self._change(replace(self._conditions, is_disk_full=True))
+
+    def free_disk(self) -> None:
+        """There is room again."""
+        self._change(replace(self._conditions, is_disk_full=False))
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Full until the end of the block."""
+        self.fill_disk()
+        try:
+            yield
+        finally:
+            self.free_disk()
+
+    def slow_down(self, *, answers_ms: int = 0, flushes_ms: int = 0) -> None:
+        """From now on it is slow; 0 for both ends it.
+
+        `answers_ms`: it reads a request only so long after it arrived, as over a long line; requests that arrive at one
+        connection meanwhile are read together with the first.  `flushes_ms`: each flush to the disk takes so much
+        longer; with `flush.policy=ack`, the default, that delays every acknowledgement.
+        """
+        if answers_ms < 0 or flushes_ms < 0:
+            raise ValueError(f"times are not negative: answers_ms={answers_ms}, flushes_ms={flushes_ms}")
+        self._change(replace(self._conditions, answers_late_ms=answers_ms, flushes_late_ms=flushes_ms))
+
+    @contextmanager
+    def slowed(self, *, answers_ms: int = 0, flushes_ms: int = 0) -> Iterator[None]:
+        """Slow until the end of the block."""
+        self.slow_down(answers_ms=answers_ms, flushes_ms=flushes_ms)
+        try:
+            yield
+        finally:
+            self.slow_down()
+
+    # Between tests.
+
+    def restore(self) -> None:
+        """Undo all that a test has done: it runs, at full speed, with room on its disk, by the machine's clock.
+
+        Raises `BrokerEnded`, when it runs again, if it had ended by itself.
+        """
+        ended = None
+        if self._process is not None and not self.is_running:
+            ended = BrokerEnded(self.ended_how, self.log_lines)
+            self.kill()
+        if self._is_paused:
+            self.resume()
+        # The clock of time-outs never goes back.
+        undone = Conditions(timers_ahead_ms=self._conditions.timers_ahead_ms)
+        if self._conditions != undone:
+            self._change(undone)
+        if not self.is_running:
+            self.start()
+        if ended is not None:
+            raise ended
+
+    def namespace(self, prefix: str = "test") -> Namespace:
+        """Topics that are gone at the end of a block:
+
+        with broker.namespace() as namespace:
+            orders = namespace.topic("orders")
+        """
+        from ottla.testing.namespace import Namespace
+
+        return Namespace(self.bootstrap, prefix)
+
+    # The channel to its process.
+
+    def _spawn(self, command: Sequence[str], pass_fds: Sequence[int] = ()) -> Popen[str]:
+        self._close_channel()
+        self._channel, theirs = socket.socketpair()
+        self._channel.settimeout(CHANGED_WITHIN_S)
+        self._channel.sendall(self._start_of_process.to_line())
+        with theirs:
+            # Its process ends when it reads the end of the channel, that is when this one closes it or is gone.
+            return super()._spawn([*command, str(theirs.fileno())], (*pass_fds, theirs.fileno()))
+
+    @property
+    def command_line(self) -> list[str]:
+        return [sys.executable, *_COMMAND]
+
+    @property
+    def _start_of_process(self) -> Start:
+        return Start(
+            str(self.data_dir),
+            self._temporary is not None,
+            self._listens_on,
+            self._settings,
+            "127.0.0.1:0" if self._serves_metrics else None,
+            self._insecure_listen,
+            self._conditions,
+        )
+
+    def _change(self, conditions: Conditions) -> None:
+        """They are in force when this returns; if it does not run, they will be with the next start."""
+        if self._is_paused:
+            raise RuntimeError("a paused broker cannot be told anything: resume it first")
+        self._conditions = conditions
+        if not self.is_running:
+            return
+        assert self._channel is not None
+        try:
+            self._channel.sendall(conditions.to_line())
+            answer = self._channel.recv(_READ_BYTES)
+        except OSError as error:
+            raise BrokerEnded(f"does not answer: {error}", self.log_lines) from error
+        if not answer:
+            raise BrokerEnded(self.ended_how, self.log_lines)
+
+    def _reap(self) -> int:
+        self._is_paused = False
+        self._close_channel()
+        return super()._reap()
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None

@@ -1,0 +1,151 @@
+"""The process of a controlled broker: `python -m ottla.testing.controlled FD`.
+
+It runs what `ottla serve` runs, over a clock, a disk and sockets that the test at the other end of FD can change.
+Settings come from the test alone: neither the environment nor a file of the machine changes what it tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.broker.broker import Broker
+from ottla.broker.server import serve
+from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.listener import DEFAULT_LISTENER_NAME, parse_address, parse_flag
+from ottla.model.serve_options import ServeOptions, serve_options
+from ottla.model.setting_sources import RawSetting, resolve
+from ottla.model.settings import BrokerSettings
+from ottla.observe.events import fields, start_logging
+from ottla.observe.text import safe_line
+from ottla.runtime.event_loop import run
+from ottla.testing.controlled.conditions import IN_FORCE, Conditions, Start
+from ottla.testing.controlled.late_sockets import LateSockets
+from ottla.testing.controlled.limited_disk import LimitedDisk
+from ottla.testing.controlled.moved_clock import MovedClock
+
+log = logging.getLogger(__name__)
+
+_ORIGIN: Final = "the test"
+_READ_BYTES: Final = 65_536
+
+
+class ControlledProcess:
+    """A broker's machine, and the channel by which its test changes it."""
+
+    def __init__(self, start: Start, channel: socket.socket) -> None:
+        self._channel = channel
+        self._received = bytearray()
+        self._changing: asyncio.Task[None] | None = None
+        self.is_orphan = False
+        self.clock = MovedClock(start.conditions)
+        self.disk = LimitedDisk(start.conditions)
+
+    async def serve(self, options: ServeOptions) -> None:
+        loop = asyncio.get_running_loop()
+        sockets = LateSockets(loop, self.clock.conditions.answers_late_ms)
+
+        def on_started(broker: Broker) -> None:
+            self._channel.setblocking(False)
+            loop.add_reader(self._channel.fileno(), self._on_readable, broker, sockets)
+
+        try:
+            await serve(options, clock=self.clock, disk=self.disk, sockets=sockets, on_started=on_started)
+        finally:
+            if self._changing is not None:
+                self._changing.cancel()
+
+    def _on_readable(self, broker: Broker, sockets: LateSockets) -> None:
+        try:
+            received = self._channel.recv(_READ_BYTES)
+        except ConnectionResetError:
+            received = b""
+        if not received:
+            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            self.is_orphan = True
+            signal.raise_signal(signal.SIGTERM)
+            return
+        self._received += received
+        line, newline, rest = self._received.partition(b"\n")
+        if newline:
+            # The test waits for the answer before it sends the next.
+            assert not rest, "a second line before the first was answered"
+            self._received.clear()
+            conditions = Conditions.from_line(bytes(line))
+            self._changing = asyncio.get_running_loop().create_task(self._change(conditions, broker, sockets))
+
+    async def _change(self, conditions: Conditions, broker: Broker, sockets: LateSockets) -> None:
+        before = self.clock.conditions
+        self.clock.conditions = self.disk.conditions = conditions
+        sockets.set_late_ms(conditions.answers_late_ms)
+        if _clock_of(conditions) != _clock_of(before):
+            await broker.on_clock_moved()
+        log.info("conditions.changed", extra=fields(**_shown(conditions)))
+        self._channel.sendall(IN_FORCE)
+
+
+def _clock_of(conditions: Conditions) -> tuple[object, ...]:
+    return conditions.wall_ahead_ms, conditions.wall_stands_at_ms, conditions.timers_ahead_ms
+
+
+def _shown(conditions: Conditions) -> dict[str, object]:
+    return {name: found for name in Conditions.__slots__ if (found := getattr(conditions, name))}
+
+
+def _options(start: Start) -> ServeOptions:
+    admin = start.admin_listen
+    return serve_options(
+        _settings(start.settings),
+        data_dir=start.data_dir,
+        listen=(parse_flag(start.listen, name=DEFAULT_LISTENER_NAME),),
+        admin_listener=None if admin is None else parse_address(admin, name="ADMIN"),
+        insecure_listen=start.insecure_listen,
+    )
+
+
+def _settings(given: Mapping[str, str]) -> BrokerSettings:
+    """Raises `ConfigError`, also for a name that nobody knows: a test that sets it means something."""
+    settings, notices = resolve([[RawSetting(name, str(text), _ORIGIN) for name, text in given.items()]])
+    for notice in notices:
+        if notice.event == "setting.unknown":
+            nearest = notice.facts.get("nearest")
+            hint = "docs/configuration.md lists the settings" if nearest is None else f"did you mean {nearest}?"
+            raise ConfigError(f"there is no setting {notice.facts['name']}", hint=hint)
+        log.log(logging.WARNING if notice.is_warning else logging.INFO, notice.event, extra=fields(**notice.facts))
+    return settings
+
+
+def _read_start(channel: socket.socket) -> Start | None:
+    """None: the test ended before."""
+    received = bytearray()
+    while not received.endswith(b"\n"):
+        piece = channel.recv(_READ_BYTES)
+        if not piece:
+            return None
+        received += piece
+    return Start.from_line(bytes(received))
+
+
+def main() -> int:
+    start_logging()
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        start = _read_start(channel)
+        if start is None:
+            return 1
+        process = ControlledProcess(start, channel)
+        try:
+            run(process.serve(_options(start)))
+        except OttlaError as error:
+            sys.stderr.write(f"error: {safe_line(str(error))}\n")
+            if error.hint:
+                sys.stderr.write(f"hint: {safe_line(error.hint)}\n")
+            return 1
+        if process.is_orphan and start.is_temporary:
+            shutil.rmtree(start.data_dir, ignore_errors=True)
+    return 0

@@ -1,0 +1,112 @@
+"""Reads what a topic has, again and again, for tests that wait for records."""
+
+from __future__ import annotations
+
+import time
+from itertools import chain
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import UnknownTopic
+from ottla.client.fetcher import Fetcher
+from ottla.client.messages import Message, messages_of
+from ottla.client.offsets import log_ranges
+from ottla.client.options import ClientOptions
+from ottla.model.identifiers import TopicPartition
+from ottla.records.record import check_batch
+from ottla.records.record_run import read_runs
+from ottla.testing.record import Deserializer, deserialized
+from ottla.testing.topic import Topic
+
+CLIENT_ID: Final = "ottla-testing"
+# A read that begins shall end, also for who does not want to wait.
+CALL_MS_MIN: Final = 5_000
+_POLL_S: Final = 0.01
+
+
+def bootstrap_of(topic: str, bootstrap: str | None) -> str:
+    """Where a topic is.  Raises `TypeError` when a plain name comes without it."""
+    if bootstrap is not None:
+        return bootstrap
+    if isinstance(topic, Topic):
+        return topic.bootstrap
+    raise TypeError(f"which broker has {topic!r}? Use a topic of the namespace, or bootstrap=broker.bootstrap")
+
+
+class TopicReader:
+    """All records of a topic; one with partitions that were added since is read whole, too."""
+
+    def __init__(
+        self,
+        topic: str,
+        bootstrap: str,
+        timeout_ms: int,
+        key: Deserializer | None = None,
+        value: Deserializer | None = None,
+    ) -> None:
+        self._topic = str(topic)
+        self._timeout_ms = timeout_ms
+        # A topic that is not there is asked for again by `wait_for`.
+        options = ClientOptions(CLIENT_ID, call_timeout_ms=max(timeout_ms, CALL_MS_MIN), unknown_topic_wait_ms=0)
+        self._cluster = Cluster(bootstrap, options)
+        self._key = key
+        self._value = value
+        self._next_offsets: dict[TopicPartition, int] = {}
+        self._messages: dict[TopicPartition, list[Message[Any, Any]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cluster.close()
+
+    @property
+    def messages(self) -> list[Message[Any, Any]]:
+        """What was read, by partition and offset."""
+        return list(chain.from_iterable(self._messages[partition] for partition in sorted(self._messages)))
+
+    def wait_for(self, count: int) -> None:
+        """Read all that there is, again until it is `count` records or time is over.  Raises `UnknownTopic`."""
+        deadline = self._cluster.retrying.deadline(self._timeout_ms)
+        while True:
+            try:
+                self.read()
+            except UnknownTopic:
+                if deadline.has_passed:
+                    raise
+            else:
+                if sum(map(len, self._messages.values())) >= count or deadline.has_passed:
+                    return
+            time.sleep(_POLL_S)
+
+    def read(self) -> None:
+        """Read on, to the ends as they are now at least."""
+        self._cluster.forget([self._topic])
+        partitions = [TopicPartition(self._topic, index) for index in self._cluster.partitions(self._topic)]
+        ranges = log_ranges(self._cluster, partitions)
+        positions = {
+            partition: max(self._next_offsets.get(partition, 0), found.start) for partition, found in ranges.items()
+        }
+        ends = {partition: found.stop for partition, found in ranges.items()}
+        with Fetcher(self._cluster, positions, ends) as fetcher:
+            for fetched in fetcher:
+                for batch in fetched.batches():
+                    self._take(fetched.partition, batch)
+
+    def _take(self, partition: TopicPartition, batch: memoryview) -> None:
+        position = self._next_offsets.get(partition, 0)
+        if not check_batch(batch).is_control:
+            taken = self._messages.setdefault(partition, [])
+            for run in read_runs(batch):
+                for message in messages_of(partition.topic, partition.partition, run.from_offset(position)):
+                    taken.append(self._deserialized(message))
+                    self._next_offsets[partition] = message.offset + 1
+
+    def _deserialized(self, message: Message) -> Message[Any, Any]:
+        key, value = deserialized(self._key, message.key), deserialized(self._value, message.value)
+        return Message(
+            message.topic, message.partition, message.offset, message.timestamp_ms, key, value, message.headers
+        )
