@@ -21,8 +21,14 @@ VERBS: Final[Mapping[str, Verb]] = {
     "group": Verb("ottla.cli.group", "List, describe, move and delete groups of consumers."),
     "log": Verb("ottla.cli.log", "Dump, verify and repair logs; import those of Apache Kafka."),
     "cluster": Verb("ottla.cli.cluster", "Run a cluster on this machine; show how a cluster is."),
+    "testing": Verb("ottla.cli.testing", "Run a broker for tests, in any language."),
     "doctor": Verb("ottla.cli.doctor", "Check settings, address, disk and limits."),
     "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),
+}
+
+TESTING_VERBS: Final[Mapping[str, Verb]] = {
+    "serve": Verb("ottla.cli.testing_serve", "Run a broker at a fixed port until the tests have ended."),
+    "run": Verb("ottla.cli.testing_run", "Run a command beside a broker of its own."),
 }
 
 CLUSTER_VERBS: Final[Mapping[str, Verb]] = {
