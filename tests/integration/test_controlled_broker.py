@@ -147,6 +147,22 @@ def test_paused_broker_answers_nobody_until_it_goes_on(broker: ControlledBroker,
     assert "two" in [message.value.decode() for message in consume_all(orders) if message.value is not None]
 
 
+def test_broker_runs_again_after_a_block_whatever_happened_in_it(
+    broker: ControlledBroker, namespace: Namespace
+) -> None:
+    orders = namespace.topic("orders")
+    with pytest.raises(ZeroDivisionError), broker.killed():
+        raise ZeroDivisionError
+    produce(orders, ["one"])
+    with broker.killed():
+        broker.start()
+        produce(orders, ["two"])
+    with broker.paused():
+        broker.kill()
+    broker.start()
+    assert_produced(orders, ["one", "two"])
+
+
 def test_full_disk_takes_no_records_and_no_topics_but_is_read(broker: ControlledBroker, namespace: Namespace) -> None:
     orders = namespace.topic("orders")
     produce(orders, ["one"])

@@ -109,14 +109,19 @@ class ControlledBroker(RunningBroker):
         try:
             yield
         finally:
-            self.resume()
+            # The block may have resumed or killed it.
+            if self._is_paused:
+                self.resume()
 
     @contextmanager
     def killed(self) -> Iterator[None]:
         """Killed (SIGKILL) at the beginning of the block, and started again at its end."""
         self.kill()
-        yield
-        self.start()
+        try:
+            yield
+        finally:
+            if not self.is_running:
+                self.start()
 
     # Its disk and its speed.
 
