@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 HEAVY: Final[Mapping[str, str]] = {
     # Apache Kafka's broker, its tools, Java's clients, librdkafka's runner.
     "tests/peers": "jvm",
+    # Those with the fixture that is one broker after the other, Apache Kafka's too.
+    "tests/integration/test_aio_": "jvm",
     "tests/integration/test_client_": "jvm",
+    "tests/integration/test_fetch_": "jvm",
+    "tests/integration/test_message_streams.py": "jvm",
+    "tests/integration/test_paper_producer.py": "jvm",
+    "tests/integration/test_simple_consumer.py": "jvm",
+    "tests/integration/test_topic_admin_apis.py": "jvm",
+    "tests/integration/test_topic_partitions.py": "jvm",
     "tests/integration/test_group_settings.py": "jvm",
     "tests/interop/clients/test_apache_group_tools.py": "jvm",
     "tests/interop/clients/test_other_languages.py": "jvm",

@@ -21,6 +21,8 @@ STARTS_A_JVM: Final = frozenset(
         "ottla.testing.cluster",
     }
 )
+# Whoever asks for these in tests/integration gets Apache Kafka, too, unless the file has its own.
+BOTH_BROKERS: Final = frozenset({"apache_kafka", "bootstrap", "cluster", "new_topic"})
 # Only the names of the two kinds of brokers.
 ONLY_NAMES: Final = frozenset({"tests/interop/test_expected_failures.py"})
 
@@ -29,6 +31,17 @@ def _imports(source: str) -> set[str]:
     tree = ast.parse(source)
     found = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module is not None}
     return found | {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+
+
+def _asks_for_both_brokers(source: str) -> bool:
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    asked = {
+        argument.arg
+        for function in functions
+        if function.name.startswith("test_") or function.decorator_list
+        for argument in function.args.args
+    }
+    return bool(asked & BOTH_BROKERS - {function.name for function in functions})
 
 
 def _test_files() -> list[str]:
@@ -44,6 +57,24 @@ def test_file_that_starts_a_jvm_is_in_a_heavy_group() -> None:
         and file not in ONLY_NAMES
     ]
     assert not light, f"add them to HEAVY in tests/worker_groups.py: {light}"
+
+
+def test_file_that_asks_for_apache_kafka_shares_it_with_the_others() -> None:
+    """Else each worker that runs one of them starts one of its own."""
+    alone = [
+        file
+        for file in _test_files()
+        if file.startswith("tests/integration/test_")
+        and _asks_for_both_brokers((ROOT / file).read_text(encoding="utf-8"))
+        and group_of(f"{file}::test") != "jvm"
+    ]
+    assert not alone, f"add them to HEAVY in tests/worker_groups.py: {alone}"
+
+
+def test_rule_of_both_brokers_finds_a_fixture_and_knows_a_files_own() -> None:
+    test = "def test_it(bootstrap: str) -> None: ..."
+    assert _asks_for_both_brokers(test)
+    assert not _asks_for_both_brokers(f"@fixture\ndef bootstrap() -> str: ...\n{test}")
 
 
 def test_rule_of_heavy_files_finds_an_import() -> None:
