@@ -40,8 +40,6 @@ EXEMPT: Final = {
 }
 # What programs start, by name: nobody imports them.
 ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page"}
-# Rules that so far only their simulation runs: the client that carries them out comes after them.
-AHEAD: Final[set[str]] = set()
 
 
 def _calls(module: Module) -> list[tuple[str, int]]:
@@ -101,7 +99,7 @@ def _dead(every: tuple[Module, ...]) -> list[str]:
         module.name
         for module in every
         if module.path.name != "__init__.py"
-        and module.name not in imported | ENTRIES | AHEAD
+        and module.name not in imported | ENTRIES
         and not any(module.name in text or text == module.name.rpartition(".")[2] for text in texts)
         and module.area != "testing"
     ]
@@ -109,10 +107,6 @@ def _dead(every: tuple[Module, ...]) -> list[str]:
 
 def test_every_module_is_imported_by_another_or_named_by_one() -> None:
     assert not _dead(modules())
-
-
-def test_what_is_ahead_of_its_users_has_none() -> None:
-    assert not AHEAD & {found.imported for module in modules() for found in imports(module)}
 
 
 def test_rule_of_dead_modules_finds_one() -> None:

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 from ottla.consumers.effects import Write, WriteKind
 from ottla.consumers.partition_nodes import ClaimId, OffsetNode
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
+from tests.seeds.search import Violation
 
 if TYPE_CHECKING:
     from tests.consumers_simulation.consumer import SimulatedConsumer
     from tests.consumers_simulation.simulation import Simulation
     from tests.consumers_simulation.tree import Owner
-
-
-class Violation(Exception):
-    """A promise is broken; the message names it."""
 
 
 class Checks:

@@ -5,11 +5,9 @@ The product has no switches for them: they are patched in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
-from unittest.mock import patch
 
 from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Effect, Revoke, Write, WriteKind
@@ -18,36 +16,25 @@ from ottla.consumers.partition_claim import Need, PartitionClaim, Phase
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, PartitionNodes
 from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import ChangeResult
-from tests.consumers_simulation.checks import Violation
 from tests.consumers_simulation.consumer import HandOut, SimulatedConsumer
 from tests.consumers_simulation.plan import Plan
 from tests.consumers_simulation.simulation import Simulation
 from tests.consumers_simulation.tree import SimulatedTree
+from tests.seeds.planted import Killed, Patch, seeds_needed
 
 
 class Mutant(NamedTuple):
     """A planted bug: what is replaced by what, and the faults that it needs, where the usual ones seldom meet it."""
 
     bug: str
-    patches: tuple[tuple[Any, str, Any], ...]
+    patches: tuple[Patch, ...]
     plan: Callable[[Plan], Plan]
 
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for owner, name, replacement in self.patches:
-                stack.enter_context(patch.object(owner, name, replacement))
-            yield
-
-    def seeds_needed(self, seeds_max: int, first_seed: int = 0) -> tuple[int, str] | None:
+    def seeds_needed(self, seeds_max: int, first_seed: int = 0) -> Killed:
         """How many seeds from the first one on until a promise breaks, and which; None when none does."""
-        with self.planted():
-            for seed in range(first_seed, first_seed + seeds_max):
-                try:
-                    Simulation(seed, self.plan(Plan.of_seed(seed))).run()
-                except Violation as violation:
-                    return seed - first_seed + 1, str(violation)
-        return None
+        return seeds_needed(
+            self.patches, lambda seed: Simulation(seed, self.plan(Plan.of_seed(seed))).run(), seeds_max, first_seed
+        )
 
 
 _claim_on_written: Final = PartitionClaim.on_written

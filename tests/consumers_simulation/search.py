@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.consumers_simulation.checks import Violation
 from tests.consumers_simulation.plan import Plan
 from tests.consumers_simulation.simulation import Simulation
+from tests.seeds.search import Violation, trace
 
 
 @dataclass
@@ -53,10 +53,4 @@ def run_seeds(seeds: Iterable[int], plan: Plan | None = None) -> Found:
 
 def replay(seed: int, plan: Plan | None = None) -> list[str]:
     """The trace of one seed, its result last."""
-    simulation = Simulation(seed, plan, traces=True)
-    try:
-        result = str(simulation.run())
-    except Violation as violation:
-        result = f"VIOLATION {violation}"
-    assert simulation.lines is not None
-    return [str(simulation.plan), *simulation.lines, result]
+    return trace(Simulation(seed, plan, traces=True))

@@ -10,12 +10,13 @@ from ottla.consumers.group_view import GroupView
 from ottla.consumers.share import share
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
-from tests.consumers_simulation.checks import Checks, Violation
+from tests.consumers_simulation.checks import Checks
 from tests.consumers_simulation.consumer import SimulatedConsumer
 from tests.consumers_simulation.faults import Faults
 from tests.consumers_simulation.plan import Plan
 from tests.consumers_simulation.scale import CONVERGENCE_MS, QUIET_MS, SEND_MS
 from tests.consumers_simulation.tree import SimulatedTree
+from tests.seeds.search import Violation
 from tests.simulation.timeline import Timeline
 
 TOPICS: Final = ("orders", "views")

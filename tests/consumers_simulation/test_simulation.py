@@ -12,7 +12,7 @@ import pytest
 from tests.consumers_simulation.plan import FAULT_KINDS, HERD_COUNT, Plan
 from tests.consumers_simulation.search import replay, run_seeds
 from tests.consumers_simulation.simulation import Simulation
-from tests.simulation.search import TRACE_LINES, seeds_until
+from tests.seeds.search import TRACE_LINES, seeds_until
 
 # Fresh ones in each run: the seconds since some time, so that a range is not met again.
 FRESH_SECONDS: Final = 12

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 from ottla.coordination.topics_view import Partition
 from ottla.model.partition_state import NO_LEADER, ReplicaIncarnation
 from ottla.replication.replica import Role
+from tests.seeds.search import Violation
 from tests.simulation.partition import ACKS_ALL, SimulatedPartition, Waiting
 from tests.simulation.values import PartitionLog, Value
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
-
-
-class Violation(Exception):
-    """A promise is broken; the message names the invariant."""
 
 
 class Checks:

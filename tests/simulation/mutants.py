@@ -6,11 +6,10 @@ has no switches for them: they are patched in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
-from unittest.mock import patch
 
 from ottla.coordination import elections, reassignment
 from ottla.coordination.reassignment import Reassigned
@@ -23,8 +22,8 @@ from ottla.replication.following import Following
 from ottla.replication.in_sync_change import InSyncChange
 from ottla.replication.leadership import Leadership
 from ottla.replication.replica import Replica
+from tests.seeds.planted import Killed, Patch, planted, seeds_needed
 from tests.simulation.broker import Disk
-from tests.simulation.checks import Violation
 from tests.simulation.kinds import Kinds
 from tests.simulation.plan import Plan
 from tests.simulation.simulation import Simulation
@@ -39,25 +38,17 @@ class Mutant(NamedTuple):
 
     bug: str
     reference: str
-    patches: tuple[tuple[Any, str, Any], ...]
+    patches: tuple[Patch, ...]
     plan: Callable[[Plan], Plan]
 
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for owner, name, replacement in self.patches:
-                stack.enter_context(patch.object(owner, name, replacement))
-            yield
+    def planted(self) -> AbstractContextManager[None]:
+        return planted(self.patches)
 
-    def seeds_needed(self, seeds_max: int, first_seed: int = 0) -> tuple[int, str] | None:
+    def seeds_needed(self, seeds_max: int, first_seed: int = 0) -> Killed:
         """How many seeds from the first one on until a promise breaks, and which; None when none does."""
-        with self.planted():
-            for seed in range(first_seed, first_seed + seeds_max):
-                try:
-                    Simulation(seed, self.plan(Plan.of_seed(seed))).run()
-                except Violation as violation:
-                    return seed - first_seed + 1, str(violation)
-        return None
+        return seeds_needed(
+            self.patches, lambda seed: Simulation(seed, self.plan(Plan.of_seed(seed))).run(), seeds_max, first_seed
+        )
 
 
 # --- truncation -------------------------------------------------------------------------------------------------------

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
-from tests.simulation.checks import Violation
+from tests.seeds.search import Violation, trace
 from tests.simulation.kinds import Kinds
 from tests.simulation.plan import Plan
 from tests.simulation.simulation import Simulation
-
-# The last lines of a trace that a failed test shows; `./dev sim --seed` shows all.
-TRACE_LINES: Final = 60
 
 
 @dataclass
@@ -56,19 +51,6 @@ def run_seeds(seeds: Iterable[int], kinds: Kinds | None = None, plan: Plan | Non
     return found
 
 
-def seeds_until(deadline: float, first: int) -> Iterator[int]:
-    seed = first
-    while time.monotonic() < deadline:
-        yield seed
-        seed += 1
-
-
 def replay(seed: int, kinds: Kinds | None = None, plan: Plan | None = None) -> list[str]:
     """The trace of one seed, its result last."""
-    simulation = Simulation(seed, plan, kinds, traces=True)
-    try:
-        result = str(simulation.run())
-    except Violation as violation:
-        result = f"VIOLATION {violation}"
-    assert simulation.lines is not None
-    return [str(simulation.plan), *simulation.lines, result]
+    return trace(Simulation(seed, plan, kinds, traces=True))

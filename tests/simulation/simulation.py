@@ -12,8 +12,9 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
 from ottla.replication.replica import Role
+from tests.seeds.search import Violation
 from tests.simulation.broker import SimulatedBroker
-from tests.simulation.checks import Checks, Violation
+from tests.simulation.checks import Checks
 from tests.simulation.faults import Faults
 from tests.simulation.kinds import Kinds
 from tests.simulation.network import Network

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.seeds.search import TRACE_LINES, seeds_until
 from tests.simulation.plan import FAULT_KINDS, Plan
-from tests.simulation.search import TRACE_LINES, replay, run_seeds, seeds_until
+from tests.simulation.search import replay, run_seeds
 from tests.simulation.simulation import Simulation
 
 # Fresh ones in each run: the seconds since some time, so that a range is not met again.
