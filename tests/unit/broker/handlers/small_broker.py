@@ -14,6 +14,7 @@ from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
 from ottla.broker.partition import ACKS_ALL, Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.record_deletions import RecordDeletions
+from ottla.broker.topic_rules import checked_config
 from ottla.coordination import topics_view
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
@@ -104,6 +105,7 @@ class SmallBroker:
         self._refuse()
         if new.name in self.topics.by_name:
             raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {new.name!r} exists already")
+        checked_config(new.config, self.settings)
         self.created.append((new, validate_only))
         if validate_only:
             return _topic(new.name, 1, UUID(int=0), 0)
