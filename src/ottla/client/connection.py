@@ -27,12 +27,8 @@ T = TypeVar("T")
 
 _ERROR_CODE_BYTES: Final = 2
 _CORRELATION_ID_LIMIT: Final = 1 << 31
+_VERSION_MAX: Final = (1 << 15) - 1
 _NO_BROKER_HINT: Final = "is the peer a Kafka broker, and is this a PLAINTEXT port?"
-# The client fetches topics by name; from version 13 on requests name them by id (KIP-516).
-_SPOKEN_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = {
-    **API_VERSIONS,
-    ApiKey.FETCH: VersionRange(API_VERSIONS[ApiKey.FETCH].lowest, 12),
-}
 
 
 class Sent(NamedTuple):
@@ -82,23 +78,23 @@ class Connection:
         """Whether it is open and was used recently enough that the broker has not closed it as idle."""
         return self.is_open and self._clock.monotonic_ms() - self._used_at_ms < self._options.connections_max_idle_ms
 
-    def version_of(self, api: ApiKey, *, at_least: int = 0) -> int:
+    def version_of(self, api: ApiKey, *, at_least: int = 0, at_most: int = _VERSION_MAX) -> int:
         """The highest version of `api` that both sides know; UnsupportedByBroker when there is none."""
-        ours = _SPOKEN_VERSIONS[api]
+        ours = API_VERSIONS[api]
         theirs = self._versions.get(api)
         if theirs is None:
             raise UnsupportedByBroker(f"the broker at {self.address} does not offer {api.name}")
-        version = min(ours.highest, theirs.highest)
+        version = min(ours.highest, theirs.highest, at_most)
         if version < max(ours.lowest, theirs.lowest, at_least):
             raise UnsupportedByBroker(
                 f"the broker at {self.address} offers {api.name} v{theirs.lowest} to v{theirs.highest},"
-                f" needed is v{max(ours.lowest, at_least)} to v{ours.highest}"
+                f" needed is v{max(ours.lowest, at_least)} to v{min(ours.highest, at_most)}"
             )
         return version
 
-    def supports(self, api: ApiKey) -> bool:
+    def supports(self, api: ApiKey, *, at_least: int = 0) -> bool:
         try:
-            self.version_of(api)
+            self.version_of(api, at_least=at_least)
         except UnsupportedByBroker:
             return False
         return True

@@ -10,6 +10,7 @@ ClientError                  has `is_retriable`: the same call may succeed when 
   UnknownTopic               the topic or the partition does not exist
   BrokerRefused              a broker answered with an error code
     OffsetOutOfRange         nothing can be read at that offset
+  TopicRecreated             the topic of that id is gone: deleted, and another has its name
   FetchTooLarge              one batch is larger than the caller's limit
   ProducerStopped            an idempotent producer cannot continue without risking order or duplicates
 """
@@ -17,10 +18,12 @@ ClientError                  has `is_retriable`: the same call may succeed when 
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.model.uuid_text import uuid_to_text
 
 
 class ClientError(OttlaError):
@@ -60,6 +63,20 @@ class UnknownBroker(ClientError):
 class UnknownTopic(ClientError):
     error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     hint = "`ottla topic list` shows the topics, `ottla topic create` creates one"
+
+
+class TopicRecreated(ClientError):
+    """The topic that is to be read was deleted, and there is another of its name; or this is another cluster."""
+
+    error_code = ErrorCode.UNKNOWN_TOPIC_ID
+    hint = "records of the deleted topic cannot be read any more; read the new one from its beginning"
+
+    def __init__(self, partition: TopicPartition, expected: UUID, found: UUID) -> None:
+        super().__init__(
+            f"{partition}: the topic with the id {uuid_to_text(expected)} was deleted, "
+            f"{partition.topic} has the id {uuid_to_text(found)} now"
+        )
+        self.partition = partition
 
 
 class FetchTooLarge(ClientError):

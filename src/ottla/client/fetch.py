@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
@@ -18,10 +19,13 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
 from ottla.protocol.api import ApiKey
 from ottla.protocol.messages import encode_request
+from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.records.batch_run import survey
 from ottla.records.record import split_batches
 
+# From this version on requests name topics by their ids only (KIP-516).
+FETCH_BY_ID_FROM: Final = 13
 # A response has partition headers besides the records.
 _ANSWER_OVERHEAD_BYTES: Final = 1 * MIB
 
@@ -68,11 +72,15 @@ class FetchedPartition:
 
 
 class FetchPosition(NamedTuple):
-    """`max_bytes` for this partition; `leader_epoch` -1 skips the epoch check (KIP-320)."""
+    """`max_bytes` for this partition; `leader_epoch` -1 skips the epoch check (KIP-320).
+
+    With a `topic_id` the broker refuses to read another topic of the same name; all zeros: whatever has the name.
+    """
 
     offset: int
     max_bytes: int
     leader_epoch: int = -1
+    topic_id: UUID = ZERO_UUID
 
 
 class BatchTooLarge(ClientError):
@@ -92,8 +100,14 @@ def send_fetch(
     limits: FetchLimits,
     isolation: IsolationLevel,
     deadline: Deadline,
-) -> None:
-    """Send one fetch for partitions that the connection's broker leads, in the mapping's order."""
+) -> bool:
+    """Send one fetch for partitions that the connection's broker leads, in the mapping's order.
+
+    Returns whether it names topics by id: where all ids are known, and the broker is Ottla or Apache Kafka from 3.1 on.
+    """
+    is_by_id = all(position.topic_id != ZERO_UUID for position in positions.values()) and connection.supports(
+        ApiKey.FETCH, at_least=FETCH_BY_ID_FROM
+    )
     request = FetchRequest(
         max_wait_ms=limits.max_wait_ms,
         min_bytes=limits.min_bytes,
@@ -101,8 +115,12 @@ def send_fetch(
         isolation_level=isolation,
         topics=_topics(positions),
     )
-    version = connection.version_of(ApiKey.FETCH)
+    if is_by_id:
+        version = connection.version_of(ApiKey.FETCH)
+    else:
+        version = connection.version_of(ApiKey.FETCH, at_most=FETCH_BY_ID_FROM - 1)
     connection.send(ApiKey.FETCH, version, [encode_request(ApiKey.FETCH, version, request)], deadline)
+    return is_by_id
 
 
 def receive_fetch(
@@ -114,9 +132,11 @@ def receive_fetch(
     if response.error_code:
         return dict.fromkeys(positions, BrokerRefused(error_code_of(response.error_code), "fetch"))
     outcomes: dict[TopicPartition, FetchOutcome] = {}
+    names = {position.topic_id: partition.topic for partition, position in positions.items()}
     for topic in response.responses:
+        name = topic.topic if sent.version < FETCH_BY_ID_FROM else names.get(topic.topic_id, "")
         for data in topic.partitions:
-            partition = TopicPartition(topic.topic, data.partition_index)
+            partition = TopicPartition(name, data.partition_index)
             if partition in positions:
                 outcomes[partition] = _outcome(partition, positions[partition], data, limits)
     return outcomes
@@ -221,13 +241,19 @@ def _fetched(
 def _topics(positions: Mapping[TopicPartition, FetchPosition]) -> list[FetchTopic]:
     """Consecutive partitions of one topic are grouped; the order, which decides which is served first, is kept."""
     return [
-        FetchTopic(topic=topic, partitions=[_row(partition, positions[partition]) for partition in partitions])
-        for topic, partitions in _neighbours(positions)
+        FetchTopic(
+            topic=topic,
+            topic_id=topic_id,
+            partitions=[_row(partition, positions[partition]) for partition in partitions],
+        )
+        for (topic, topic_id), partitions in _neighbours(positions)
     ]
 
 
-def _neighbours(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, Iterable[TopicPartition]]]:
-    return groupby(partitions, key=lambda partition: partition.topic)
+def _neighbours(
+    positions: Mapping[TopicPartition, FetchPosition],
+) -> Iterable[tuple[tuple[str, UUID], Iterable[TopicPartition]]]:
+    return groupby(positions, key=lambda partition: (partition.topic, positions[partition].topic_id))
 
 
 def _row(partition: TopicPartition, position: FetchPosition) -> FetchPartition:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
 from ottla.client.deadline import Deadline
-from ottla.client.errors import BrokerRefused, CallTimedOut, ClientError
+from ottla.client.errors import BrokerRefused, CallTimedOut, ClientError, TopicRecreated
 from ottla.client.fetch import (
     BatchTooLarge,
     FetchedPartition,
@@ -27,6 +28,7 @@ from ottla.client.transport import Readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.protocol.schema import ZERO_UUID
 
 
 class FetchRoom(Protocol):
@@ -73,6 +75,9 @@ class Fetcher:
     One fetch at a time is in flight to each leader, sent before `poll` returns the result of the one before: so at most
     twice `limits.max_bytes` for each leader are in memory, or what `room` allows.  No threads: responses wait in the
     socket until `poll`.  When `wake` can be read, `poll` and `poll_each` return without waiting on.
+
+    A topic of `topic_ids` is read only while it has this id: TopicRecreated otherwise (after `unknown_topic_wait_ms`,
+    since a broker may lag behind).  Brokers that know no fetches by id are trusted: see `has_read_by_name`.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class Fetcher:
         positions: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int] | None = None,
         *,
+        topic_ids: Mapping[str, UUID] | None = None,
         limits: FetchLimits | None = None,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         room: FetchRoom | None = None,
@@ -93,6 +99,10 @@ class Fetcher:
         self._limits = limits or FetchLimits()
         self._isolation = isolation
         self._ends = dict(ends or {})
+        self._topic_ids = dict(topic_ids or {})
+        # Until when another id of a topic may be a lagging broker's.
+        self._doubts: dict[str, Deadline] = {}
+        self._has_read_by_name = False
         # In the order of requests: partitions that just returned records come last.
         self._positions: dict[TopicPartition, int] = {}
         self._flights: dict[int, _Flight] = {}
@@ -106,6 +116,11 @@ class Fetcher:
     def positions(self) -> Mapping[TopicPartition, int]:
         """The next offset of each partition, without those that have reached their end or failed."""
         return self._positions
+
+    @property
+    def has_read_by_name(self) -> bool:
+        """Whether a fetch could not name its topics by id, so that a topic recreated meanwhile was not noticed."""
+        return self._has_read_by_name
 
     @property
     def is_finished(self) -> bool:
@@ -176,6 +191,7 @@ class Fetcher:
                 continue
             try:
                 leader = self._cluster.leader(partition)
+                topic_id = self._checked_id(partition)
             except ClientError as error:
                 self._failed([partition], error)
                 continue
@@ -184,16 +200,33 @@ class Fetcher:
             room = self._limits.partition_max_bytes if self._room is None else self._room.reserve(partition)
             if room > 0:
                 room = self._rooms.get(partition, room)
-                groups.setdefault(leader.leader_id, {})[partition] = FetchPosition(offset, room, leader.leader_epoch)
+                position = FetchPosition(offset, room, leader.leader_epoch, topic_id)
+                groups.setdefault(leader.leader_id, {})[partition] = position
         for leader_id, group in groups.items():
             self._take_off(leader_id, group)
+
+    def _checked_id(self, partition: TopicPartition) -> UUID:
+        """The id to fetch by; all zeros: by name.  Raises TopicRecreated, at first as one that is retriable."""
+        expected = self._topic_ids.get(partition.topic, ZERO_UUID)
+        if expected == ZERO_UUID:
+            return ZERO_UUID
+        found = self._cluster.topic(partition.topic).topic_id
+        if found in (expected, ZERO_UUID):
+            self._doubts.pop(partition.topic, None)
+            return found
+        wait_ms = self._cluster.options.unknown_topic_wait_ms
+        doubt = self._doubts.setdefault(partition.topic, self._cluster.retrying.deadline(wait_ms))
+        error = TopicRecreated(partition, expected, found)
+        error.is_retriable = not doubt.has_passed
+        raise error
 
     def _take_off(self, leader_id: int, group: Mapping[TopicPartition, FetchPosition]) -> None:
         wait_ms = self._cluster.options.request_timeout_ms + self._limits.max_wait_ms
         deadline = self._cluster.retrying.deadline(wait_ms)
         try:
             connection = self._cluster.connect_broker(leader_id, deadline, self._pool)
-            send_fetch(connection, group, self._limits, self._isolation, deadline)
+            is_by_id = send_fetch(connection, group, self._limits, self._isolation, deadline)
+            self._has_read_by_name = self._has_read_by_name or not is_by_id
         except ClientError as error:
             self._landed(group, [])
             self._failed(group, error)

@@ -18,6 +18,7 @@ from ottla.client.connection import Connection
 from ottla.client.connection_pool import ConnectionPool
 from ottla.client.deadline import Deadline
 from ottla.client.errors import ClientError, UnknownTopic
+from ottla.client.fetch import FETCH_BY_ID_FROM
 from ottla.client.leader_calls import leaders_now
 from ottla.client.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
 from ottla.model.error_code import ErrorCode
@@ -180,5 +181,5 @@ def _send(connection: Connection, positions: Mapping[TopicPartition, int], room_
         for topic, partitions in groupby(sorted(positions), key=lambda partition: partition.topic)
     ]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=_ANSWER_BYTES_MAX, isolation_level=0, topics=topics)
-    version = connection.version_of(ApiKey.FETCH)
+    version = connection.version_of(ApiKey.FETCH, at_most=FETCH_BY_ID_FROM - 1)
     connection.send(ApiKey.FETCH, version, [encode_request(ApiKey.FETCH, version, request)], deadline)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeVar
+from uuid import UUID
 
 from typing_extensions import Buffer
 
@@ -25,6 +26,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import read_request_header, response_frame
 from ottla.protocol.messages import decode_request, encode_response
+from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.schemas.init_producer_id import InitProducerIdResponse
@@ -185,7 +187,7 @@ class FakeBroker:
             response = self._produce(request)
             return (version, response) if request.acks else None
         if isinstance(request, FetchRequest):
-            return version, self._fetch(request)
+            return version, self._fetch(version, request)
         if isinstance(request, ListOffsetsRequest):
             return version, self._list_offsets(request)
         assert api is ApiKey.INIT_PRODUCER_ID
@@ -233,14 +235,16 @@ class FakeBroker:
             response.topics.append(ListOffsetsTopicResponse(topic.name, rows))
         return response
 
-    def _fetch(self, request: FetchRequest) -> FetchResponse:
+    def _fetch(self, version: int, request: FetchRequest) -> FetchResponse:
         response = FetchResponse()
         is_first = True
+        names = {topic_id: name for name, topic_id in self.cluster.topic_ids.items()}
         for topic in request.topics:
             rows = []
+            name = topic.topic if version < 13 else names.get(topic.topic_id, "")
             for asked in topic.partitions:
-                partition = TopicPartition(topic.topic, asked.partition)
-                code = self._problem(ApiKey.FETCH, partition)
+                partition = TopicPartition(name, asked.partition)
+                code = self._problem(ApiKey.FETCH, partition) if name else ErrorCode.UNKNOWN_TOPIC_ID
                 if code:
                     rows.append(PartitionData(asked.partition, code, -1, records=b""))
                     continue
@@ -255,7 +259,7 @@ class FakeBroker:
                     records = wanted[0] if is_first else b""
                 is_first = False if records else is_first
                 rows.append(PartitionData(asked.partition, 0, log.end, log.end, 0, records=records))
-            response.responses.append(FetchableTopicResponse(topic.topic, partitions=rows))
+            response.responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions=rows))
         if not any(row.records or row.error_code for topic in response.responses for row in topic.partitions):
             self.cluster.clock.advance(request.max_wait_ms)  # the long poll
         return response
@@ -270,12 +274,19 @@ class FakeCluster:
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.brokers = {node_id: FakeBroker(self, node_id) for node_id in range(1, brokers_count + 1)}
         self.dialled: list[Address] = []
+        self.topic_ids: dict[str, UUID] = {}
 
     def add_topic(self, topic: str, *leader_ids: int) -> list[TopicPartition]:
         added = [TopicPartition(topic, number) for number in range(len(leader_ids))]
         for partition, leader_id in zip(added, leader_ids, strict=True):
             self.partitions[partition] = FakePartition(leader_id)
         return added
+
+    def recreate_topic(self, topic: str, topic_id: UUID) -> None:
+        """Its logs are empty, and it has this id from now on."""
+        for partition in [each for each in self.partitions if each.topic == topic]:
+            self.partitions[partition] = FakePartition(self.partitions[partition].leader_id)
+        self.topic_ids[topic] = topic_id
 
     def move_leader(self, partition: TopicPartition, leader_id: int) -> None:
         self.partitions[partition].leader_id = leader_id
@@ -329,7 +340,7 @@ class FakeCluster:
             is_led = log.leader_id in self.brokers and not self.brokers[log.leader_id].is_down
             code = ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE
             rows.append(MetadataResponsePartition(code, number, log.leader_id if is_led else -1, log.leader_epoch))
-        return MetadataResponseTopic(ErrorCode.NONE, name, partitions=rows)
+        return MetadataResponseTopic(ErrorCode.NONE, name, self.topic_ids.get(name, ZERO_UUID), partitions=rows)
 
 
 def script(*steps: Fault | None) -> Callable[[ApiKey], Fault | None]:

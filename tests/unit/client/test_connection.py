@@ -37,7 +37,8 @@ def test_connection_agrees_on_the_highest_version_of_both_sides() -> None:
     fake.brokers[1].versions |= {ApiKey.METADATA: VersionRange(2, 8), ApiKey.FETCH: VersionRange(4, 90)}
     connection = open_connection(fake)
     assert connection.version_of(ApiKey.METADATA) == 8
-    assert connection.version_of(ApiKey.FETCH) == 12
+    assert connection.version_of(ApiKey.FETCH) == 17
+    assert connection.version_of(ApiKey.FETCH, at_most=12) == 12
     assert ask_metadata(connection, fake).cluster_id == "fake"
     assert fake.brokers[1].seen[-1] == (ApiKey.METADATA, 8)
 

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
-from ottla.client.errors import BrokerRefused, CallTimedOut, FetchTooLarge, OffsetOutOfRange
+from ottla.client.errors import BrokerRefused, CallTimedOut, FetchTooLarge, OffsetOutOfRange, TopicRecreated
 from ottla.client.fetch import FetchedPartition, FetchLimits, fetch_raw
 from ottla.client.fetcher import Fetcher, FetchFailure
 from ottla.client.options import ClientOptions
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
-from ottla.protocol.api import ApiKey
+from ottla.protocol.api import ApiKey, VersionRange
 from ottla.records.builder import build_batch
 from ottla.records.record import Record, decode_batch
 from tests.unit.client.fake_cluster import FakeCluster, Fault
@@ -247,3 +249,55 @@ def test_fetcher_forgets_a_failure_from_before_a_seek() -> None:
         fetcher.seek(bad, 0)
         outcomes = [outcome for _ in range(3) for outcome in fetcher.poll_each(1000)]
     assert [type(outcome) for outcome in outcomes if outcome.partition == bad] == [FetchedPartition]
+
+
+def test_a_fetch_by_id_reads_the_topic_that_has_it() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.topic_ids["t"] = UUID(int=1000)
+    fill(fake, partition, 2)
+    with fake.client() as cluster:
+        fetcher = Fetcher(cluster, {partition: 0}, {partition: 6}, topic_ids=fake.topic_ids)
+        assert read_to_the_end(fetcher) == {partition: list(range(6))}
+        assert not fetcher.has_read_by_name
+    assert [version for api, version in fake.brokers[1].seen if api is ApiKey.FETCH] == [17]
+
+
+def test_a_topic_recreated_during_the_reads_is_not_read_in_place_of_the_former() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.topic_ids["t"] = UUID(int=1000)
+    fill(fake, partition, 4)
+    with fake.client() as cluster:
+        limits = FetchLimits(partition_max_bytes=200)
+        fetcher = Fetcher(cluster, {partition: 0}, {partition: 12}, limits=limits, topic_ids={"t": UUID(int=1000)})
+        assert [offset for fetched in fetcher.poll(1000) for offset in offsets_in(fetched)] == [0, 1, 2]
+        fake.recreate_topic("t", UUID(int=1001))
+        fill(fake, partition, 40)
+        with pytest.raises(TopicRecreated, match="has the id"):
+            poll_often(fetcher)
+        assert fetcher.is_finished
+
+
+def test_another_id_is_doubted_for_a_while_since_a_broker_may_lag_behind() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.topic_ids["t"] = UUID(int=1000)
+    fill(fake, partition, 1)
+    with fake.client() as cluster:
+        fetcher = Fetcher(cluster, {partition: 0}, {partition: 3}, topic_ids={"t": UUID(int=1001)})
+        assert fetcher.poll(500) == []
+        fake.topic_ids["t"] = UUID(int=1001)
+        assert read_to_the_end(fetcher) == {partition: [0, 1, 2]}
+
+
+def test_a_broker_without_fetches_by_id_is_read_by_name_and_says_so() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.topic_ids["t"] = UUID(int=1000)
+    fake.brokers[1].versions[ApiKey.FETCH] = VersionRange(4, 12)
+    fill(fake, partition, 1)
+    with fake.client() as cluster:
+        fetcher = Fetcher(cluster, {partition: 0}, {partition: 3}, topic_ids={"t": UUID(int=1000)})
+        assert read_to_the_end(fetcher) == {partition: [0, 1, 2]}
+        assert fetcher.has_read_by_name
