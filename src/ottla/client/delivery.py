@@ -54,6 +54,8 @@ class ProducerOptions:
     request_bytes_max    batches of several partitions share a request up to this; one batch may be larger
     buffer_bytes_max     `send` blocks while more than this is unacknowledged
     delivery_timeout_ms  from `send` to the result, all retries included
+    halts_on_refusal     after a batch was refused the later ones of its partition are too, until `resume`: what is
+                         stored has no gap.  For copies of a log; needs an idempotent producer
     """
 
     acks: int = ACKS_ALL
@@ -63,6 +65,7 @@ class ProducerOptions:
     buffer_bytes_max: int = 32 * MIB
     delivery_timeout_ms: int = 120_000
     allow_auto_topic_creation: bool = True
+    halts_on_refusal: bool = False
 
     def __post_init__(self) -> None:
         if self.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
@@ -73,6 +76,8 @@ class ProducerOptions:
             raise ConfigError(f"an idempotent producer needs acks all, not {self.acks}")
         if self.is_idempotent and self.max_in_flight > IDEMPOTENT_IN_FLIGHT_MAX:
             raise ConfigError(f"an idempotent producer has at most {IDEMPOTENT_IN_FLIGHT_MAX} requests in flight")
+        if self.halts_on_refusal and not self.is_idempotent:
+            raise ConfigError("without idempotence later batches may be stored before an earlier one is refused")
 
     @property
     def is_idempotent(self) -> bool:

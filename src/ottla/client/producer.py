@@ -59,6 +59,8 @@ class RawProducer:
         self._results: list[BatchResult] = []
         self._buffered_bytes = 0
         self._stopped: ProducerStopped | None = None
+        # Partitions that take nothing since a batch was refused, with the reason.
+        self._halted: dict[TopicPartition, OttlaError | None] = {}
         self.producer_id = -1
         self.producer_epoch = -1
 
@@ -99,9 +101,17 @@ class RawProducer:
         queue.add(pending)
         self._open[partition] = queue
         self._buffered_bytes += len(batch)
+        if partition in self._halted:
+            self._refuse_waiting(queue, self._halted[partition])
+            return
         self._dispatch(self._cluster.retrying.deadline(0))
         while self._buffered_bytes > self._options.buffer_bytes_max:
             self._step(self._cluster.retrying.deadline(self._cluster.options.request_timeout_ms))
+
+    def resume(self, partition: TopicPartition) -> None:
+        """A partition that `halts_on_refusal` has halted takes batches again; everything of it must be settled."""
+        assert partition not in self._open, "batches before the halt must be settled first"
+        self._halted.pop(partition, None)
 
     @property
     def is_stopped(self) -> bool:
@@ -226,9 +236,32 @@ class RawProducer:
         if any(batch.may_be_stored for batch in queue.waiting):
             self._stop(f"{error}, and a batch for it was not answered", error)
             return
+        self._refuse_waiting(queue, error)
+        self._halt(partition, queue, error)
+
+    def _refuse_waiting(self, queue: ProduceQueue, error: OttlaError | None) -> None:
         for batch in list(queue.waiting):
             queue.drop_waiting(batch)
             self._settle(batch, Delivery.REFUSED, error)
+
+    def _halt(self, partition: TopicPartition, queue: ProduceQueue, error: OttlaError | None) -> None:
+        """One of its batches was refused.  What waits is refused too; what is in flight is settled by its answer,
+        which is a refusal for a number that does not follow."""
+        if not self._options.halts_on_refusal:
+            return
+        self._halted.setdefault(partition, error)
+        if any(batch.may_be_stored for batch in queue.waiting):
+            self._stop(f"{error}, and a later batch was not answered", error)
+        else:
+            self._refuse_waiting(queue, error)
+
+    def _refuse_after_halt(self, batch: PendingBatch, error: OttlaError) -> None:
+        """Sent again it would get the number of the batch that was refused, and be stored in its place."""
+        if batch.may_be_stored:
+            self._stop(f"{batch.partition}: {error}, after an earlier batch was refused", error)
+        else:
+            self._queues[batch.partition].refuse(batch)
+            self._settle(batch, Delivery.REFUSED, self._halted[batch.partition])
 
     def _answered(self, batch: PendingBatch, answer: ProduceAnswer) -> None:
         queue = self._queues[batch.partition]
@@ -243,7 +276,9 @@ class RawProducer:
         elif error.is_retriable:
             self._try_again(batch, error, may_be_stored=False)
         elif error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._options.is_idempotent:
-            if not queue.put_back_out_of_order(batch):
+            if batch.partition in self._halted:
+                self._refuse_after_halt(batch, error)
+            elif not queue.put_back_out_of_order(batch):
                 self._stop(f"{batch.partition}: the leader does not expect this producer's next number", error)
         elif error.code in _STOPPING:
             self._stop(str(error), error)
@@ -253,6 +288,7 @@ class RawProducer:
         else:
             queue.refuse(batch)
             self._settle(batch, Delivery.REFUSED, error)
+            self._halt(batch.partition, queue, error)
 
     def _unanswered(self, batch: PendingBatch, error: OttlaError) -> None:
         """Stored or not: an idempotent producer sends it again, another one cannot."""
@@ -265,6 +301,10 @@ class RawProducer:
 
     def _try_again(self, batch: PendingBatch, error: OttlaError, *, may_be_stored: bool) -> None:
         batch.last_error = error
+        if batch.partition in self._halted:
+            batch.may_be_stored = batch.may_be_stored or may_be_stored
+            self._refuse_after_halt(batch, error)
+            return
         self._queues[batch.partition].put_back(batch, may_be_stored=may_be_stored)
         self._postponed.postpone(batch.partition)
         self._cluster.forget([batch.partition.topic])
@@ -277,8 +317,13 @@ class RawProducer:
                     self._stop(f"{partition}: a batch was not answered: {batch.last_error}", batch.last_error)
                     return
                 queue.drop_waiting(batch)
-                reason = batch.last_error or "no leader accepted it"
-                self._settle(batch, Delivery.REFUSED, CallTimedOut(f"{partition}: not delivered in time: {reason}"))
+                late = CallTimedOut(
+                    f"{partition}: not delivered in time: {batch.last_error or 'no leader accepted it'}"
+                )
+                self._settle(batch, Delivery.REFUSED, late)
+                self._halt(partition, queue, late)
+                if self._stopped is not None:
+                    return
 
     def _stop(self, reason: str, cause: OttlaError | None) -> None:
         """Numbers can no longer be trusted: settle every open batch by its known state."""

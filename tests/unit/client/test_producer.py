@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -275,3 +276,42 @@ def test_acknowledged_batches_are_stored_once_and_in_order_whatever_goes_wrong(
     records = fake.partitions[partition].records()
     for tag in acknowledged:
         assert records[fates[tag].base_offset].value == f"{tag}.0".encode()
+
+
+def refuses_batch(number: int, code: ErrorCode) -> Callable[[ApiKey, TopicPartition], ErrorCode | None]:
+    """The broker's answer to the produce of this number, from 0 on; the others are stored."""
+    seen = itertools.count()
+    return lambda api, partition: code if api is ApiKey.PRODUCE and next(seen) == number else None
+
+
+@pytest.mark.parametrize("hit", range(4))
+def test_producer_that_halts_stores_nothing_after_a_refused_batch_until_it_is_resumed(hit: int) -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.brokers[1].error_of = refuses_batch(hit, ErrorCode.MESSAGE_TOO_LARGE)
+    with fake.client() as cluster, RawProducer(cluster, ProducerOptions(halts_on_refusal=True)) as producer:
+        results = send_all(producer, partition, "abcdef")
+        assert [name for name in "abcdef" if results[name].delivery is Delivery.REFUSED] == list("abcdef"[hit:])
+        assert send_all(producer, partition, "g")["g"].delivery is Delivery.REFUSED
+        producer.resume(partition)
+        assert send_all(producer, partition, "hi")["i"].delivery is Delivery.ACKNOWLEDGED
+    assert names_in(fake, partition) == [*"abcdef"[:hit], "h", "i"]
+
+
+def test_producer_that_halts_refuses_what_waits_behind_a_batch_that_nobody_took_in_time() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.brokers[1].error_of = lambda api, _: ErrorCode.NOT_ENOUGH_REPLICAS if api is ApiKey.PRODUCE else None
+    options = ProducerOptions(delivery_timeout_ms=2000, halts_on_refusal=True)
+    with fake.client() as cluster, RawProducer(cluster, options) as producer:
+        producer.send(partition, batch_of("a"), "a")
+        fake.clock.advance(1900)
+        producer.send(partition, batch_of("b"), "b")
+        results = producer.flush()
+    assert [result.delivery for result in results] == [Delivery.REFUSED, Delivery.REFUSED]
+    assert names_in(fake, partition) == []
+
+
+def test_producer_without_idempotence_cannot_promise_to_halt() -> None:
+    with pytest.raises(ConfigError, match="without idempotence"):
+        ProducerOptions(idempotent=False, halts_on_refusal=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from ottla.client.aborted_batches import AbortedBatches
 from ottla.model.errors import WireError
 from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec, decompress
@@ -19,7 +20,6 @@ from ottla.records.header import (
     BatchHeader,
 )
 from ottla.records.record import DECOMPRESSED_BYTES_MAX, check_batch, first_batch_size_bytes
-from ottla.spark.arrow.aborted_batches import AbortedBatches
 from ottla.spark.arrow.record_chain import RecordArea
 from ottla.spark.arrow.record_fields import RECORD_BYTES_MIN
 from ottla.spark.errors import CorruptRecords

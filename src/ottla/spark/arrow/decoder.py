@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import Buffer
 
+from ottla.client.aborted_batches import AbortedBatches
 from ottla.records.header import BatchHeader
-from ottla.spark.arrow.aborted_batches import AbortedBatches
 from ottla.spark.arrow.batch_spans import OFFSET_LIMIT, TIMESTAMP_MS_MAX, BatchScanner, Slice
 from ottla.spark.arrow.columns import ARROW_TYPES, PLAIN_COLUMNS, arrow_schema
 from ottla.spark.arrow.gather import gather

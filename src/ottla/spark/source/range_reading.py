@@ -8,13 +8,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from ottla.client.aborted_batches import AbortedBatches
 from ottla.client.cluster import Cluster
 from ottla.client.errors import OffsetOutOfRange
 from ottla.client.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetcher import Fetcher
 from ottla.client.offsets import IsolationLevel, log_ranges
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.arrow.aborted_batches import AbortedBatches
 from ottla.spark.arrow.decoder import Decoder
 from ottla.spark.errors import DataLoss
 from ottla.spark.options.read_options import Connection

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from ottla.client.aborted_batches import AbortedBatches
 from ottla.client.fetch import AbortedTransaction
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from ottla.spark.arrow.aborted_batches import AbortedBatches
 from ottla.spark.arrow.decoder import Decoder
 
 
