@@ -17,6 +17,7 @@ ROWS: Final = (
     {"demo"},
     {"testing"},
     {"console", "spark"},
+    {"audit"},
     {"aio", "errors", "registry"},
     {"client", "broker"},
     {"groups", "consumers", "transactions", "replication", "coordination", "storage", "security"},

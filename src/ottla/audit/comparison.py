@@ -1,0 +1,107 @@
+"""Counts of all tiers side by side: what each tier lacks or has too much in each window, and how late it came."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from ottla.audit.count import BROKER, LAKE, PRODUCER, Count
+from ottla.model.errors import ConfigError
+from ottla.model.windows import Window, check_window_ms, window_start_ms
+
+MIRROR: Final = "mirror"
+# As records pass them; tiers of other names come after these, by name.
+TIERS: Final = (PRODUCER, BROKER, MIRROR, LAKE)
+
+
+class TierCount(NamedTuple):
+    """What a tier's counters have counted in one window, together."""
+
+    records: int = 0
+    late_records: int = 0
+    last_seen_ms: int | None = None
+
+
+class TierLine(NamedTuple):
+    """One topic, window and tier.
+
+    `expected_records`: the most that any tier before it has counted; None for the first one.  `missing_records` and
+    `surplus_records` are the difference, whichever way it goes: a record lost and another one twice in the same window
+    hide each other.  `late_records` came when the window had ended, the last of them `late_ms` after that.
+    """
+
+    topic: str
+    window: Window
+    tier: str
+    records: int
+    expected_records: int | None
+    missing_records: int
+    surplus_records: int
+    late_records: int
+    late_ms: int
+
+    @property
+    def completeness(self) -> float | None:
+        """The part of what was expected that is there, 1.0 at most; None where nothing says what to expect."""
+        if self.expected_records is None:
+            return None
+        return 1.0 if not self.expected_records else min(1.0, self.records / self.expected_records)
+
+
+def tier_rank(tier: str) -> tuple[int, str]:
+    """Sorts tiers as records pass them."""
+    return (TIERS.index(tier), "") if tier in TIERS else (len(TIERS), tier)
+
+
+def sum_windows(counts: Iterable[Count], window_ms: int) -> dict[tuple[str, Window], dict[str, TierCount]]:
+    """By topic and window of this size, each tier's sum.
+
+    Raises ConfigError for a count by windows that are not parts of such a window.
+    """
+    check_window_ms(window_ms)
+    sums: dict[tuple[str, Window], dict[str, TierCount]] = defaultdict(dict)
+    for count in counts:
+        key = count.key
+        if window_ms % key.window.size_ms:
+            raise ConfigError(
+                f"tier {key.tier} counts {key.topic} by windows of {key.window.size_ms} ms, "
+                f"which are no parts of windows of {window_ms} ms",
+                hint="compare by a multiple of every counter's windows",
+            )
+        tiers = sums[key.topic, Window(window_start_ms(key.window.start_ms, window_ms), window_ms)]
+        so_far = tiers.get(key.tier, TierCount())
+        tiers[key.tier] = TierCount(
+            so_far.records + count.records,
+            so_far.late_records + count.late_records,
+            count.last_seen_ms if so_far.last_seen_ms is None else max(so_far.last_seen_ms, count.last_seen_ms),
+        )
+    return sums
+
+
+def compare(counts: Iterable[Count], window_ms: int, *, tiers: Sequence[str] = ()) -> list[TierLine]:
+    """A line for each topic, window and tier, in this order.
+
+    A tier that counts the topic at all, or that `tiers` names, has a line in each window, of 0 records if need be.
+    """
+    sums = sum_windows(counts, window_ms)
+    of_topic: dict[str, set[str]] = defaultdict(set)
+    for (topic, _), found in sums.items():
+        of_topic[topic] |= found.keys() | set(tiers)
+    lines: list[TierLine] = []
+    for (topic, window), found in sorted(sums.items()):
+        expected: int | None = None
+        for tier in sorted(of_topic[topic], key=tier_rank):
+            count = found.get(tier, TierCount())
+            lines.append(_line(topic, window, tier, count, expected))
+            expected = max(expected or 0, count.records)
+    return lines
+
+
+def _line(topic: str, window: Window, tier: str, count: TierCount, expected: int | None) -> TierLine:
+    behind = 0 if expected is None else expected - count.records
+    is_late = count.late_records and count.last_seen_ms is not None
+    late_ms = max(0, count.last_seen_ms - window.end_ms) if is_late and count.last_seen_ms is not None else 0
+    return TierLine(
+        topic, window, tier, count.records, expected, max(0, behind), max(0, -behind), count.late_records, late_ms
+    )

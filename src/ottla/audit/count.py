@@ -1,0 +1,169 @@
+"""What a counter says: how many records it has counted, and until when it has; as JSON in the topic `ottla-audit`.
+
+A message replaces the earlier one of the same key by its higher sequence, so to send it again is harmless.  Its key is
+the record's key, too: a compacted topic keeps what counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from ottla.model.errors import WireError
+from ottla.model.identifiers import topic_name_problem
+from ottla.model.limits import INT64_MAX, INT64_MIN
+from ottla.model.windows import Window
+
+AUDIT_TOPIC: Final = "ottla-audit"
+PRODUCER: Final = "producer"
+BROKER: Final = "broker"
+LAKE: Final = "lake"
+# A counter's name for where it stands; tools show it as a column.
+TIER_LENGTH_MAX: Final = 100
+# A message has some 300 bytes; a larger one is not ours.
+MESSAGE_BYTES_MAX: Final = 4096
+NO_TOPIC_ID: Final = UUID(int=0)
+
+
+class CountKey(NamedTuple):
+    """`topic_id` is all zeros where the counter does not know it."""
+
+    tier: str
+    instance: UUID
+    topic: str
+    topic_id: UUID
+    window: Window
+
+
+class ReportKey(NamedTuple):
+    tier: str
+    instance: UUID
+    topic: str
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The records of a topic that one counter has counted in one window, from its begin.
+
+    `late_records`: those of them that it met when the window had ended.  `last_seen_ms`: by its clock, when it met the
+    last of them.
+    """
+
+    key: CountKey
+    sequence: int
+    records: int
+    late_records: int
+    last_seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A counter has told everything that it met before `until_ms`, by its clock.  `has_ended`: nothing will follow."""
+
+    key: ReportKey
+    sequence: int
+    until_ms: int
+    has_ended: bool = False
+
+
+AuditMessage: TypeAlias = Count | Report
+
+
+def key_bytes(message: AuditMessage) -> bytes:
+    """The key of its record: equal for messages of which the newest counts."""
+    key = message.key
+    parts = [key.tier, str(key.instance), key.topic, str(key.topic_id)]
+    if isinstance(key, CountKey):
+        parts += [str(key.window.start_ms), str(key.window.size_ms)]
+    return "/".join(parts).encode()
+
+
+def to_json(message: AuditMessage) -> bytes:
+    key = message.key
+    fields: dict[str, object] = {
+        "tier": key.tier,
+        "topic": key.topic,
+        "topic_id": None if key.topic_id == NO_TOPIC_ID else str(key.topic_id),
+        "instance": str(key.instance),
+        "sequence": message.sequence,
+    }
+    if isinstance(message, Count):
+        fields |= {
+            "window_start_ms": message.key.window.start_ms,
+            "window_ms": message.key.window.size_ms,
+            "records": message.records,
+            "late_records": message.late_records,
+            "last_seen_ms": message.last_seen_ms,
+        }
+    else:
+        fields |= {"until_ms": message.until_ms, "has_ended": message.has_ended}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def from_json(data: bytes) -> AuditMessage:
+    """Raises WireError: anybody may write to the topic.  Fields that are not known are left alone."""
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise WireError(f"an audit message of {len(data)} bytes")
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"an audit message that is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise WireError("an audit message that is no JSON object")
+    fields = _Fields(found)
+    tier, topic = fields.text("tier"), fields.text("topic")
+    if not 1 <= len(tier) <= TIER_LENGTH_MAX or "/" in tier or not tier.isprintable():
+        raise WireError("an audit message's tier is no name")
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise WireError(f"an audit message: {problem}")
+    where = ReportKey(tier, fields.uuid("instance"), topic, fields.optional_uuid("topic_id"))
+    sequence = fields.number("sequence", 0)
+    if "window_ms" not in found:
+        return Report(where, sequence, fields.number("until_ms", INT64_MIN), fields.truth("has_ended"))
+    window = Window(fields.number("window_start_ms", INT64_MIN), fields.number("window_ms", 1))
+    if window.start_ms % window.size_ms:
+        raise WireError(f"an audit message's window of {window.size_ms} ms begins at {window.start_ms}")
+    records, late_records = fields.number("records", 0), fields.number("late_records", 0)
+    if late_records > records:
+        raise WireError(f"an audit message has {late_records} late records of {records}")
+    last_seen_ms = fields.number("last_seen_ms", INT64_MIN)
+    return Count(CountKey(*where, window), sequence, records, late_records, last_seen_ms)
+
+
+class _Fields:
+    """The fields of one message, each with its type; what is missing or wrong is a WireError."""
+
+    def __init__(self, found: Mapping[str, object]) -> None:
+        self._found = found
+
+    def text(self, name: str) -> str:
+        value = self._found.get(name)
+        if not isinstance(value, str):
+            raise WireError(f"an audit message's {name} is no text")
+        return value
+
+    def number(self, name: str, minimum: int) -> int:
+        value = self._found.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= INT64_MAX:
+            raise WireError(f"an audit message's {name} is no whole number from {minimum}")
+        return value
+
+    def truth(self, name: str) -> bool:
+        value = self._found.get(name)
+        if not isinstance(value, bool):
+            raise WireError(f"an audit message's {name} is neither true nor false")
+        return value
+
+    def uuid(self, name: str) -> UUID:
+        try:
+            return UUID(self.text(name))
+        except ValueError:
+            raise WireError(f"an audit message's {name} is no UUID") from None
+
+    def optional_uuid(self, name: str) -> UUID:
+        return NO_TOPIC_ID if self._found.get(name) is None else self.uuid(name)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.audit.book import AuditBook
+from ottla.audit.completeness import Completeness, CompletenessRules, completeness
+from ottla.audit.count import AuditMessage
+from ottla.model.errors import ConfigError
+from ottla.model.windows import Window
+from tests.unit.audit.samples import HOUR_MS, count, report
+
+RULES = CompletenessRules(delay_ms=1_000)
+LONG_AGO_MS = 100 * HOUR_MS
+
+
+def found(*messages: AuditMessage, now_ms: int = 2 * HOUR_MS + 1_000) -> Completeness:
+    return completeness(AuditBook(messages), "clicks", RULES, now_ms)
+
+
+def test_topic_is_complete_until_the_first_window_that_lacks_records() -> None:
+    told = report("broker", 3 * HOUR_MS + 1_000)
+    full, short = (
+        [count("broker", 1_000, start_ms=start) for start in (0, HOUR_MS, 2 * HOUR_MS)],
+        [count("lake", records, start_ms=at * HOUR_MS) for at, records in enumerate((1_000, 998, 1_000))],
+    )
+    status = found(told, *full, *short, now_ms=3 * HOUR_MS + 1_000)
+    assert status.until_ms == HOUR_MS
+    assert [line.missing_records for line in status.short] == [2]
+    assert status.is_complete(Window(0, HOUR_MS))
+    assert not status.is_complete(Window(HOUR_MS, HOUR_MS))
+    corrected = found(told, *full, *short, count("lake", 1, start_ms=HOUR_MS, counter=2), now_ms=3 * HOUR_MS + 1_000)
+    assert corrected.until_ms == 3 * HOUR_MS, "999 of 1,000 are 99.9 %"
+
+
+def test_window_is_open_until_every_counter_before_has_told_of_its_end_and_the_delay() -> None:
+    counts = [count("producer", 5), count("broker", 5), count("lake", 5)]
+    late = found(*counts, report("producer", 2 * HOUR_MS), report("broker", HOUR_MS + 999), now_ms=HOUR_MS + 1_000)
+    assert late.until_ms is None
+    in_time = found(*counts, report("producer", 2 * HOUR_MS), report("broker", HOUR_MS + 1_000), now_ms=HOUR_MS + 1_000)
+    assert in_time.until_ms == HOUR_MS
+
+
+def test_tiers_after_are_not_waited_for() -> None:
+    counts = [count("broker", 5), count("lake", 5)]
+    assert found(*counts, report("broker", 2 * HOUR_MS), report("lake", 7)).until_ms == HOUR_MS
+
+
+def test_counter_that_has_ended_is_not_waited_for_and_one_that_fell_silent_is_named() -> None:
+    counts = [count("producer", 5), count("lake", 5)]
+    ended = found(*counts, report("producer", 10, ended=True))
+    assert (ended.until_ms, ended.silent) == (2 * HOUR_MS, ())
+    silent = found(*counts, report("producer", 10))
+    assert (silent.until_ms, [each.until_ms for each in silent.silent]) == (2 * HOUR_MS, [10])
+
+
+def test_nothing_is_complete_while_no_counter_has_spoken() -> None:
+    status = found(count("lake", 5))
+    assert status.until_ms is None
+    assert "no counter before this tier has told anything" in str(status)
+
+
+def test_hours_without_a_record_are_complete_when_their_end_was_told() -> None:
+    status = found(count("broker", 5), count("lake", 5), report("broker", LONG_AGO_MS), now_ms=LONG_AGO_MS)
+    assert status.until_ms == LONG_AGO_MS - HOUR_MS
+
+
+@pytest.mark.parametrize(
+    "change", [{"threshold": 0.0}, {"threshold": 1.1}, {"delay_ms": -1}, {"silence_ms": -1}, {"window_ms": 0}]
+)
+def test_rules_that_cannot_be_are_refused(change: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        CompletenessRules(**change)  # type: ignore[arg-type]
