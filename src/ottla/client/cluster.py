@@ -15,7 +15,7 @@ from ottla.client.connection import Connection
 from ottla.client.connection_pool import ConnectionPool
 from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, UnknownTopic
-from ottla.client.metadata import ClusterInfo, MetadataCache, PartitionInfo, TopicInfo
+from ottla.client.metadata import BrokerInfo, ClusterInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla.client.options import ClientOptions
 from ottla.client.retrying import Retrying
 from ottla.client.transport import Dial, Wait, dial_tcp, wait_readable
@@ -179,6 +179,11 @@ class Cluster:
             self.forget([partition.topic])
             raise BrokerRefused(ErrorCode.LEADER_NOT_AVAILABLE, str(partition), "no broker leads it now")
         return found
+
+    def last_known_leader(self, partition: TopicPartition) -> BrokerInfo | None:
+        """Without a request, so for errors only: it may have changed since."""
+        leader_id = self._metadata.last_known_leader_id(partition)
+        return self.info.brokers.get(leader_id)
 
     def forget(self, topics: Iterable[str]) -> None:
         """The metadata of these topics is stale: fetch it again before its next use."""

@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.client.address import Address
 from ottla.client.errors import error_code_of
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import NO_LEADER_EPOCH
+from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition
 from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
@@ -66,6 +66,12 @@ class MetadataCache:
         if known is None or known[0].error_code or now_ms - known[1] >= self._age_max_ms:
             return None
         return known[0]
+
+    def last_known_leader_id(self, partition: TopicPartition) -> int:
+        """However old; -1 when none is known."""
+        known = self._topics.get(partition.topic)
+        found = None if known is None else known[0].partitions.get(partition.partition)
+        return -1 if found is None else found.leader_id
 
     def forget(self, names: Iterable[str]) -> None:
         """A broker reported that the metadata of these is stale: it is fetched again before its next use.

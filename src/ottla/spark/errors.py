@@ -54,6 +54,15 @@ class DataLoss(SparkUserError):
     hint = "set the option failOnDataLoss to false to continue with the remaining records, or start a new query"
 
 
+class ReadTimedOut(SparkUserError):
+    """Records did not come in time.  Nothing is known to be lost; the same read may succeed later."""
+
+    hint = (
+        "the read can be repeated, nothing was skipped; start the broker, or allow more time with "
+        "the option kafka.default.api.timeout.ms"
+    )
+
+
 class UnencodableColumn(SparkUserError):
     """A column for the sink has a type or a value that a Kafka record cannot hold."""
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple, TypedDict
+from uuid import UUID
 
 import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from ottla.client.cluster import Cluster
 
 TIMEOUT_S = 120
 Headers = list[tuple[str, bytes | None]]
@@ -37,6 +40,10 @@ class Peer:
         topic = NewTopic(name, partitions_count, 1, config=settings)
         for done in self._admin.create_topics([topic]).values():
             done.result(TIMEOUT_S)
+
+    def topic_id(self, name: str) -> UUID:
+        with Cluster(self.bootstrap) as cluster:
+            return cluster.topic(name).topic_id
 
     def add_partitions(self, name: str, partitions_count: int) -> None:
         for done in self._admin.create_partitions([NewPartitions(name, partitions_count)]).values():

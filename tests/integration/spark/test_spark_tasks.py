@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 
 
 def task(peer: Peer, *ranges: OffsetRange, fails_on_data_loss: bool = True) -> ReadTask:
-    connection = Connection(peer.bootstrap, request_timeout_ms=1_000)
+    connection = Connection(peer.bootstrap, request_timeout_ms=1_000, call_timeout_ms=3_000)
     return ReadTask(connection, ranges, ("value",), 1 << 20, fails_on_data_loss, IsolationLevel.READ_UNCOMMITTED)
 
 
@@ -56,3 +56,17 @@ def test_a_reader_that_is_stopped_early_leaves_no_connection(peer: Peer, filled:
     batches = read_task(task(peer, OffsetRange(filled, 0, 0, 10)))
     assert next(batches).num_rows > 0
     batches.close()  # type: ignore[attr-defined]  # it is a generator; an open socket would be a ResourceWarning
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_topic_of_the_same_name_is_not_read_in_place_of_the_planned_one(peer: Peer, topic: str, count: int) -> None:
+    """Shorter or longer than the one before it: only the id shows which topic it is."""
+    peer.produce(topic, [Message(None, b"old", partition=0)] * 10)
+    planned = OffsetRange(topic, 0, 2, 10, peer.topic_id(topic))
+    assert len(values(task(peer, planned))) == 8
+    peer.delete_topic(topic)
+    peer.create_topic(topic, 2)
+    peer.produce(topic, [Message(None, b"new", partition=0)] * count)
+    with pytest.raises(DataLoss, match=r"offsets 2 to 10 \(exclusive\) .* are gone: .* was deleted"):
+        values(task(peer, planned))
+    assert values(task(peer, planned, fails_on_data_loss=False)) == []

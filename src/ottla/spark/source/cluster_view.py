@@ -18,9 +18,16 @@ from ottla.spark.options.read_options import Assigned, Connection, ReadOptions, 
 
 
 def open_cluster(connection: Connection) -> Cluster:
-    return Cluster(
-        connection.bootstrap, ClientOptions(client_id="ottla-spark", request_timeout_ms=connection.request_timeout_ms)
+    default = ClientOptions()
+    options = ClientOptions(
+        client_id=connection.client_id,
+        connect_timeout_ms=min(default.connect_timeout_ms, connection.request_timeout_ms),
+        request_timeout_ms=connection.request_timeout_ms,
+        call_timeout_ms=connection.call_timeout_ms,
+        # A topic that is gone is told as such, before the call's time is over.
+        unknown_topic_wait_ms=min(default.unknown_topic_wait_ms, connection.call_timeout_ms // 2),
     )
+    return Cluster(connection.bootstrap, options)
 
 
 class ClusterView:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
+from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
+from ottla.protocol.schema import ZERO_UUID
 
 # A Python task costs about 100 ms, in which one reads 100,000 records: smaller ranges share a task.
 ROWS_PER_TASK_MIN: Final = 50_000
@@ -19,24 +22,32 @@ ROWS_PER_TASK_MIN: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets `[first_offset, end_offset)` of one partition."""
+    """Offsets `[first_offset, end_offset)` of one partition of the topic with this id.
+
+    All zeros: of whatever topic has the name (Apache Kafka before 2.8 has no ids).
+    """
 
     topic: str
     partition: int
     first_offset: int
     end_offset: int
+    topic_id: UUID = ZERO_UUID
 
     @property
     def offsets_count(self) -> int:
         return self.end_offset - self.first_offset
 
 
-def ranges_between(first: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+def ranges_between(
+    first: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, UUID] = MappingProxyType({}),
+) -> list[OffsetRange]:
     """A range for every partition of `end` with offsets; both have the same partitions."""
     return [
-        OffsetRange(topic, partition, first[TopicPartition(topic, partition)], limit)
-        for (topic, partition), limit in sorted(end.items())
-        if limit > first[TopicPartition(topic, partition)]
+        OffsetRange(place.topic, place.partition, first[place], limit, topic_ids.get(place.topic, ZERO_UUID))
+        for place, limit in sorted(end.items())
+        if limit > first[place]
     ]
 
 
@@ -89,5 +100,5 @@ def _split(ranges: Sequence[OffsetRange], tasks_min: int) -> list[OffsetRange]:
         # Rounded up, so the sum is at least `tasks_min`; no piece is empty.
         pieces = min(part.offsets_count, -(-part.offsets_count * tasks_min // total))
         bounds = [part.first_offset + part.offsets_count * piece // pieces for piece in range(pieces + 1)]
-        split += [OffsetRange(part.topic, part.partition, first, end) for first, end in itertools.pairwise(bounds)]
+        split += [replace(part, first_offset=first, end_offset=end) for first, end in itertools.pairwise(bounds)]
     return split

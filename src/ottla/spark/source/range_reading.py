@@ -1,4 +1,8 @@
-"""A task's work: fetch the batches of its offset ranges and decode them, without lasting state."""
+"""A task's work: fetch the batches of its offset ranges and decode them, without lasting state.
+
+Records are lost only where the log proves it (`lost_offsets`), or where the topic is another one than was planned.
+Whatever else keeps records from coming is a time-out: the task fails, and Spark or the user tries again.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,25 @@ import pyarrow as pa
 
 from ottla.client.aborted_batches import AbortedBatches
 from ottla.client.cluster import Cluster
-from ottla.client.errors import OffsetOutOfRange
+from ottla.client.errors import ClientError, OffsetOutOfRange, TopicRecreated, UnknownTopic
 from ottla.client.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetcher import Fetcher
-from ottla.client.offsets import IsolationLevel, log_ranges
+from ottla.client.fetcher import Fetcher, FetchFailure
+from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
 from ottla.model.identifiers import TopicPartition
+from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.arrow.decoder import Decoder
-from ottla.spark.errors import DataLoss
+from ottla.spark.errors import DataLoss, ReadTimedOut
 from ottla.spark.options.read_options import Connection
 from ottla.spark.source.cluster_view import open_cluster
+from ottla.spark.source.lost_offsets import lost_until
 from ottla.spark.source.offset_ranges import OffsetRange
 
 FETCH_WAIT_MS: Final = 500
 # A small range is not worth a large fetch: most of it would be after the range's end.
 FETCH_BYTES_MIN: Final = 1 << 16
 BYTES_PER_OFFSET_GUESS: Final = 1024
+# A broker that has stalled is asked once more why, but not for long.
+_QUESTION_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class ReadTask:
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
     """All records of all ranges, each range in offset order.
 
-    Raises `CorruptRecords`, `DataLoss`, or the client's errors.
+    Raises `CorruptRecords`, `DataLoss`, `ReadTimedOut`, or the client's errors.
     """
     with open_cluster(task.connection) as cluster:
         yield from _TaskReader(cluster, task).read()
@@ -54,26 +62,36 @@ class _TaskReader:
         self._task = task
         self._ends = {TopicPartition(part.topic, part.partition): part.end_offset for part in task.ranges}
         assert len(self._ends) == len(task.ranges), "a partition is in two ranges of one task"
+        self._topic_ids = {part.topic: part.topic_id for part in task.ranges}
         self._decoders = {place: Decoder(place.topic, place.partition, task.columns) for place in self._ends}
+        self._progress_ms = cluster.clock.monotonic_ms()
+        self._trouble: FetchFailure | None = None
 
     def read(self) -> Iterator[pa.RecordBatch]:
         first = {TopicPartition(part.topic, part.partition): part.first_offset for part in self._task.ranges}
         with Fetcher(
-            self._cluster, first, self._ends, limits=self._limits(), isolation=self._task.isolation
+            self._cluster,
+            first,
+            self._ends,
+            topic_ids=self._topic_ids,
+            limits=self._limits(),
+            isolation=self._task.isolation,
         ) as fetcher:
-            progress_ms = self._cluster.clock.monotonic_ms()
             while not fetcher.is_finished:
-                try:
-                    fetched = fetcher.poll(FETCH_WAIT_MS)
-                except OffsetOutOfRange as error:
-                    self._skip_what_is_lost(fetcher, error)
-                    fetched = []
+                fetched = fetcher.poll_each(FETCH_WAIT_MS)
                 for part in fetched:
-                    yield from self._decode(part)
-                if fetched:
-                    progress_ms = self._cluster.clock.monotonic_ms()
-                else:
-                    self._check_patience(fetcher, self._cluster.clock.monotonic_ms() - progress_ms)
+                    if isinstance(part, FetchFailure):
+                        self._on_failure(fetcher, part)
+                    else:
+                        yield from self._decode(part)
+                        self._progress_ms = self._cluster.clock.monotonic_ms()
+                if self._waited_ms() > self._task.connection.call_timeout_ms:
+                    self._on_stall(fetcher)
+            if fetcher.has_read_by_name:
+                self._check_same_topics()
+
+    def _waited_ms(self) -> float:
+        return self._cluster.clock.monotonic_ms() - self._progress_ms
 
     def _limits(self) -> FetchLimits:
         offsets_count = sum(part.offsets_count for part in self._task.ranges)
@@ -87,23 +105,60 @@ class _TaskReader:
         decoder = self._decoders[part.partition]
         return decoder.decode(part.records, part.fetch_offset, self._ends[part.partition], aborted)
 
-    def _skip_what_is_lost(self, fetcher: Fetcher, error: OffsetOutOfRange) -> None:
-        """The offset is outside of its log: continue at the log's start, or end the range, if that is allowed."""
-        place = error.partition
-        log = log_ranges(self._cluster, [place])[place]
-        next_offset = log.start if log.start > error.offset else self._ends[place]
-        self._lose(place, error.offset, next_offset, f"the log has {log.start} to {log.stop} (exclusive)")
-        fetcher.seek(place, next_offset)
+    def _on_failure(self, fetcher: Fetcher, failure: FetchFailure) -> None:
+        """The partition is not read any more unless it is sought: skip what is proven to be lost, or raise."""
+        place, offset, error = failure
+        if isinstance(error, OffsetOutOfRange):
+            log = self._log(place)
+            until = lost_until(offset, self._ends[place], log)
+            if until is not None:
+                self._lose(place, offset, until, f"the log has {log.start} to {log.stop} (exclusive)")
+            # Else the log has it now: that replica was behind.
+            fetcher.seek(place, offset if until is None else until)
+        elif isinstance(error, TopicRecreated | UnknownTopic):
+            self._lose(place, offset, self._ends[place], str(error))
+        elif isinstance(error, ClientError) and error.is_retriable:
+            raise self._timed_out(place, offset, str(error)) from error
+        else:
+            raise error
 
-    def _check_patience(self, fetcher: Fetcher, waited_ms: int) -> None:
-        """No records arrive although the plan saw these offsets: they are late, or the log was truncated."""
-        if waited_ms <= self._task.connection.request_timeout_ms:
-            return
+    def _on_stall(self, fetcher: Fetcher) -> None:
+        """Nothing came for too long.  Only a log that is shorter than the plan proves that nothing will come."""
         for place, offset in list(fetcher.positions.items()):
-            self._lose(place, offset, self._ends[place], f"no records arrived in {waited_ms} ms")
-            fetcher.drop(place)
+            try:
+                log = self._log(place, _QUESTION_MS)
+            except ClientError as error:
+                raise self._timed_out(place, offset, str(error)) from error
+            until = lost_until(offset, self._ends[place], log)
+            if until is None:
+                raise self._timed_out(place, offset, f"its log has {log.start} to {log.stop} (exclusive)")
+            self._lose(place, offset, until, f"the log has {log.start} to {log.stop} (exclusive)")
+            fetcher.seek(place, until)
+        self._progress_ms = self._cluster.clock.monotonic_ms()
+
+    def _log(self, place: TopicPartition, timeout_ms: float | None = None) -> range:
+        """What can be read of the partition, as its leader says."""
+        start = list_offsets(self._cluster, {place: EARLIEST}, timeout_ms=timeout_ms)[place].offset
+        return range(start, list_offsets(self._cluster, {place: LATEST}, timeout_ms=timeout_ms)[place].offset)
+
+    def _timed_out(self, place: TopicPartition, offset: int, reason: str) -> ReadTimedOut:
+        leader = self._cluster.last_known_leader(place)
+        broker = "no broker led it" if leader is None else f"broker {leader.node_id} at {leader.address} leads it"
+        waited_s = self._waited_ms() / 1000
+        return ReadTimedOut(
+            f"no records of {place} from offset {offset} on came in {waited_s:.1f} s; {broker}: {reason}"
+        )
+
+    def _check_same_topics(self) -> None:
+        """Fetches by name read whatever had it: rows of another topic are refused, since they are handed on already."""
+        known = {name: topic_id for name, topic_id in self._topic_ids.items() if topic_id != ZERO_UUID}
+        self._cluster.forget(known)
+        for place in self._ends:
+            expected = known.get(place.topic, ZERO_UUID)
+            found = self._cluster.topic(place.topic).topic_id
+            if expected not in (ZERO_UUID, found):
+                raise DataLoss(str(TopicRecreated(place, expected, found)))
 
     def _lose(self, place: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
         if self._task.fails_on_data_loss:
-            end = min(next_offset, self._ends[place])
-            raise DataLoss(f"offsets {offset} to {end} (exclusive) of {place} are gone: {reason}")
+            raise DataLoss(f"offsets {offset} to {next_offset} (exclusive) of {place} are gone: {reason}")
