@@ -1,0 +1,175 @@
+"""The settings of a pipeline's verb: its flags, and a table of a TOML file that has the same names.
+
+    [load]
+    bootstrap-server = "localhost:9092"
+    target = "s3://lake/events"
+
+    [load.compact]                      # of the verb `ottla load compact`
+    target-file-bytes = 268435456
+
+A flag that is given wins over the file.  A verb inside of a group takes what its own table does not have from the
+group's table.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+
+from ottla.cli.config_file import CONFIG_FILE_BYTES_MAX
+from ottla.model.errors import ConfigError
+from ottla.model.nearest import nearest_name
+
+F = TypeVar("F", bound=Callable[..., object])
+
+# Flags with this metavar may be repeated; in the file they are a table.
+KEY_VALUE: Final = "KEY=VALUE"
+_ABOUT_FLAGS: Final = frozenset({"help", "config"})
+
+
+def config_flag(*verbs: str) -> Callable[[F], F]:
+    """The flag --config of a verb: `config_flag("load")`, `config_flag("dead-letter", "replay")`.
+
+    Stands above the verb's other flags.  Each of them can be given in the file, a required one too.
+    """
+
+    def read(context: click.Context, _option: click.Parameter, path: Path | None) -> None:
+        if path is not None:
+            given = job_settings(path, verbs, context.command)
+            context.default_map = {**(context.default_map or {}), **given}
+
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE.toml",
+        is_eager=True,
+        expose_value=False,
+        callback=read,
+        help=f"Settings: flags' names and values in the table [{'.'.join(verbs)}].",
+    )
+
+
+def json_flag(function: F) -> F:
+    option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
+    return option(function)
+
+
+def job_settings(path: Path, verbs: Sequence[str], command: click.Command) -> dict[str, object]:
+    """The file's values for a command's parameters, by parameter.  Raises `ConfigError`."""
+    known = _parameters(command)
+    found: dict[str, object] = {}
+    tables = list(_tables(_document(path), path, verbs))
+    for table_name, table in tables:
+        is_own = table_name == ".".join(verbs)
+        for key, value in table.items():
+            parameter = known.get(_flag_name(key))
+            if parameter is not None:
+                assert parameter.name is not None
+                found[parameter.name] = _value(parameter, value, f"{path}: [{table_name}] {key}")
+            elif is_own and not isinstance(value, dict):  # a table is another verb's
+                raise _unknown(path, table_name, key, known)
+    return found
+
+
+def _document(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(CONFIG_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="name a readable file with --config") from error
+    if len(data) > CONFIG_FILE_BYTES_MAX:
+        raise ConfigError(f"{path} is larger than {CONFIG_FILE_BYTES_MAX} bytes", hint="is it a configuration file?")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 at byte {error.start}", hint="is it a configuration file?") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{path}: {error}", hint='write key = value; texts in quotes: target = "/data/lake"'
+        ) from error
+
+
+def _tables(
+    document: Mapping[str, object], path: Path, verbs: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """The group's table before the verb's own, so that its values are replaced by the verb's."""
+    table: object = document
+    is_found = False
+    for above, name in pairwise(["", *(".".join(verbs[: depth + 1]) for depth in range(len(verbs)))]):
+        assert isinstance(table, Mapping)
+        table = table.get(name.removeprefix(f"{above}."))
+        if table is None:
+            break
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"{path}: {name} is no table", hint=f"write [{name}] and the settings below it")
+        is_found = True
+        yield name, table
+    if not is_found:
+        names = [name for name, value in document.items() if isinstance(value, dict)]
+        nearest = nearest_name(verbs[0], names)
+        has = f"did you mean [{nearest}]?" if nearest else f"it has {', '.join(map(repr, document)) or 'nothing'}"
+        raise ConfigError(f"{path} has no table [{'.'.join(verbs)}]", hint=f"write [{verbs[0]}]; {has}")
+
+
+def _parameters(command: click.Command) -> dict[str, click.Parameter]:
+    """By the name of the longest spelling: `--bootstrap-server` is `bootstrap-server`."""
+    names: dict[str, click.Parameter] = {}
+    for parameter in command.params:
+        if parameter.name in _ABOUT_FLAGS or (isinstance(parameter, click.Option) and parameter.hidden):
+            continue
+        spellings = parameter.opts if isinstance(parameter, click.Option) else [parameter.name or ""]
+        names[_flag_name(max(spellings, key=len).lstrip("-"))] = parameter
+    return names
+
+
+def _flag_name(key: str) -> str:
+    return key.replace("_", "-").lower()
+
+
+def _unknown(path: Path, table: str, key: str, known: Mapping[str, click.Parameter]) -> ConfigError:
+    nearest = nearest_name(_flag_name(key), known)
+    hint = f"did you mean {nearest!r}?" if nearest else f"known: {', '.join(sorted(known))}"
+    return ConfigError(f"{path}: [{table}] has the unknown key {key!r}", hint=hint)
+
+
+def _value(parameter: click.Parameter, value: object, where: str) -> object:
+    """The value as click takes it; checked here, so that an error names the file and not a flag nobody gave."""
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{where} is {value!r}", hint="write true or false")
+        return value
+    if isinstance(value, dict) and parameter.metavar == KEY_VALUE:
+        return [f"{name}={_text(each, f'{where}.{name}')}" for name, each in value.items()]
+    if parameter.multiple or parameter.nargs == -1:
+        values = value if isinstance(value, list) else [value]
+        return [_one_value(parameter, each, where) for each in values]
+    return _one_value(parameter, value, where)
+
+
+def _one_value(parameter: click.Parameter, value: object, where: str) -> object:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    wants_number = isinstance(parameter.type, (type(click.INT), type(click.FLOAT)))
+    if wants_number and not is_number:
+        raise ConfigError(f"{where} is {value!r}", hint="write a number, without quotes")
+    if isinstance(parameter.type, type(click.INT)) and not isinstance(value, int):
+        raise ConfigError(f"{where} is {value!r}", hint="write a whole number")
+    if not wants_number and not isinstance(value, str):
+        raise ConfigError(f"{where} is {value!r}", hint="write a text, in quotes")
+    try:
+        parameter.type.convert(value, parameter, None)
+    except click.BadParameter as error:
+        raise ConfigError(f"{where}: {error.message}", hint="correct the value") from None
+    return value
+
+
+def _text(value: object, where: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ConfigError(f"{where} is a {type(value).__name__}", hint="write a text, a number, true or false")
