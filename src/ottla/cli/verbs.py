@@ -21,6 +21,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "group": Verb("ottla.cli.group", "List, describe, move and delete groups of consumers."),
     "log": Verb("ottla.cli.log", "Dump, verify and repair logs; import those of Apache Kafka."),
     "cluster": Verb("ottla.cli.cluster", "Run a cluster on this machine; show how a cluster is."),
+    "load": Verb("ottla.cli.load", "Load topics into a lake table, exactly once."),
     "testing": Verb("ottla.cli.testing", "Run a broker for tests, in any language."),
     "doctor": Verb("ottla.cli.doctor", "Check settings, address, disk and limits."),
     "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),

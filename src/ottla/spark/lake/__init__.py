@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.load import LakeLoad, load_topic_to_lake
+from ottla.spark.lake.tables import append_once
+from ottla.spark.lake.target import LakeTarget, parse_target
 
-__all__ = ["LakeError", "LakeLoad", "load_topic_to_lake"]
+__all__ = ["LakeError", "LakeLoad", "LakeTarget", "append_once", "load_topic_to_lake", "parse_target"]

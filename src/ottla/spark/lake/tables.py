@@ -1,0 +1,70 @@
+"""Small tables of the lake: rows that are appended once for each version of an application, whoever repeats them.
+
+Dead letters and the audit's results go here; the files of loads are written by Spark's tasks (`load`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.target import LakeTarget
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+# Of writers of other applications at the same time, one wins each time.
+ATTEMPTS_MAX: Final = 50
+
+
+def append_once(
+    target: LakeTarget, rows: pa.Table, *, app_id: str, version: int, partition_by: Sequence[str] = ()
+) -> bool:
+    """Append rows to a Delta table in one commit, unless it has this version of `app_id`, or a later one, already.
+
+    Versions of one `app_id` only grow: the number of a batch, or an offset.  A table that does not exist is created,
+    partitioned by `partition_by`; columns that it does not have are added to it.  True where the rows were appended,
+    False where they were there.
+
+        append_once(parse_target("s3://lake/dead"), rows, app_id=f"{query_id}/{run}", version=batch_id)
+
+    Raises `LakeError`: a column's type is not the table's, or other writers were always faster.
+    """
+    from deltalake import CommitProperties, Transaction, write_deltalake
+    from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
+
+    properties = CommitProperties(app_transactions=[Transaction(app_id, version)])
+    for _ in range(ATTEMPTS_MAX):
+        table = open_delta(target, rows.schema, partition_by)
+        known = table.transaction_version(app_id)
+        if known is not None and known >= version:
+            return False
+        try:
+            write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=properties)
+        except CommitFailedError:
+            continue
+        except (SchemaMismatchError, DeltaError, pa.ArrowInvalid) as error:
+            raise LakeError(f"{target.url} does not take the rows: {error}") from error
+        return True
+    raise LakeError(f"{target.url}: other writers were faster {ATTEMPTS_MAX} times", hint="try again")
+
+
+def open_delta(target: LakeTarget, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
+    """The table as it is now; created where there is none.  Raises `LakeError`."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    options = target.storage_options
+    try:
+        if not DeltaTable.is_deltatable(target.url, options):
+            with contextlib.suppress(CommitFailedError):  # another one created it meanwhile
+                DeltaTable.create(
+                    target.url, schema, mode="ignore", partition_by=list(partition_by), storage_options=options
+                )
+        return DeltaTable(target.url, storage_options=options)
+    except (DeltaError, OSError) as error:
+        raise LakeError(f"the table {target.url} cannot be opened: {error}") from error
