@@ -29,6 +29,7 @@ ROWS: Final = (
 RANK: Final = {area: len(ROWS) - row for row, areas in enumerate(ROWS) for area in areas}
 
 _NETWORK: Final = (
+    "audit.aio_producers",
     "runtime",
     "broker",
     "client",

@@ -7,6 +7,11 @@ Tally              one counter's counts, and what of them is to be told         
 AuditBook          the newest word of each counter                                  ottla.audit.book
 compare            loss, surplus and lateness of each tier and window               ottla.audit.comparison
 completeness       until when a topic is complete, in event time                    ottla.audit.completeness
+commit_counts      what one commit to a table or a mirror counts                   ottla.audit.commits
+AuditTopic         the topic of counts                                              ottla.audit.topic
+ProducerAudit      counts what brokers acknowledge to an `ottla.Producer`            ottla.audit.producers
+AioProducerAudit   ... to an `ottla.aio.Producer`                                   ottla.audit.aio_producers
+ConfluentProducer  ... to a `confluent_kafka.Producer`                              ottla.audit.confluent
 """
 
 from __future__ import annotations
@@ -15,33 +20,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ottla.audit.aio_producers import AioProducerAudit
     from ottla.audit.book import AuditBook
+    from ottla.audit.commits import commit_counts
     from ottla.audit.comparison import TierLine, compare
     from ottla.audit.completeness import Completeness, CompletenessRules, completeness
+    from ottla.audit.confluent import ConfluentProducer
     from ottla.audit.count import Count, Report
+    from ottla.audit.producers import ProducerAudit
     from ottla.audit.tally import Tally
+    from ottla.audit.topic import AuditTopic
 
 __all__ = [
+    "AioProducerAudit",
     "AuditBook",
+    "AuditTopic",
     "Completeness",
     "CompletenessRules",
+    "ConfluentProducer",
     "Count",
+    "ProducerAudit",
     "Report",
     "Tally",
     "TierLine",
+    "commit_counts",
     "compare",
     "completeness",
 ]
 
 # Where the public names are.
 _HOMES: Final = {
+    "AioProducerAudit": "ottla.audit.aio_producers",
     "AuditBook": "ottla.audit.book",
+    "AuditTopic": "ottla.audit.topic",
     "Completeness": "ottla.audit.completeness",
     "CompletenessRules": "ottla.audit.completeness",
+    "ConfluentProducer": "ottla.audit.confluent",
     "Count": "ottla.audit.count",
+    "ProducerAudit": "ottla.audit.producers",
     "Report": "ottla.audit.count",
     "Tally": "ottla.audit.tally",
     "TierLine": "ottla.audit.comparison",
+    "commit_counts": "ottla.audit.commits",
     "compare": "ottla.audit.comparison",
     "completeness": "ottla.audit.completeness",
 }

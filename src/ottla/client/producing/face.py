@@ -26,6 +26,7 @@ from ottla.client.producing.settings import (
     acks_of,
     codec_of,
 )
+from ottla.client.producing.settlement import Acknowledged
 from ottla.runtime.clock import SystemClock
 
 KeyT = TypeVar("KeyT", default=bytes)
@@ -91,6 +92,18 @@ class Face(Generic[KeyT, ValueT]):
         # What the short way looks at, each message.
         self._gate = self._outbox.gate
         self._keyless = self._outbox.accumulator.keyless
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses that it was given: "host:port,host:port"."""
+        return self._bootstrap
+
+    def on_acknowledged(self, call: Callable[[Acknowledged], object]) -> None:
+        """`call` for each batch of messages that is stored from now on; `ottla.audit` counts by it.
+
+        On the producer's thread, which must not be held up, and before the messages' senders are told.
+        """
+        self._outbox.on_acknowledged(call)
 
     def __repr__(self) -> str:
         end = ", closed" if self._outbox.is_closed else ""

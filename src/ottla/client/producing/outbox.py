@@ -19,7 +19,7 @@ from ottla.client.producing.offer import MessageOffer, Offer, SetOffer, TopicOff
 from ottla.client.producing.prepared import Prepared
 from ottla.client.producing.send_engine import SendEngine
 from ottla.client.producing.settings import ProducerSettings
-from ottla.client.producing.settlement import Settlement
+from ottla.client.producing.settlement import Acknowledged, Settlement
 from ottla.client.producing.woken import WokenWaits
 from ottla.client.wake_up import WakeUp
 from ottla.runtime.clock import SystemClock
@@ -93,6 +93,9 @@ class Outbox:
         with self.gate.lock:
             self.accumulator.close_all()
             return [batch.settlement for batch in self.accumulator.unsettled]
+
+    def on_acknowledged(self, call: Callable[[Acknowledged], object]) -> None:
+        self._engine.on_acknowledged(call)
 
     def take_failures(self) -> MessagesNotDelivered | None:
         """What failed, and nobody was told of; once."""

@@ -19,7 +19,7 @@ from ottla.client.producing.failures import Failures
 from ottla.client.producing.gate import Gate
 from ottla.client.producing.lookup import LookUp
 from ottla.client.producing.settings import ProducerSettings
-from ottla.client.producing.settlement import Callback, Outcome, Settlement
+from ottla.client.producing.settlement import Acknowledged, Callback, Outcome, Settlement
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 
@@ -76,6 +76,7 @@ class SendEngine:
         self._is_finishing = False
         self._is_orphaned = False
         self._check_topics_at_ms: float = 0
+        self._acknowledged_calls: tuple[Callable[[Acknowledged], object], ...] = ()
 
     def run(self) -> None:
         """Until it has finished."""
@@ -114,6 +115,10 @@ class SendEngine:
             )
             self.wake()
         return found
+
+    def on_acknowledged(self, call: Callable[[Acknowledged], object]) -> None:
+        """`call` for each batch that is stored from now on, on this thread and before its senders are told."""
+        self._acknowledged_calls += (call,)
 
     def finish(self) -> None:
         """Send everything, then end."""
@@ -246,6 +251,9 @@ class SendEngine:
 
     def _settle_all(self, results: Sequence[BatchResult]) -> None:
         callbacks: list[tuple[Settlement, Sequence[Callback]]] = []
+        for call in self._acknowledged_calls:
+            for acknowledged in filter(None, map(_acknowledged, results)):
+                call(acknowledged)
         with self._gate.lock:
             for result in results:
                 encoded = result.tag
@@ -342,6 +350,14 @@ class SendEngine:
     def _learn(self, topic: TopicInfo) -> None:
         led = [number for number, partition in topic.partitions.items() if partition.leader_id >= 0]
         self._accumulator.learn_topic(topic.name, len(topic.partitions), led)
+
+
+def _acknowledged(result: BatchResult) -> Acknowledged | None:
+    """None for a batch that failed; one that was sent with acks 0 counts as stored, as for its senders."""
+    if result.error is not None or not isinstance(result.tag, _Encoded):
+        return None
+    settlement = result.tag.batch.settlement
+    return Acknowledged(*result.partition, settlement.timestamps_ms, result.log_append_time_ms)
 
 
 def _outcome(result: BatchResult) -> Outcome:

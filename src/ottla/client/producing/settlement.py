@@ -20,6 +20,22 @@ class Outcome(NamedTuple):
     error: MessageNotDelivered | None = None
 
 
+class Acknowledged(NamedTuple):
+    """A batch that is stored.  `log_append_time_ms` is -1, or the broker's time, which all its messages have."""
+
+    topic: str
+    partition: int
+    timestamps_ms: Sequence[int]
+    log_append_time_ms: int
+
+    @property
+    def event_times_ms(self) -> Sequence[int]:
+        """The times that a consumer of the messages sees."""
+        if self.log_append_time_ms == NO_TIMESTAMP:
+            return self.timestamps_ms
+        return [self.log_append_time_ms] * len(self.timestamps_ms)
+
+
 # What to call, and the index of the message in its batch that its user is told of by it; None tells of none.
 Callback: TypeAlias = tuple[int | None, Callable[[], object]]
 

@@ -1,0 +1,48 @@
+"""Counts of what was committed somewhere, one commit at a time: a lake table's, a mirror's.
+
+A commit's counts are a counter of their own, named by what identifies the commit.  So they may be told as often as one
+likes, from the commit's own metadata and by whoever reads it: they count once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from ottla.audit.count import NO_TOPIC_ID, Count, CountKey
+from ottla.model.windows import DEFAULT_WINDOW_MS, Window, check_window_ms
+
+_COMMITS: Final = UUID("6f9d3c0e-5a0b-4a53-9c39-30a8a4d2a1c7")
+
+
+def commit_counts(
+    tier: str,
+    commit: str,
+    topic: str,
+    records: Mapping[int, int],
+    committed_ms: int,
+    *,
+    topic_id: UUID = NO_TOPIC_ID,
+    window_ms: int = DEFAULT_WINDOW_MS,
+) -> list[Count]:
+    """The counts of one commit: so many records of `topic` in the windows that begin at these times.
+
+    `commit` says which commit it is, and is the same whenever it is told: "file:///lake/clicks 7".  `committed_ms` is
+    its time, which decides what of it was late.
+
+    publish(cluster, commit_counts("lake", f"{table} {version}", "clicks", {1_330_604_400_000: 70}, now_ms))
+    """
+    check_window_ms(window_ms)
+    instance = uuid.uuid5(_COMMITS, f"{tier}\0{commit}\0{topic}\0{topic_id}")
+    return [
+        Count(
+            CountKey(tier, instance, topic, topic_id, Window(start_ms, window_ms)),
+            1,
+            count,
+            count if committed_ms >= start_ms + window_ms else 0,
+            committed_ms,
+        )
+        for start_ms, count in sorted(records.items())
+    ]

@@ -1,0 +1,141 @@
+"""The topic of counts: made, written and read through the client core."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Final
+
+from ottla.audit.book import AuditBook
+from ottla.audit.count import AUDIT_TOPIC, AuditMessage, from_json, key_bytes, to_json
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.delivery import Delivery
+from ottla.client.errors import BrokerRefused, ClientError, UnknownTopic
+from ottla.client.fetcher import Fetcher
+from ottla.client.offsets import log_ranges
+from ottla.client.record_producer import RecordProducer
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import WireError
+from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import DAY_MS
+from ottla.observe.events import fields
+from ottla.records.record_run import read_runs
+
+log = logging.getLogger(__name__)
+
+PARTITIONS_COUNT: Final = 4
+# Replaced messages go by compaction, windows that nobody asks for any more by their age.
+TOPIC_CONFIGS: Final = {"cleanup.policy": "compact,delete", "retention.ms": str(30 * DAY_MS)}
+
+
+class CountsNotSent(ClientError):
+    """Counts were not stored; the counter still has them."""
+
+    hint = "they are sent again with the next ones"
+
+
+def ensure_topic(cluster: Cluster, name: str = AUDIT_TOPIC) -> None:
+    """Create the topic unless it is there."""
+    if not cluster.refresh([name])[0].error_code:
+        return
+    try:
+        Admin(cluster).create_topic(name, PARTITIONS_COUNT, configs=TOPIC_CONFIGS)
+    except BrokerRefused as error:
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def publish(
+    cluster: Cluster, messages: Iterable[AuditMessage], name: str = AUDIT_TOPIC, *, timeout_ms: float | None = None
+) -> None:
+    """Store the messages on all in-sync replicas.  Raises ClientError; then any part of them may be stored.
+
+    To send them again is harmless.
+    """
+    ensure_topic(cluster, name)
+    now_ms = cluster.clock.now_ms()
+    with RecordProducer(cluster) as producer:
+        results = []
+        for message in messages:
+            producer.add(name, key_bytes(message), to_json(message), timestamp_ms=now_ms)
+            results += producer.poll()
+        results += producer.flush(timeout_ms)
+        failed = [each for each in results if each.delivery is not Delivery.ACKNOWLEDGED]
+        if failed or producer.pending_count:
+            reason = failed[0].error if failed else "no acknowledgement came in time"
+            raise CountsNotSent(f"counts were not stored in {name}: {reason}")
+
+
+class AuditReader:
+    """Reads the topic's messages into a book, each once; `update` goes on where the last one ended."""
+
+    def __init__(self, cluster: Cluster, name: str = AUDIT_TOPIC) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._positions: dict[TopicPartition, int] = {}
+        self.book = AuditBook()
+        # Messages that were not ours, so far.
+        self.refused_count = 0
+
+    def update(self) -> AuditBook:
+        """Read up to the topic's end as it is now; nothing when there is no such topic."""
+        try:
+            partitions = [TopicPartition(self._name, each) for each in self._cluster.partitions(self._name)]
+        except UnknownTopic:
+            return self.book
+        ranges = log_ranges(self._cluster, partitions)
+        ends = {partition: offsets.stop for partition, offsets in ranges.items()}
+        starts = {
+            partition: max(self._positions.get(partition, 0), offsets.start)
+            for partition, offsets in ranges.items()
+            if self._positions.get(partition, 0) < offsets.stop and offsets.start < offsets.stop
+        }
+        with Fetcher(self._cluster, starts, ends) as fetcher:
+            for fetched in fetcher:
+                for batch in fetched.batches():
+                    for run in read_runs(batch):
+                        self._apply(run.values)
+        self._positions |= ends
+        return self.book
+
+    def _apply(self, values: Iterable[bytes | None]) -> None:
+        for value in values:
+            try:
+                self.book.apply(from_json(value or b""))
+            except WireError as error:
+                self.refused_count += 1
+                log.debug("audit.message_refused", extra=fields(topic=self._name, error=str(error)))
+
+
+class AuditTopic:
+    """The topic through a connection of its own.
+
+    with AuditTopic("localhost:9092") as topic:
+        lines = compare(topic.read().counts, window_ms=3_600_000)
+    """
+
+    def __init__(self, bootstrap: str, name: str = AUDIT_TOPIC) -> None:
+        self._cluster = Cluster(bootstrap)
+        self._name = name
+        self._reader = AuditReader(self._cluster, name)
+
+    def __enter__(self) -> AuditTopic:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def read(self) -> AuditBook:
+        """What all counters have told by now."""
+        return self._reader.update()
+
+    def publish(self, messages: Iterable[AuditMessage], *, timeout_ms: float | None = None) -> None:
+        """Store counts.  Raises ClientError; to send them again is harmless."""
+        publish(self._cluster, messages, self._name, timeout_ms=timeout_ms)
