@@ -18,7 +18,7 @@ ROWS: Final = (
     {"testing"},
     {"console", "spark"},
     {"audit"},
-    {"aio", "errors", "registry"},
+    {"aio", "dead_letters", "errors", "registry"},
     {"client", "broker"},
     {"groups", "consumers", "transactions", "replication", "coordination", "storage", "security"},
     {"protocol", "records"},

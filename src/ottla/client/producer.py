@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.deadline import Deadline
@@ -37,18 +37,30 @@ _STOPPING: Final = frozenset(
 )
 
 
+class ProducerIdentity(NamedTuple):
+    """How leaders recognise the batches of an idempotent producer."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 class RawProducer:
     """Sends built batches (`records.builder`) and returns the result of each, once.
 
     Batches of one partition are stored in the order of `send`, retries included, when the producer is idempotent.
     Without idempotence a batch whose outcome is unknown is not sent again.
 
+    `identity`: of a producer that has ended.  Its first batch of each partition, sent again with the same records, is
+    stored once, as long as the leaders remember the producer (`producer.id.expiration.ms`).
+
     with RawProducer(cluster) as producer:
         producer.send(TopicPartition("clicks", 0), build_batch(records))
         for result in producer.flush(): ...
     """
 
-    def __init__(self, cluster: Cluster, options: ProducerOptions | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, options: ProducerOptions | None = None, *, identity: ProducerIdentity | None = None
+    ) -> None:
         self._cluster = cluster
         self._options = options or ProducerOptions()
         self._lanes = ProduceLanes(cluster, self._options.acks, self._options.max_in_flight)
@@ -61,8 +73,7 @@ class RawProducer:
         self._stopped: ProducerStopped | None = None
         # Partitions that take nothing since a batch was refused, with the reason.
         self._halted: dict[TopicPartition, OttlaError | None] = {}
-        self.producer_id = -1
-        self.producer_epoch = -1
+        self.producer_id, self.producer_epoch = identity or (-1, -1)
 
     def __enter__(self) -> RawProducer:
         return self
@@ -75,6 +86,12 @@ class RawProducer:
     def close(self) -> None:
         """Close the connections.  Batches that `flush` has not settled may be stored or not."""
         self._lanes.close()
+
+    def identify(self) -> ProducerIdentity:
+        """The identity that its batches have, got from the cluster when it has none yet."""
+        if self.producer_id < 0:
+            self._init_producer_id()
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
 
     @property
     def pending_count(self) -> int:
@@ -92,8 +109,8 @@ class RawProducer:
         if self._stopped is not None:
             raise self._stopped
         header = check_batch(memoryview(batch), check_crc=False)
-        if self._options.is_idempotent and self.producer_id < 0:
-            self._init_producer_id()
+        if self._options.is_idempotent:
+            self.identify()
         give_up = give_up or self._cluster.retrying.deadline(self._options.delivery_timeout_ms)
         sequences_count = header.last_offset_delta + 1
         pending = PendingBatch(partition, batch, header.records_count, sequences_count, give_up, tag)

@@ -1,0 +1,319 @@
+"""Puts dead letters back into their topics, each once, whatever is killed meanwhile (see `claims`)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.client.cluster import Cluster
+from ottla.client.delivery import Delivery, ProducerOptions
+from ottla.client.errors import UnknownTopic
+from ottla.client.metadata import TopicInfo
+from ottla.client.offsets import log_ranges
+from ottla.client.partitioner import partition_of_key
+from ottla.client.producer import ProducerIdentity, RawProducer
+from ottla.dead_letters.claims import Claim, ClaimedBatch, ClaimedLetter, State
+from ottla.dead_letters.claims_log import ClaimsLog
+from ottla.dead_letters.letter import REPLAYED_FROM, DeadLetter, replay_key
+from ottla.dead_letters.reading import StoredLetter, letter_or_none, letters_of, messages_between
+from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import KIB, MIB
+from ottla.protocol.schema import ZERO_UUID
+from ottla.records.builder import BatchBuilder, record_size_bytes_max
+
+# A claim has so many letters at most, so many bytes, and so many in the batch of one partition; or one letter.
+CLAIM_LETTERS_MAX: Final = 500
+CLAIM_BYTES_MAX: Final = 8 * MIB
+BATCH_BYTES_MAX: Final = 512 * KIB
+
+Place: TypeAlias = tuple[int, int]
+Step: TypeAlias = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What a replay did with the letters of a topic; every letter is counted once.
+
+    put_back        now, or in a dry run what would be
+    were_back       before: by an earlier replay, or this is another letter of a record that was put back
+    left_out        not selected
+    not_letters     records without an origin
+    refused         letters that cannot be put back, by the reason
+    """
+
+    put_back: int = 0
+    were_back: int = 0
+    left_out: int = 0
+    not_letters: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def refused_count(self) -> int:
+        return sum(self.refused.values())
+
+    def refuse(self, reason: str, count: int) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + count
+
+
+class _Returning(NamedTuple):
+    """A letter on its way back."""
+
+    place: Place
+    letter: DeadLetter
+    target: TopicPartition
+    key: bytes
+
+
+class _Pile:
+    """The letters of the next claim."""
+
+    def __init__(self) -> None:
+        self.letters: list[_Returning] = []
+        self._sizes_bytes: dict[TopicPartition, int] = {}
+
+    def add(self, letter: _Returning) -> bool:
+        """False when it does not fit any more."""
+        found = letter.letter
+        size_bytes = record_size_bytes_max(found.key, found.value, found.replayed_headers)
+        batch_bytes = self._sizes_bytes.get(letter.target, 0)
+        if self.letters and (
+            len(self.letters) >= CLAIM_LETTERS_MAX
+            or sum(self._sizes_bytes.values()) + size_bytes > CLAIM_BYTES_MAX
+            or (batch_bytes and batch_bytes + size_bytes > BATCH_BYTES_MAX)
+        ):
+            return False
+        self.letters.append(letter)
+        self._sizes_bytes[letter.target] = batch_bytes + size_bytes
+        return True
+
+
+class Replay:
+    """One run over a dead-letter topic.
+
+        with Cluster("localhost:9092") as cluster:
+            outcome = Replay(cluster, "orders.dead-letter").run()
+
+    A letter goes to the topic and partition that it comes from, with its key, value, headers and time, and a header
+    that names its origin; `to` is another topic for all (by partition number where it has it, else by key).  Letters
+    of a topic that was deleted and recreated, or of another cluster, are refused unless `to` is given.
+    `selects` says of each letter whether it is wanted.  `step` is called at each step by its name.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        dead_letter_topic: str,
+        *,
+        to: str | None = None,
+        selects: Callable[[StoredLetter], bool] | None = None,
+        step: Step | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._topic = dead_letter_topic
+        self._to = to
+        self._selects = selects or (lambda _: True)
+        self._step: Step = step or (lambda _: None)
+        self._log = ClaimsLog(cluster)
+        self._outcome = Replayed()
+        # The letters that an earlier replay had begun to put back: they are counted.
+        self._completed: set[Place] = set()
+
+    def run(self, *, is_dry: bool = False) -> Replayed:
+        """Put the letters back that are in the topic now; a dry run only counts them.
+
+        First it completes what a killed replay of this topic has begun.  Raises the client's errors; then the next run
+        goes on.
+        """
+        source = self._cluster.topic(self._topic)
+        if not is_dry:
+            self._log.ensure(source)
+        self._log.read()
+        if not is_dry:
+            for void in self._log.claims.void:
+                self._log.append(void.withdrawn())
+            for claim in self._log.claims.begun:
+                if claim.dead_letter_topic == self._topic:
+                    self._complete(claim)
+        seen: set[bytes] = set()
+        pile = _Pile()
+        for stored in letters_of(self._cluster, self._topic):
+            found = self._wanted(stored, seen)
+            if found is None:
+                continue
+            seen.add(found.key)
+            if is_dry:
+                self._outcome.put_back += 1
+                continue
+            if not pile.add(found):
+                self._put_back(pile.letters)
+                pile = _Pile()
+                pile.add(found)
+        self._put_back(pile.letters)
+        return self._outcome
+
+    def _wanted(self, stored: StoredLetter, seen: set[bytes]) -> _Returning | None:
+        letter = stored.letter
+        place = (stored.message.partition, stored.message.offset)
+        if place in self._completed:
+            return None
+        if letter is None:
+            self._outcome.not_letters += 1
+            return None
+        if not self._selects(stored):
+            self._outcome.left_out += 1
+            return None
+        topic = self._to or letter.origin.topic
+        key = replay_key(topic, letter.origin.identity)
+        if key in seen or key in self._log.claims.taken:
+            self._outcome.were_back += 1
+            return None
+        target = self._target(topic, letter)
+        if isinstance(target, str):
+            self._outcome.refuse(target, 1)
+            return None
+        return _Returning(place, letter, target, key)
+
+    def _target(self, topic: str, letter: DeadLetter) -> TopicPartition | str:
+        """Where the letter goes, or why it cannot."""
+        try:
+            found: TopicInfo = self._cluster.topic(topic)
+        except UnknownTopic:
+            return f"the topic {topic} does not exist: name another with --to"
+        if self._to is None:
+            origin = letter.origin
+            if origin.cluster_id and origin.cluster_id != (self._cluster.info.cluster_id or origin.cluster_id):
+                return f"it comes from the topic {topic} of another cluster: name a topic with --to"
+            if ZERO_UUID not in (origin.topic_id, found.topic_id) and origin.topic_id != found.topic_id:
+                return f"the topic {topic} was deleted and recreated since: name it, or another, with --to"
+        number = letter.origin.partition
+        count = len(found.partitions)
+        if number >= count:
+            number = number % count if letter.key is None else partition_of_key(letter.key, count)
+        return TopicPartition(topic, number)
+
+    def _put_back(self, pile: Sequence[_Returning]) -> None:
+        while pile:
+            self._step("claiming")
+            with RawProducer(self._cluster) as producer:
+                identity = producer.identify()
+            claim = self._claim(pile, identity)
+            self._log.append(claim)
+            self._step("claimed")
+            if self._log.claims.counts(claim.claim_id):
+                letters = {each.place: each.letter for each in pile}
+                acknowledged, refusals = self._send(claim, claim.batches, letters)
+                self._outcome.put_back += sum(len(batch.letters) for batch in acknowledged)
+                for batch, reason in refusals:
+                    self._outcome.refuse(reason, len(batch.letters))
+                return
+            # Another replay was faster with some of them.
+            self._log.append(claim.withdrawn())
+            free = [each for each in pile if each.key not in self._log.claims.taken]
+            self._outcome.were_back += len(pile) - len(free)
+            pile = free
+
+    def _claim(self, pile: Sequence[_Returning], identity: ProducerIdentity) -> Claim:
+        by_target: dict[TopicPartition, list[ClaimedLetter]] = {}
+        for each in pile:
+            by_target.setdefault(each.target, []).append(ClaimedLetter(*each.place, each.key))
+        ends = {place: log.stop for place, log in log_ranges(self._cluster, by_target).items()}
+        return Claim(
+            str(uuid.uuid4()),
+            self._topic,
+            State.BEGUN,
+            self._cluster.clock.now_ms(),
+            identity.producer_id,
+            identity.producer_epoch,
+            tuple(
+                ClaimedBatch(place.topic, place.partition, ends[place], tuple(letters))
+                for place, letters in by_target.items()
+            ),
+        )
+
+    def _complete(self, claim: Claim) -> None:
+        """Of a replay that was killed, or still runs: the same batches in the same name are stored once.
+
+        Leaders may have forgotten that name after a day, so first it is looked for what is stored.
+        """
+        stored = [batch for batch in claim.batches if self._is_stored(batch)]
+        missing = [batch for batch in claim.batches if batch not in stored]
+        letters = self._letters_at([letter for batch in missing for letter in batch.letters])
+        # A batch whose letters are gone cannot be sent by anybody.
+        sendable = [
+            batch for batch in missing if all((each.partition, each.offset) in letters for each in batch.letters)
+        ]
+        acknowledged, _ = self._send(claim, sendable, letters, stored)
+        for batch in acknowledged:
+            self._outcome.put_back += len(batch.letters)
+            self._completed.update((each.partition, each.offset) for each in batch.letters)
+
+    def _send(
+        self,
+        claim: Claim,
+        batches: Sequence[ClaimedBatch],
+        letters: Mapping[Place, DeadLetter],
+        stored: Sequence[ClaimedBatch] = (),
+    ) -> tuple[list[ClaimedBatch], list[tuple[ClaimedBatch, str]]]:
+        """Send these batches of a claim that counts, and say that it is done: what is stored, and what was refused."""
+        identity = ProducerIdentity(claim.producer_id, claim.producer_epoch)
+        options = ProducerOptions(allow_auto_topic_creation=False)
+        acknowledged, refusals = list(stored), []
+        with RawProducer(self._cluster, options, identity=identity) as producer:
+            for batch in batches:
+                producer.send(TopicPartition(batch.topic, batch.partition), self._built(batch, letters), batch)
+            self._step("sending")
+            for result in producer.flush():
+                assert isinstance(result.tag, ClaimedBatch)
+                if result.delivery is Delivery.ACKNOWLEDGED:
+                    acknowledged.append(result.tag)
+                elif result.delivery is Delivery.REFUSED:
+                    refusals.append((result.tag, str(result.error)))
+                else:
+                    assert result.error is not None, "a batch without an answer has an error"
+                    raise result.error
+        self._step("sent")
+        self._log.append(claim.done(acknowledged))
+        self._step("done")
+        return acknowledged, refusals
+
+    def _built(self, batch: ClaimedBatch, letters: Mapping[Place, DeadLetter]) -> bytearray:
+        builder = BatchBuilder()
+        for each in batch.letters:
+            letter = letters[each.partition, each.offset]
+            stamp_ms = letter.origin.timestamp_ms
+            # A record without a time gets that of now, as from any producer.
+            stamp_ms = stamp_ms if stamp_ms >= 0 else self._cluster.clock.now_ms()
+            builder.append(stamp_ms, letter.key, letter.value, letter.replayed_headers)
+        return builder.build()
+
+    def _is_stored(self, batch: ClaimedBatch) -> bool:
+        """A batch is stored whole or not at all, so one of its letters is enough."""
+        place = TopicPartition(batch.topic, batch.partition)
+        keys = {letter.key for letter in batch.letters}
+        try:
+            log = log_ranges(self._cluster, [place])[place]
+        except UnknownTopic:
+            return False
+        first = max(batch.end_offset, log.start)
+        for message in messages_between(self._cluster, {place: first}, {place: log.stop}):
+            identity = message.header(REPLAYED_FROM)
+            if identity is not None and replay_key(batch.topic, identity.decode("utf-8", "replace")) in keys:
+                return True
+        return False
+
+    def _letters_at(self, places: Sequence[ClaimedLetter]) -> dict[Place, DeadLetter]:
+        """Those of these letters that are still there."""
+        wanted: dict[TopicPartition, set[int]] = {}
+        for each in places:
+            wanted.setdefault(TopicPartition(self._topic, each.partition), set()).add(each.offset)
+        logs = log_ranges(self._cluster, wanted) if wanted else {}
+        first = {place: max(min(offsets), logs[place].start) for place, offsets in wanted.items()}
+        ends = {place: min(max(offsets) + 1, logs[place].stop) for place, offsets in wanted.items()}
+        found: dict[Place, DeadLetter] = {}
+        for message in messages_between(self._cluster, first, ends):
+            letter = letter_or_none(message)
+            if letter is not None and message.offset in wanted[TopicPartition(self._topic, message.partition)]:
+                found[message.partition, message.offset] = letter
+        return found

@@ -1,0 +1,54 @@
+"""The dead-letter topic of a topic: its name, and how it is made."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.client.admin import Admin, NewTopic
+from ottla.client.cluster import Cluster
+from ottla.client.configs import ConfigResource, ResourceType
+from ottla.client.errors import BrokerRefused
+from ottla.client.metadata import TopicInfo
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import ConfigError
+from ottla.model.identifiers import topic_name_problem
+from ottla.model.limits import KIB
+
+SUFFIX: Final = ".dead-letter"
+# A letter is larger than its record by headers.
+ROOM_BYTES: Final = 64 * KIB
+_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+
+
+def dead_letter_topic(topic: str, given: str | None = None) -> str:
+    """`given`, or the topic's name with the suffix; a topic that has it already is its own.  Raises `ConfigError`."""
+    name = given or (topic if topic.endswith(SUFFIX) else topic + SUFFIX)
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise ConfigError(f"dead letters of {topic}: {problem}", hint="name another topic for them")
+    return name
+
+
+def ensure_topic(cluster: Cluster, name: str, like: TopicInfo) -> TopicInfo:
+    """The topic of dead letters; it is made when it is not there.
+
+    It has as many partitions and replicas as the topic `like`, room for its largest records, and keeps letters until
+    somebody deletes them.
+    """
+    (found,) = cluster.refresh([name])
+    if not found.error_code:
+        return found
+    if found.error_code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise BrokerRefused(found.error_code, f"topic {name}")
+    replicas = max((len(each.replicas) for each in like.partitions.values()), default=1)
+    admin = Admin(cluster)
+    configs = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+    largest = admin.describe_configs(ConfigResource(ResourceType.TOPIC, like.name), [_MAX_MESSAGE_BYTES])
+    entry = largest.get(_MAX_MESSAGE_BYTES)
+    if entry is not None and entry.value is not None:
+        configs[_MAX_MESSAGE_BYTES] = str(int(entry.value) + ROOM_BYTES)
+    (outcome,) = admin.create_topics([NewTopic(name, len(like.partitions), replicas, configs)]).values()
+    # Another writer of letters may have been faster.
+    if isinstance(outcome, BrokerRefused) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+        raise outcome
+    return cluster.topic(name)

@@ -1,0 +1,150 @@
+"""Sets messages aside, for plain consumers: a letter is stored before the consumer goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ottla.client.cluster import Cluster
+from ottla.client.messages import Message
+from ottla.client.metadata import TopicInfo
+from ottla.client.options import ClientOptions
+from ottla.client.producing.delivery import Delivery, Receipt
+from ottla.client.producing.producer import Producer
+from ottla.client.streams.errors import PoisonMessage
+from ottla.dead_letters.letter import DeadLetter, Origin, error_class_of
+from ottla.dead_letters.reading import message_at
+from ottla.dead_letters.received import received
+from ottla.dead_letters.topics import dead_letter_topic, ensure_topic
+from ottla.model.errors import WireError
+from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import MIB
+
+CLIENT_ID: Final = "ottla-dead-letters"
+# The topic decides what is too large: its letters are as large as what its producers were allowed to send.
+LETTER_BYTES_MAX: Final = 128 * MIB
+
+
+class DeadLetters:
+    """Writes dead letters to `<topic>.dead-letter`, or to `topic` for all; any number of threads may use one.
+
+        with DeadLetters("localhost:9092") as dead_letters:
+            for message in stream:
+                with dead_letters.guard(message):
+                    handle(message)
+
+    When `put`, `put_all` or the end of `guard` returns, the letters are stored by all in-sync replicas; so a consumer
+    that commits afterwards loses nothing.  A message that is consumed again, since its offset was not committed, and
+    fails again is a letter again: both name the same origin, and `ottla dead-letter replay` puts it back once.
+
+    topic       one dead-letter topic for everything; it is made when it is not there, see `dead_letter_topic`
+    stage       what is done with the messages, as a word in the letters
+    """
+
+    def __init__(self, bootstrap: str | Sequence[str], *, topic: str | None = None, stage: str = "CONSUME") -> None:
+        self._bootstrap: Final = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
+        self._topic: Final = topic
+        self._stage: Final = stage
+        # Blocking and of one thread at a time; the producer has a lock of its own.
+        self._lock: Final = threading.Lock()
+        self._cluster: Final = Cluster(self._bootstrap, ClientOptions(CLIENT_ID))
+        # What was found out of each topic that had a letter: its id, and its dead-letter topic.
+        self._known: Final[dict[str, tuple[TopicInfo, TopicInfo]]] = {}
+        self._producer: Final[Producer] = Producer(
+            self._bootstrap, client_id=CLIENT_ID, max_request_bytes=LETTER_BYTES_MAX, allow_auto_create_topics=False
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<DeadLetters to {self._bootstrap}>"
+
+    def put(self, message: Any, error: BaseException | str, *, stage: str | None = None) -> Receipt:
+        """Set a message aside; it is stored when this returns.  Gives the letter's topic, partition and offset.
+
+        `message` is one of ottla, confluent-kafka, kafka-python or aiokafka, with the bytes that were read; or the
+        `PoisonMessage` that a stream has raised, whose bytes are read again.
+        Raises what `Delivery.wait` raises (then the consumer shall not commit), and `TypeError` for what is no message.
+        """
+        return self._send(message, error, stage).wait()
+
+    def put_all(
+        self, failures: Iterable[tuple[Any, BaseException | str]], *, stage: str | None = None
+    ) -> list[Receipt]:
+        """`put` for each message and its error, with one wait for all."""
+        deliveries = [self._send(message, error, stage) for message, error in failures]
+        return [delivery.wait() for delivery in deliveries]
+
+    @contextmanager
+    def guard(
+        self,
+        message: Any,
+        *,
+        catch: type[Exception] | tuple[type[Exception], ...] = Exception,
+        stage: str | None = None,
+    ) -> Iterator[None]:
+        """A block that handles one message: what it raises is the letter's error, and ends there.
+
+        `catch`: the errors that are the message's fault; others go on, as do Ctrl-C and the end of the process.
+        """
+        try:
+            yield
+        except catch as error:
+            self.put(message, error, stage=stage)
+
+    def close(self) -> None:
+        """Close the connections.  Nothing is lost: `put` has waited."""
+        self._producer.close()
+        with self._lock:
+            self._cluster.close()
+
+    def _send(self, message: Any, error: BaseException | str, stage: str | None) -> Delivery[Receipt]:
+        found = self._read_again(message) if isinstance(message, PoisonMessage) else received(message)
+        letter, target = self._letter(found, error, stage or self._stage)
+        return self._producer.send(
+            target.name,
+            letter.value,
+            key=letter.key,
+            # Letters of one partition stay in order, and those of one record together.
+            partition=found.partition % len(target.partitions),
+            headers=letter.record_headers,
+        )
+
+    def _letter(self, message: Message, error: BaseException | str, stage: str) -> tuple[DeadLetter, TopicInfo]:
+        with self._lock:
+            known = self._known.get(message.topic)
+            if known is None:
+                source = self._cluster.topic(message.topic)
+                name = dead_letter_topic(message.topic, self._topic)
+                known = self._known[message.topic] = (source, ensure_topic(self._cluster, name, source))
+            source, target = known
+            origin = Origin(
+                self._cluster.info.cluster_id or "",
+                message.topic,
+                source.topic_id,
+                message.partition,
+                message.offset,
+                message.timestamp_ms,
+            )
+        error_class = "" if isinstance(error, str) else error_class_of(error)
+        letter = DeadLetter(origin, message.key, message.value, message.headers, error_class, str(error), stage)
+        return letter, target
+
+    def _read_again(self, poison: PoisonMessage) -> Message:
+        """Raises the error itself when it is damage of the log: there are no bytes of one message then."""
+        if isinstance(poison.cause, WireError):
+            raise poison
+        with self._lock:
+            found = message_at(self._cluster, TopicPartition(poison.topic, poison.partition), poison.offset)
+        if found is None:
+            raise poison
+        return found

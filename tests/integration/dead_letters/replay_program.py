@@ -1,0 +1,30 @@
+"""A replay that is killed at a step: `replay_program BOOTSTRAP TOPIC STEP COUNT`, at the COUNT-th STEP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from ottla.client.cluster import Cluster
+from ottla.dead_letters import Replay
+from ottla.dead_letters import replay as replays
+
+
+def main(bootstrap: str, topic: str, fatal: str, count: int) -> None:
+    # Several claims for few letters.
+    replays.CLAIM_LETTERS_MAX = 7  # type: ignore[misc]
+    left = count
+
+    def step(name: str) -> None:
+        nonlocal left
+        if name == fatal:
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    with Cluster(bootstrap) as cluster:
+        Replay(cluster, topic, step=step).run()
+
+
+main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

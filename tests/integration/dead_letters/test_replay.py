@@ -1,0 +1,220 @@
+"""Dead letters are put back once: whatever is killed, repeated, or done at the same time."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+
+import pytest
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.messages import Message
+from ottla.client.offsets import log_ranges
+from ottla.dead_letters import DeadLetters, Replay, Replayed
+from ottla.dead_letters import replay as replays
+from ottla.dead_letters.claims import CLAIMS_TOPIC, Claim, ClaimedBatch, ClaimedLetter, State, from_json
+from ottla.dead_letters.claims_log import ClaimsLog
+from ottla.dead_letters.letter import REPLAYED_FROM, replay_key
+from ottla.dead_letters.reading import letters_of
+from ottla.model.identifiers import TopicPartition
+from ottla.testing import Namespace, Record, Topic, consume_all, produce
+from ottla.testing.broker import RunningBroker
+
+STEPS = ("claiming", "claimed", "sending", "sent", "done")
+
+
+def failed(namespace: Namespace, count: int, partitions: int = 3, name: str = "orders") -> tuple[Topic, Topic]:
+    """A topic whose every message is a dead letter, and its dead-letter topic."""
+    # The records are from 1970.
+    topic = namespace.topic(name, partitions=partitions, configs={"retention.ms": "-1"})
+    produce(
+        topic,
+        [
+            Record(
+                b"%d" % number, key=b"k%d" % (number % 11), headers={"own": b"%d" % number}, timestamp_ms=1000 + number
+            )
+            for number in range(count)
+        ],
+    )
+    with DeadLetters(namespace.bootstrap) as dead_letters:
+        dead_letters.put_all((message, ValueError("no")) for message in consume_all(topic, count=count))
+    return topic, namespace.name(f"{name}.dead-letter")
+
+
+def put_back(topic: Topic) -> list[Message]:
+    return [message for message in consume_all(topic) if message.header(REPLAYED_FROM) is not None]
+
+
+def values(messages: list[Message]) -> Counter[bytes | None]:
+    return Counter(message.value for message in messages)
+
+
+def test_letters_are_put_back_as_they_were_and_no_second_time(namespace: Namespace, cluster: Cluster) -> None:
+    topic, letters = failed(namespace, 30)
+    assert Replay(cluster, letters).run() == Replayed(put_back=30)
+    before = {message.value: message for message in consume_all(topic) if message.header(REPLAYED_FROM) is None}
+    for message in put_back(topic):
+        first = before[message.value]
+        assert (message.partition, message.key, message.timestamp_ms) == (
+            first.partition,
+            first.key,
+            first.timestamp_ms,
+        )
+        assert message.header("own") == first.header("own")
+        assert len(message.headers) == 2
+    assert values(put_back(topic)) == Counter({b"%d" % number: 1 for number in range(30)})
+
+    assert Replay(cluster, letters).run() == Replayed(were_back=30)
+    assert len(put_back(topic)) == 30
+
+
+def test_two_letters_of_one_record_put_it_back_once(namespace: Namespace, cluster: Cluster) -> None:
+    topic, letters = failed(namespace, 5)
+    with DeadLetters(namespace.bootstrap) as dead_letters:
+        dead_letters.put_all((message, "again") for message in consume_all(topic))
+    assert Replay(cluster, letters).run() == Replayed(put_back=5, were_back=5)
+    assert values(put_back(topic)) == Counter({b"%d" % number: 1 for number in range(5)})
+
+
+def test_record_that_fails_again_is_another_letter(namespace: Namespace, cluster: Cluster) -> None:
+    topic, letters = failed(namespace, 1)
+    Replay(cluster, letters).run()
+    [returned] = put_back(topic)
+    with DeadLetters(namespace.bootstrap) as dead_letters:
+        dead_letters.put(returned, ValueError("still"))
+    assert Replay(cluster, letters).run() == Replayed(put_back=1, were_back=1)
+    assert len(put_back(topic)) == 2
+
+
+def test_dry_run_counts_and_writes_nothing(namespace: Namespace, cluster: Cluster) -> None:
+    topic, letters = failed(namespace, 5)
+    assert Replay(cluster, letters, selects=lambda each: each.message.partition == 0).run(is_dry=True).put_back > 0
+    assert Replay(cluster, letters).run(is_dry=True) == Replayed(put_back=5)
+    assert put_back(topic) == []
+
+
+def test_only_what_is_selected_is_put_back(namespace: Namespace, cluster: Cluster) -> None:
+    topic, letters = failed(namespace, 6)
+    outcome = Replay(cluster, letters, selects=lambda each: each.message.value in (b"1", b"4")).run()
+    assert outcome == Replayed(put_back=2, left_out=4)
+    assert values(put_back(topic)) == Counter([b"1", b"4"])
+    assert Replay(cluster, letters).run() == Replayed(put_back=4, were_back=2)
+
+
+def test_topic_made_anew_gets_letters_of_the_former_only_when_it_is_named(
+    namespace: Namespace, cluster: Cluster
+) -> None:
+    topic, letters = failed(namespace, 4)
+    Admin(cluster).delete_topics([topic])
+    namespace.topic("orders", partitions=1)
+    cluster.forget([topic])
+    outcome = Replay(cluster, letters).run()
+    assert outcome.put_back == 0
+    assert outcome.refused == {f"the topic {topic} was deleted and recreated since: name it, or another, with --to": 4}
+    assert Replay(cluster, letters, to=topic).run() == Replayed(put_back=4)
+    assert len(put_back(topic)) == 4
+
+
+def test_letters_that_the_topic_does_not_take_are_counted_and_stay_letters(
+    namespace: Namespace, cluster: Cluster
+) -> None:
+    small = namespace.topic("small", configs={"max.message.bytes": "200"})
+    topic = namespace.topic("large")
+    produce(topic, [Record(b"x" * 1000), Record(b"y")])
+    with DeadLetters(namespace.bootstrap) as dead_letters:
+        dead_letters.put_all((message, "no") for message in consume_all(topic, count=2))
+    letters = namespace.name("large.dead-letter")
+    outcome = Replay(cluster, letters, to=small).run()
+    assert (outcome.put_back, outcome.refused_count) == (0, 2)
+    assert "MESSAGE_TOO_LARGE" in next(iter(outcome.refused))
+    # They are free: another try, with more room, puts them back.
+    other = namespace.topic("other")
+    assert Replay(cluster, letters, to=other).run() == Replayed(put_back=2)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_replay_that_was_killed_is_completed_by_the_next(
+    broker: RunningBroker, namespace: Namespace, cluster: Cluster, step: str, count: int
+) -> None:
+    topic, letters = failed(namespace, 30)
+    program = [sys.executable, "-m", "tests.integration.dead_letters.replay_program"]
+    killed = subprocess.run([*program, broker.bootstrap, letters, step, str(count)], check=False)
+    assert killed.returncode == -signal.SIGKILL, "the replay was not killed where it should be"
+    assert len(put_back(topic)) < 30
+
+    outcome = Replay(cluster, letters).run()
+    assert outcome.put_back + outcome.were_back == 30
+    assert outcome.refused == {}
+    assert values(put_back(topic)) == Counter({b"%d" % number: 1 for number in range(30)})
+
+
+def test_claim_that_was_sent_is_recognised_when_leaders_have_forgotten_its_producer(
+    namespace: Namespace, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a day: the name of the producer says nothing any more, the log does."""
+    topic, letters = failed(namespace, 4, partitions=1)
+
+    def stop(step: str) -> None:
+        if step == "sent":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Replay(cluster, letters, step=stop).run()
+    assert len(put_back(topic)) == 4
+    # The leaders do not know this one.
+    monkeypatch.setattr(replays, "ProducerIdentity", lambda *_: (987_654, 0))
+    assert Replay(cluster, letters).run() == Replayed(put_back=4)
+    assert len(put_back(topic)) == 4
+
+
+def test_several_replays_at_the_same_time_put_each_letter_back_once(
+    broker: RunningBroker, namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "CLAIM_LETTERS_MAX", 5)
+    topic, letters = failed(namespace, 60)
+    together = threading.Barrier(3)
+    outcomes: list[Replayed] = []
+
+    def replay() -> None:
+        with Cluster(broker.bootstrap) as own:
+            together.wait()
+            outcomes.append(Replay(own, letters).run())
+
+    threads = [threading.Thread(target=replay) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 3
+    assert values(put_back(topic)) == Counter({b"%d" % number: 1 for number in range(60)})
+
+
+def test_claim_that_does_not_count_is_withdrawn_before_anything_is_claimed(
+    namespace: Namespace, cluster: Cluster
+) -> None:
+    topic, letters = failed(namespace, 2, partitions=1)
+    Replay(cluster, letters).run()
+    [first, _] = list(letters_of(cluster, letters))
+    assert first.letter is not None
+    key = replay_key(topic, first.letter.origin.identity)
+    lost = Claim(
+        "lost",
+        letters,
+        State.BEGUN,
+        0,
+        1,
+        0,
+        (ClaimedBatch(topic, 0, 0, (ClaimedLetter(0, first.message.offset, key),)),),
+    )
+    ClaimsLog(cluster).append(lost)
+    Replay(cluster, letters).run()
+    place = TopicPartition(CLAIMS_TOPIC, 0)
+    assert log_ranges(cluster, [place])[place].stop > 0
+    last = [from_json(each.value) for each in consume_all(CLAIMS_TOPIC, bootstrap=namespace.bootstrap)][-1]
+    assert (last.claim_id, last.state) == ("lost", State.WITHDRAWN)
+    assert len(put_back(topic)) == 2
