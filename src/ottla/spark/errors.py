@@ -54,6 +54,12 @@ class DataLoss(SparkUserError):
     hint = "set the option failOnDataLoss to false to continue with the remaining records, or start a new query"
 
 
+class BadCheckpoint(SparkUserError):
+    """A stream's checkpoint does not hold offsets of this source, or those of a newer version."""
+
+    hint = "start a new query with another checkpointLocation"
+
+
 class ReadTimedOut(SparkUserError):
     """Records did not come in time.  Nothing is known to be lost; the same read may succeed later."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.eventually import eventually
 from tests.integration.spark.conftest import ReadStream
 from tests.integration.spark.peer import Message, Peer
 
@@ -98,17 +101,60 @@ def test_deleted_records_stop_a_stream_or_are_skipped(drain: Drain, peer: Peer, 
     assert [value for batch in batches for value in batch] == [b"6", b"7", b"8", b"9"]
 
 
-def test_a_recreated_topic_stops_a_stream_or_is_read_from_its_beginning(drain: Drain, peer: Peer, topic: str) -> None:
+@pytest.mark.parametrize("count", [2, 8])
+def test_a_recreated_topic_stops_a_stream_or_is_read_from_its_beginning(
+    drain: Drain, peer: Peer, topic: str, count: int
+) -> None:
+    """With fewer records than before, and with more, of which none may be skipped."""
     peer.produce(topic, numbered(5))
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     drain.run(**options)
     peer.delete_topic(topic)
     peer.create_topic(topic, 2)
-    peer.produce(topic, numbered(2, first=50))
-    with pytest.raises(StreamingQueryException, match="now it ends at 2"):
+    peer.produce(topic, numbered(count, first=50))
+    with pytest.raises(StreamingQueryException, match=f"the topic {topic} was deleted and recreated"):
         drain.run(**options)
     batches, _ = drain.run(**options, failOnDataLoss="false")
-    assert [value for batch in batches for value in batch] == [b"50", b"51"]
+    assert [value for batch in batches for value in batch] == [b"%d" % index for index in range(50, 50 + count)]
+
+
+def test_a_stream_from_latest_starts_on_a_topic_that_is_being_written(
+    read_stream: ReadStream, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    """The first batch fails after it was planned, and is planned again by a new query, while records come."""
+    came: list[bytes] = []
+    produced = itertools.count()
+
+    def keep(frame: DataFrame, batch_id: int) -> None:
+        came.extend(bytes(row["value"]) for row in frame.select("value").collect())
+
+    def fail(frame: DataFrame, batch_id: int) -> None:
+        raise RuntimeError("killed in the first batch")
+
+    def start(each: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        writer = read_stream(subscribe=topic).load().writeStream.foreachBatch(each)
+        return writer.option("checkpointLocation", str(tmp_path)).start()
+
+    def produce() -> int:
+        number = next(produced)
+        peer.produce(topic, numbered(1, first=number))
+        return number
+
+    failed_at: list[int] = []
+    for _ in range(2):
+        query = start(fail)
+        while query.isActive:
+            produce()
+        assert "killed in the first batch" in str(query.exception())
+        failed_at.append(produce())
+    query = start(keep)
+    eventually(lambda: (query.lastProgress, query.exception()), any)
+    last = produce()
+    query.processAllAvailable()
+    query.stop()
+    numbers = [int(value) for value in came]
+    assert numbers == list(range(numbers[0], last + 1)), "nothing is missing or doubled from the start on"
+    assert numbers[0] <= failed_at[0], "the first query's start counts"
 
 
 def test_an_end_in_a_stream_is_refused_by_name(drain: Drain, topic: str) -> None:

@@ -69,6 +69,24 @@ class Assigned:
 Subscription: TypeAlias = Topics | TopicPattern | Assigned
 
 
+def subscribed_names(subscription: Subscription) -> list[str] | None:
+    """The topics that are named; None for a pattern."""
+    if isinstance(subscription, Topics):
+        return list(subscription.names)
+    if isinstance(subscription, Assigned):
+        return list(dict.fromkeys(partition.topic for partition in subscription.partitions))
+    return None
+
+
+def is_subscribed(subscription: Subscription, place: TopicPartition) -> bool:
+    """Whether the subscription includes this partition, if it exists."""
+    if isinstance(subscription, Topics):
+        return place.topic in subscription.names
+    if isinstance(subscription, Assigned):
+        return place in subscription.partitions
+    return re.fullmatch(subscription.pattern, place.topic) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     connection: Connection

@@ -31,11 +31,12 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with ClusterView(self._options) as view:
-            places = view.partitions()
+            subscribed = view.subscribed()
+            places = subscribed.partitions
             first = self._settled(view, places, is_start=True)
             end = self._settled(view, places, is_start=False)
         self._check_order(first, end)
-        return task_partitions(self._options, self._columns, ranges_between(first, end))
+        return task_partitions(self._options, self._columns, ranges_between(first, end, subscribed.topic_ids))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         return read_partition(partition)

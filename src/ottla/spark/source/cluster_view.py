@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from uuid import UUID
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import UnknownTopic
+from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import IsolationLevel, list_offsets
 from ottla.client.options import ClientOptions
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import DataLoss, SparkOptionError
 from ottla.spark.options.offset_spec import EARLIEST, LATEST, AtOffset, AtOffsets, AtTimestamp, Offsets, OffsetSpec
-from ottla.spark.options.read_options import Assigned, Connection, ReadOptions, Topics
+from ottla.spark.options.read_options import (
+    Assigned,
+    Connection,
+    ReadOptions,
+    is_subscribed,
+    subscribed_names,
+)
 
 
 def open_cluster(connection: Connection) -> Cluster:
@@ -28,6 +35,15 @@ def open_cluster(connection: Connection) -> Cluster:
         unknown_topic_wait_ms=min(default.unknown_topic_wait_ms, connection.call_timeout_ms // 2),
     )
     return Cluster(connection.bootstrap, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """What a subscription means on the cluster now; ids are all zeros where the cluster has none."""
+
+    partitions: list[TopicPartition]
+    topic_ids: Mapping[str, UUID]
+    cluster_id: str
 
 
 class ClusterView:
@@ -54,23 +70,17 @@ class ClusterView:
         return self._cluster.info.cluster_id or ""
 
     def partitions(self, *, missing_ok: bool = False) -> list[TopicPartition]:
-        """All current partitions of the subscription.
+        """All current partitions of the subscription; see `subscribed`."""
+        return self.subscribed(missing_ok=missing_ok).partitions
+
+    def subscribed(self, *, missing_ok: bool = False) -> Subscribed:
+        """All current partitions of the subscription, with their topics' ids.
 
         Raises `UnknownTopic` for a named one that does not exist; with `missing_ok` it is left out.
         """
+        topics = self._topics(missing_ok)
+        found = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
         subscription = self._options.subscription
-        if isinstance(subscription, Assigned):
-            names = list(dict.fromkeys(partition.topic for partition in subscription.partitions))
-        elif isinstance(subscription, Topics):
-            names = list(subscription.names)
-        else:
-            pattern = re.compile(subscription.pattern)
-            names = [
-                topic.name
-                for topic in self._cluster.refresh(None)
-                if pattern.fullmatch(topic.name) and not topic.is_internal and not topic.error_code
-            ]
-        found = [partition for name in names for partition in self._partitions_of(name, missing_ok)]
         if isinstance(subscription, Assigned):
             missing = set(subscription.partitions).difference(found)
             if missing and not missing_ok:
@@ -78,7 +88,27 @@ class ClusterView:
                     f"the option 'assign' names {', '.join(map(str, sorted(missing)))}: which do not exist"
                 )
             found = [partition for partition in found if partition in subscription.partitions]
-        return sorted(found)
+        return Subscribed(sorted(found), {topic.name: topic.topic_id for topic in topics}, self.cluster_id)
+
+    def _topics(self, missing_ok: bool) -> list[TopicInfo]:
+        """One request for all topics; another, with some patience, for each that seems to be missing."""
+        names = subscribed_names(self._options.subscription)
+        if names is None:
+            return [
+                topic
+                for topic in self._cluster.refresh(None)
+                if is_subscribed(self._options.subscription, TopicPartition(topic.name, 0))
+                and not topic.is_internal
+                and not topic.error_code
+            ]
+        found: list[TopicInfo] = []
+        for topic in self._cluster.refresh(names):
+            try:
+                found.append(topic if not topic.error_code else self._cluster.topic(topic.name))
+            except UnknownTopic:
+                if not missing_ok:
+                    raise
+        return found
 
     def topic_ids(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, UUID]:
         """All zeros where the cluster has no topic ids (Apache Kafka before 2.8).
@@ -93,15 +123,6 @@ class ClusterView:
                 if not missing_ok:
                     raise
         return ids
-
-    def _partitions_of(self, topic: str, missing_ok: bool) -> list[TopicPartition]:
-        self._cluster.forget([topic])
-        try:
-            return [TopicPartition(topic, number) for number in self._cluster.partitions(topic)]
-        except UnknownTopic:
-            if missing_ok:
-                return []
-            raise
 
     def offsets(self, spec: OffsetSpec, partitions: Iterable[TopicPartition], *, is_start: bool) -> Offsets:
         """The specification as offsets.  Raises `SparkOptionError` when it names other partitions, or starts after the

@@ -52,15 +52,15 @@ def ranges_between(
 
 
 def limit_offsets(
-    first: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], rows_max: int
+    first: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], rows_max: int | None
 ) -> dict[TopicPartition, int]:
     """Ends with at most `rows_max` offsets in all, in proportion to the backlog of each partition.
 
-    Progress is certain: while there is a backlog, at least one partition advances.
+    No end is before `first`.  Progress is certain: while there is a backlog, at least one partition advances.
     """
     waiting = {place: max(0, latest[place] - first[place]) for place in latest}
     total = sum(waiting.values())
-    if total <= rows_max:
+    if rows_max is None or total <= rows_max:
         return {place: max(latest[place], first[place]) for place in latest}
     shares = {place: rows_max * count // total for place, count in waiting.items()}
     spare = rows_max - sum(shares.values())

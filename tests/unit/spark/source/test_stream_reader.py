@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.errors import DataLoss
-from ottla.spark.options.offset_spec import OffsetDict, Offsets
-from ottla.spark.options.read_options import parse_read_options
-from ottla.spark.source import stream_reader
-from ottla.spark.source.batch_reader import TaskPartition
+from ottla.model.uuid_text import uuid_to_text
+from ottla.spark.errors import BadCheckpoint, DataLoss
 from ottla.spark.source.offset_ranges import OffsetRange
 from ottla.spark.source.stream_reader import StreamReader
+from tests.unit.spark.source.small_cluster import Engine, Logs, planned, reader
+
+OLD, NEW = UUID(int=1000), UUID(int=2000)
+A0 = TopicPartition("a", 0)
 
 
-class Logs:
-    """Stands in for `ClusterView`: `[start, end)` of each partition."""
-
-    def __init__(self, **logs: tuple[int, int]) -> None:
-        self.logs = {TopicPartition(name[0], int(name[1:])): log for name, log in logs.items()}
-        self.is_closed = False
-
-    def partitions(self, *, missing_ok: bool = False) -> list[TopicPartition]:
-        return sorted(self.logs)
-
-    def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
-        return {place: self.logs[place][0] for place in places}
-
-    def latest(self, places: Iterable[TopicPartition]) -> Offsets:
-        return {place: self.logs[place][1] for place in places}
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-def reader(monkeypatch: pytest.MonkeyPatch, logs: Logs, **options: str) -> StreamReader:
-    monkeypatch.setattr(stream_reader, "ClusterView", lambda _: logs)
-    base = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a,b"}
-    return StreamReader(parse_read_options(base | options, is_stream=True), ("value",))
-
-
-def planned(stream: StreamReader, start: OffsetDict, end: OffsetDict) -> list[OffsetRange]:
-    return [
-        part
-        for partition in stream.partitions(start, end)
-        if isinstance(partition, TaskPartition)
-        for part in partition.task.ranges
-    ]
+def plain(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    return {topic: offsets for topic, offsets in checkpoint.items() if topic != "$ottla"}
 
 
 def test_everything_available_is_planned_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,11 +59,20 @@ def test_available_now_ends_where_it_began_to_look(monkeypatch: pytest.MonkeyPat
 
 
 def test_new_partitions_begin_at_their_log_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = reader(monkeypatch, Logs(a0=(0, 10), a1=(4, 9)))
+    stream = reader(monkeypatch, Logs(a0=(0, 10), a1=(0, 9), b0=(4, 8)))
     start = {"a": {"0": 10}}
-    end = stream.latestOffset(start, ReadMaxRows(3))
-    assert end == {"a": {"0": 10, "1": 7}}
-    assert planned(stream, start, end) == [OffsetRange("a", 1, 4, 7)]
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert plain(end) == {"a": {"0": 10, "1": 9}, "b": {"0": 8}}
+    assert planned(stream, start, end) == [OffsetRange("a", 1, 0, 9), OffsetRange("b", 0, 4, 8)]
+
+
+def test_a_new_partition_whose_first_records_are_gone_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, start = Logs(a0=(0, 10), a1=(4, 9)), {"a": {"0": 10}}
+    with pytest.raises(DataLoss, match="a-1 is new, and its records before offset 4 were deleted"):
+        reader(monkeypatch, logs).latestOffset(start, ReadAllAvailable())
+    patient = reader(monkeypatch, logs, failOnDataLoss="false")
+    end = patient.latestOffset(start, ReadMaxRows(3))
+    assert planned(patient, start, end) == [OffsetRange("a", 1, 4, 7)]
 
 
 def test_a_partition_that_is_gone_stops_the_query_or_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +92,7 @@ def test_a_log_that_shrank_stops_the_query_or_is_read_from_its_beginning(
         reader(monkeypatch, Logs(a0=(0, 8))).latestOffset(start, limit)
     patient = reader(monkeypatch, Logs(a0=(0, 8)), failOnDataLoss="false")
     end = patient.latestOffset(start, limit)
-    assert end == {"a": {"0": 8}}
+    assert plain(end) == {"a": {"0": 8}}
     assert planned(patient, start, end) == [OffsetRange("a", 0, 0, 8)]
 
 
@@ -123,3 +104,117 @@ def test_the_pickled_reader_takes_no_connection_along(monkeypatch: pytest.Monkey
     assert isinstance(copy, StreamReader)
     stream.stop()
     assert logs.is_closed
+
+
+def test_a_stream_from_latest_survives_records_that_come_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 10))
+    engine = Engine()
+    stream = reader(monkeypatch, logs)
+    assert engine.plan(stream) == []
+    for end in (11, 12):
+        logs.logs[A0] = (0, end)
+        again = reader(monkeypatch, logs)
+        assert engine.plan(again) == [], "the first batch was planned, and not committed before the kill"
+    engine.commit(again)
+    assert engine.plan(again) == [OffsetRange("a", 0, 10, 12)]
+
+
+def test_a_partly_latest_start_is_planned_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 10), a1=(0, 10), a2=(0, 10))
+    engine = Engine()
+    options = {"startingOffsets": json.dumps({"a": {"0": -1, "1": -2, "2": 7}})}
+    first = engine.plan(reader(monkeypatch, logs, **options))
+    assert first == [OffsetRange("a", 1, 0, 10), OffsetRange("a", 2, 7, 10)]
+    logs.logs = dict.fromkeys(logs.logs, (5, 20))
+    assert engine.plan(reader(monkeypatch, logs, **options)) == first
+
+
+def test_a_first_batch_of_an_earlier_version_is_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoint has no beginning, and "latest" has moved on: such a query never started again."""
+    engine = Engine()
+    engine.offset_log = [json.dumps({"a": {"0": 10}})]
+    logs = Logs(a0=(0, 15))
+    stream = reader(monkeypatch, logs)
+    assert engine.plan(stream) == []
+    engine.commit(stream)
+    assert engine.plan(stream) == [OffsetRange("a", 0, 10, 15)]
+    engine = Engine()
+    engine.offset_log = [json.dumps({"a": {"0": 10}})]
+    assert engine.plan(reader(monkeypatch, logs, startingOffsets="earliest")) == [OffsetRange("a", 0, 0, 10)]
+
+
+@pytest.mark.parametrize("end", [8, 80])
+def test_a_recreated_topic_stops_the_query_or_is_read_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch, end: int
+) -> None:
+    logs = Logs(a0=(0, 50))
+    logs.topic_ids["a"] = OLD
+    engine = Engine()
+    stream = reader(monkeypatch, logs, startingOffsets="earliest")
+    assert engine.plan(stream) == [OffsetRange("a", 0, 0, 50, OLD)]
+    engine.commit(stream)
+    logs.logs[A0], logs.topic_ids["a"] = (0, end), NEW
+    with pytest.raises(DataLoss, match=f"deleted and recreated.*{uuid_to_text(OLD)}.*{uuid_to_text(NEW)}"):
+        engine.plan(stream)
+    patient = reader(monkeypatch, logs, failOnDataLoss="false")
+    assert engine.plan(patient, ReadMaxRows(5)) == [OffsetRange("a", 0, 0, 5, NEW)]
+    engine.commit(patient)
+    assert engine.plan(patient) == [OffsetRange("a", 0, 5, end, NEW)]
+
+
+def test_a_log_that_was_cut_off_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 50))
+    logs.topic_ids["a"] = OLD
+    engine = Engine()
+    patient = reader(monkeypatch, logs, startingOffsets="earliest", failOnDataLoss="false")
+    engine.plan(patient)
+    engine.commit(patient)
+    logs.logs[A0] = (0, 40)
+    assert engine.plan(patient) == []
+    engine.commit(patient)
+    logs.logs[A0] = (0, 45)
+    assert engine.plan(patient) == [OffsetRange("a", 0, 40, 45, OLD)]
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on_and_learns_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 50))
+    logs.topic_ids["a"], logs.cluster_id = OLD, "c1"
+    stream = reader(monkeypatch, logs)
+    assert stream.latestOffset({"a": {"0": 50}}, ReadAllAvailable()) == {"a": {"0": 50}}
+    end = stream.latestOffset({"a": {"0": 40}}, ReadAllAvailable())
+    assert end == {"a": {"0": 50}, "$ottla": {"cluster": "c1", "ids": {"a": uuid_to_text(OLD)}}}
+    assert planned(stream, {"a": {"0": 40}}, end) == [OffsetRange("a", 0, 40, 50, OLD)]
+
+
+def test_another_cluster_is_noticed_where_topics_have_no_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 50))
+    logs.cluster_id = "c2"
+    start = {"a": {"0": 40}, "$ottla": {"cluster": "c1"}}
+    with pytest.raises(DataLoss, match="from the cluster c1, and this one is c2"):
+        reader(monkeypatch, logs).latestOffset(start, ReadAllAvailable())
+
+
+def test_a_topic_that_is_subscribed_no_more_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = reader(monkeypatch, Logs(a0=(0, 10)), subscribe="a")
+    assert stream.latestOffset({"a": {"0": 3}, "b": {"0": 5}}, ReadAllAvailable()) == {"a": {"0": 10}}
+
+
+def test_a_start_behind_the_target_of_available_now_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 10))
+    stream = reader(monkeypatch, logs)
+    stream.prepareForTriggerAvailableNow()
+    logs.logs[A0] = (0, 12)
+    engine = Engine()
+    assert engine.plan(stream) == []
+    engine.commit(stream)
+    assert engine.plan(stream) is None
+    assert engine.plan(reader(monkeypatch, logs)) is None
+
+
+@pytest.mark.parametrize(
+    "checkpoint", [{"a": 5}, {"a": {"x": 5}}, {"$ottla": {"ids": {"a": "short"}}}, {"$ottla": 1}, {"$ottla": {"x": 1}}]
+)
+def test_a_checkpoint_of_something_else_is_refused(monkeypatch: pytest.MonkeyPatch, checkpoint: dict[str, Any]) -> None:
+    stream: StreamReader = reader(monkeypatch, Logs(a0=(0, 10)))
+    with pytest.raises(BadCheckpoint, match="the checkpoint has"):
+        stream.latestOffset(checkpoint, ReadAllAvailable())

@@ -1,0 +1,110 @@
+"""The plan of a micro-batch, from the offsets before it and what the cluster has now.  Pure.
+
+What is lost is found here only where topics and logs as a whole show it: a topic that was deleted or recreated, a log
+that ends before what was read.  Records that retention deleted are found by the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from ottla.model.identifiers import TopicPartition
+from ottla.model.uuid_text import uuid_to_text
+from ottla.spark.options.offset_spec import Offsets
+from ottla.spark.source.stream_offsets import StreamOffsets, known_ids
+
+
+@dataclass(frozen=True, slots=True)
+class LogsNow:
+    """The subscribed partitions of the cluster, and the ends of their logs."""
+
+    cluster_id: str
+    topic_ids: Mapping[str, UUID]
+    ends: Offsets
+
+    def reaching(self, first: Offsets) -> LogsNow:
+        """As if no log ended before these offsets."""
+        return replace(self, ends={place: max(end, first.get(place, end)) for place, end in self.ends.items()})
+
+    def offsets(self, next_offsets: Offsets, begin: Offsets) -> StreamOffsets:
+        topics = {place.topic for place in next_offsets}
+        ids = {topic: topic_id for topic, topic_id in known_ids(self.topic_ids).items() if topic in topics}
+        return StreamOffsets(next_offsets, self.cluster_id, ids, begin)
+
+
+@dataclass(slots=True)
+class Beginnings:
+    """Where each partition of the cluster goes on.
+
+    `first`: the next offset to read.  `new`: partitions that begin at their earliest offset, which is to be asked for.
+    `added`: those of them whose topic is read already, so that their first record should still be there.  `losses`:
+    what was lost, in words.
+    """
+
+    first: Offsets = field(default_factory=dict)
+    new: set[TopicPartition] = field(default_factory=set)
+    added: set[TopicPartition] = field(default_factory=set)
+    losses: list[str] = field(default_factory=list)
+
+
+def beginnings(known: StreamOffsets, logs: LogsNow, unsubscribed: set[TopicPartition]) -> Beginnings:
+    """`unsubscribed` partitions are read no more because the user said so: that is no loss."""
+    now = logs.offsets(logs.ends, {})
+    found = Beginnings()
+    gone = sorted(set(known.next_offsets) - set(logs.ends) - unsubscribed)
+    if gone:
+        found.losses.append(f"{', '.join(map(str, gone))}: read by the query, and deleted meanwhile")
+    known_topics = {place.topic for place in known.next_offsets}
+    recreated: set[str] = set()
+    for place, end in sorted(logs.ends.items()):
+        if not known.is_same_topic(now, place.topic):
+            found.new.add(place)
+            if place.topic not in recreated:
+                recreated.add(place.topic)
+                found.losses.append(_recreated(place.topic, known, now))
+        elif place not in known.next_offsets:
+            found.new.add(place)
+            if place.topic in known_topics:
+                found.added.add(place)
+        elif known.next_offsets[place] > end:
+            found.losses.append(f"{place} was read up to offset {known.next_offsets[place]}, and now it ends at {end}")
+            if known.knows_id(place.topic):
+                # The same topic, cut off: what it has below was read.
+                found.first[place] = end
+            else:
+                found.new.add(place)
+        else:
+            found.first[place] = known.next_offsets[place]
+    return found
+
+
+def _recreated(topic: str, known: StreamOffsets, now: StreamOffsets) -> str:
+    before, after = known.topic_ids.get(topic), now.topic_ids.get(topic)
+    if before is None or after is None:
+        return f"the topic {topic} was read from the cluster {known.cluster_id}, and this one is {now.cluster_id}"
+    return (
+        f"the topic {topic} was deleted and recreated, or is another cluster's: its id was {uuid_to_text(before)}, "
+        f"and now it is {uuid_to_text(after)}"
+    )
+
+
+def first_offsets(known: StreamOffsets | None, end: StreamOffsets) -> tuple[Offsets, set[TopicPartition]]:
+    """Where a planned batch begins in each partition of `end`, and the partitions for which neither says it.
+
+    Only checkpoints of earlier versions do not say it, for new and for recreated partitions.
+    """
+    first: Offsets = {}
+    unknown: set[TopicPartition] = set()
+    for place, limit in end.next_offsets.items():
+        goes_on = known is not None and place in known.next_offsets and known.is_same_topic(end, place.topic)
+        if known is not None and goes_on and known.next_offsets[place] <= limit:
+            first[place] = known.next_offsets[place]
+        elif place in end.begin:
+            first[place] = end.begin[place]
+        elif known is not None and goes_on and known.knows_id(place.topic):
+            first[place] = limit  # the log was cut off: there is nothing to read
+        else:
+            unknown.add(place)
+    return first, unknown

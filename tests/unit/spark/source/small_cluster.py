@@ -1,0 +1,104 @@
+"""A cluster that is only numbers, for the planning of micro-batches; and Spark's engine around a stream reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.schema import ZERO_UUID
+from ottla.spark.errors import SparkOptionError
+from ottla.spark.options.offset_spec import EARLIEST, LATEST, AtOffset, AtOffsets, Offsets, OffsetSpec
+from ottla.spark.options.read_options import parse_read_options
+from ottla.spark.source import stream_reader
+from ottla.spark.source.batch_reader import TaskPartition
+from ottla.spark.source.cluster_view import Subscribed
+from ottla.spark.source.offset_ranges import OffsetRange
+from ottla.spark.source.stream_reader import StreamReader
+
+
+class Logs:
+    """Stands in for `ClusterView`: `[start, end)` of each partition; `Logs(a0=(0, 10))` is partition 0 of topic a."""
+
+    def __init__(self, **logs: tuple[int, int]) -> None:
+        self.logs = {TopicPartition(name[0], int(name[1:])): log for name, log in logs.items()}
+        self.topic_ids: dict[str, UUID] = {}
+        self.cluster_id = ""
+        self.is_closed = False
+
+    def partitions(self, *, missing_ok: bool = False) -> list[TopicPartition]:
+        return sorted(self.logs)
+
+    def subscribed(self, *, missing_ok: bool = False) -> Subscribed:
+        ids = {place.topic: self.topic_ids.get(place.topic, ZERO_UUID) for place in self.logs}
+        return Subscribed(sorted(self.logs), ids, self.cluster_id)
+
+    def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
+        return {place: self.logs[place][0] for place in places}
+
+    def latest(self, places: Iterable[TopicPartition]) -> Offsets:
+        return {place: self.logs[place][1] for place in places}
+
+    def offsets(self, spec: OffsetSpec, places: Iterable[TopicPartition], *, is_start: bool) -> Offsets:
+        if isinstance(spec, AtOffset):
+            return self.latest(places) if spec.offset == LATEST else self.earliest(places)
+        if not isinstance(spec, AtOffsets):
+            raise SparkOptionError("these logs have no times")
+        return {
+            place: self.logs[place][1] if offset == LATEST else self.logs[place][0] if offset == EARLIEST else offset
+            for place, offset in spec.offsets.items()
+        }
+
+    def checked(self, option: str, offsets: Offsets) -> Offsets:
+        return offsets
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def reader(monkeypatch: pytest.MonkeyPatch, logs: Logs, **options: str) -> StreamReader:
+    monkeypatch.setattr(stream_reader, "ClusterView", lambda _: logs)
+    base = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a,b"}
+    return StreamReader(parse_read_options(base | options, is_stream=True), ("value",))
+
+
+def planned(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRange]:
+    return [
+        part
+        for partition in stream.partitions(start, end)
+        if isinstance(partition, TaskPartition)
+        for part in partition.task.ranges
+    ]
+
+
+class Engine:
+    """What Spark does with a reader: the offset log before a batch, the commit log after it, and a replay of a batch
+    that is in the one and not in the other.  Offsets go through JSON, as in Spark.
+    """
+
+    def __init__(self) -> None:
+        self.offset_log: list[str] = []
+        self.committed_count = 0
+
+    def plan(self, stream: StreamReader, limit: ReadLimit | None = None) -> list[OffsetRange] | None:
+        """The next batch's ranges, or those of the one that was not committed; None when there is nothing new."""
+        if self.committed_count == len(self.offset_log):
+            start = self._before(stream, self.committed_count)
+            end = json.dumps(stream.latestOffset(json.loads(start), limit or ReadAllAvailable()))
+            if self.offset_log and end == start:
+                return None
+            self.offset_log.append(end)
+        start = self._before(stream, self.committed_count)
+        return planned(stream, json.loads(start), json.loads(self.offset_log[self.committed_count]))
+
+    def commit(self, stream: StreamReader) -> None:
+        stream.commit(json.loads(self.offset_log[self.committed_count]))
+        self.committed_count += 1
+
+    def _before(self, stream: StreamReader, batch: int) -> str:
+        return self.offset_log[batch - 1] if batch else json.dumps(stream.initialOffset())
