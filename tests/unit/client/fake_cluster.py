@@ -144,6 +144,8 @@ class FakeBroker:
         self.node_id = node_id
         self.address = Address(f"broker-{node_id}", PORT)
         self.is_down = False
+        # It knows the other brokers, and no topics.
+        self.is_behind = False
         # As Apache Kafka: a batch that has no room is left out, but for the answer's first.
         self.leaves_cut_batches_out = False
         self.versions = dict(API_VERSIONS)
@@ -182,7 +184,7 @@ class FakeBroker:
             return self._api_versions(version)
         request = decode_request(api, version, body)
         if isinstance(request, MetadataRequest):
-            return version, self.cluster.metadata(request)
+            return version, self.cluster.metadata(request, knows_topics=not self.is_behind)
         if isinstance(request, ProduceRequest):
             response = self._produce(request)
             return (version, response) if request.acks else None
@@ -320,7 +322,7 @@ class FakeCluster:
             self.clock.advance(max(1, round(timeout_ms)))
         return ready
 
-    def metadata(self, request: MetadataRequest) -> MetadataResponse:
+    def metadata(self, request: MetadataRequest, *, knows_topics: bool = True) -> MetadataResponse:
         names = dict.fromkeys(partition.topic for partition in self.partitions)
         wanted = list(names) if request.topics is None else [topic.name for topic in request.topics]
         up = [broker for broker in self.brokers.values() if not broker.is_down]
@@ -328,12 +330,12 @@ class FakeCluster:
             brokers=[MetadataResponseBroker(each.node_id, each.address.host, each.address.port) for each in up],
             cluster_id="fake",
             controller_id=up[0].node_id,
-            topics=[self._topic(name) for name in wanted if name is not None],
+            topics=[self._topic(name, knows_topics) for name in wanted if name is not None],
         )
 
-    def _topic(self, name: str) -> MetadataResponseTopic:
+    def _topic(self, name: str, knows_topics: bool) -> MetadataResponseTopic:
         mine = {partition.partition: log for partition, log in self.partitions.items() if partition.topic == name}
-        if not mine:
+        if not mine or not knows_topics:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         rows = []
         for number, log in mine.items():

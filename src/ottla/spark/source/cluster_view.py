@@ -8,12 +8,12 @@ from types import TracebackType
 from uuid import UUID
 
 from ottla.client.cluster import Cluster
-from ottla.client.errors import UnknownTopic
+from ottla.client.errors import ClientError, UnknownTopic
 from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import IsolationLevel, list_offsets
 from ottla.client.options import ClientOptions
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.errors import DataLoss, SparkOptionError
+from ottla.spark.errors import DataLoss, ReadTimedOut, SparkOptionError
 from ottla.spark.options.offset_spec import EARLIEST, LATEST, AtOffset, AtOffsets, AtTimestamp, Offsets, OffsetSpec
 from ottla.spark.options.read_options import (
     Assigned,
@@ -22,6 +22,7 @@ from ottla.spark.options.read_options import (
     is_subscribed,
     subscribed_names,
 )
+from ottla.spark.source.gone_topics import is_gone
 
 
 def open_cluster(connection: Connection) -> Cluster:
@@ -123,6 +124,15 @@ class ClusterView:
                 if not missing_ok:
                     raise
         return ids
+
+    def check_gone(self, place: TopicPartition, topic_id: UUID) -> None:
+        """Raises `ReadTimedOut` unless every broker says that this topic's partition is gone."""
+        try:
+            is_sure = is_gone(self._cluster, place, topic_id, self._cluster.retrying.deadline())
+        except ClientError as error:
+            raise ReadTimedOut(f"{place} seems to be deleted, but not every broker could be asked: {error}") from error
+        if not is_sure:
+            raise ReadTimedOut(f"{place} is deleted to one broker, and there to another")
 
     def offsets(self, spec: OffsetSpec, partitions: Iterable[TopicPartition], *, is_start: bool) -> Offsets:
         """The specification as offsets.  Raises `SparkOptionError` when it names other partitions, or starts after the

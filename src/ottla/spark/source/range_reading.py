@@ -24,6 +24,7 @@ from ottla.spark.arrow.decoder import Decoder
 from ottla.spark.errors import DataLoss, ReadTimedOut
 from ottla.spark.options.read_options import Connection
 from ottla.spark.source.cluster_view import open_cluster
+from ottla.spark.source.gone_topics import is_gone
 from ottla.spark.source.lost_offsets import lost_until
 from ottla.spark.source.offset_ranges import OffsetRange
 
@@ -116,11 +117,25 @@ class _TaskReader:
             # Else the log has it now: that replica was behind.
             fetcher.seek(place, offset if until is None else until)
         elif isinstance(error, TopicRecreated | UnknownTopic):
-            self._lose(place, offset, self._ends[place], str(error))
+            if self._is_gone(place, offset):
+                self._lose(place, offset, self._ends[place], str(error))
+            else:
+                fetcher.seek(place, offset)
         elif isinstance(error, ClientError) and error.is_retriable:
             raise self._timed_out(place, offset, str(error)) from error
         else:
             raise error
+
+    def _is_gone(self, place: TopicPartition, offset: int) -> bool:
+        left_ms = self._task.connection.call_timeout_ms - self._waited_ms()
+        # A topic that is gone is often found late: the question needs a little time in any case.
+        deadline = self._cluster.retrying.deadline(
+            max(left_ms, min(_QUESTION_MS, self._cluster.options.call_timeout_ms))
+        )
+        try:
+            return is_gone(self._cluster, place, self._topic_ids[place.topic], deadline)
+        except ClientError as error:
+            raise self._timed_out(place, offset, str(error)) from error
 
     def _on_stall(self, fetcher: Fetcher) -> None:
         """Nothing came for too long.  Only a log that is shorter than the plan proves that nothing will come."""

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
 from ottla.model.uuid_text import uuid_to_text
+from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.options.offset_spec import Offsets
 from ottla.spark.source.stream_offsets import StreamOffsets, known_ids
 
@@ -39,13 +40,15 @@ class Beginnings:
     """Where each partition of the cluster goes on.
 
     `first`: the next offset to read.  `new`: partitions that begin at their earliest offset, which is to be asked for.
-    `added`: those of them whose topic is read already, so that their first record should still be there.  `losses`:
-    what was lost, in words.
+    `added`: those of them whose topic is read already, so that their first record should still be there.  `gone`:
+    partitions that were read, and seem to be deleted, with their topics' ids as they were.  `losses`: what was lost, in
+    words.
     """
 
     first: Offsets = field(default_factory=dict)
     new: set[TopicPartition] = field(default_factory=set)
     added: set[TopicPartition] = field(default_factory=set)
+    gone: dict[TopicPartition, UUID] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
 
 
@@ -54,6 +57,7 @@ def beginnings(known: StreamOffsets, logs: LogsNow, unsubscribed: set[TopicParti
     now = logs.offsets(logs.ends, {})
     found = Beginnings()
     gone = sorted(set(known.next_offsets) - set(logs.ends) - unsubscribed)
+    found.gone |= {place: known.topic_ids.get(place.topic, ZERO_UUID) for place in gone}
     if gone:
         found.losses.append(f"{', '.join(map(str, gone))}: read by the query, and deleted meanwhile")
     known_topics = {place.topic for place in known.next_offsets}
@@ -63,6 +67,8 @@ def beginnings(known: StreamOffsets, logs: LogsNow, unsubscribed: set[TopicParti
             found.new.add(place)
             if place.topic not in recreated:
                 recreated.add(place.topic)
+                if place in known.next_offsets and known.knows_id(place.topic):
+                    found.gone[place] = known.topic_ids[place.topic]
                 found.losses.append(_recreated(place.topic, known, now))
         elif place not in known.next_offsets:
             found.new.add(place)

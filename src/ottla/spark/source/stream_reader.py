@@ -135,6 +135,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         if found.losses and self._options.fails_on_data_loss:
             raise DataLoss("; ".join(found.losses))
+        for place, topic_id in found.gone.items():
+            self._cluster().check_gone(place, topic_id)
         return found.first | begin, begin
 
     def _earliest(self, places: set[TopicPartition]) -> Offsets:

@@ -54,6 +54,9 @@ class Logs:
             for place, offset in spec.offsets.items()
         }
 
+    def check_gone(self, place: TopicPartition, topic_id: UUID) -> None:
+        assert place not in self.logs or topic_id != self.topic_ids.get(place.topic, ZERO_UUID)
+
     def checked(self, option: str, offsets: Offsets) -> Offsets:
         return offsets
 
