@@ -17,6 +17,7 @@ from bench.growth import study as growth
 from bench.machine import describe_commit, describe_machine, measure_limits, warm_memory
 from bench.paper import study as paper
 from bench.raw_client.build import BUILD_DIR, build_raw_client
+from bench.spark import study as spark
 from bench.study import Observed, Study, StudyOptions, say, write
 
 ROOT: Final = Path(__file__).parents[1]
@@ -27,7 +28,15 @@ OTTLA: Final = "ottla"
 
 STUDIES: Final[Mapping[str, Study]] = {
     each.name: each
-    for each in (paper.STUDY, rebalance.STUDY, growth.STUDY, groups_load.STUDY, cluster.STUDY, client.STUDY)
+    for each in (
+        paper.STUDY,
+        rebalance.STUDY,
+        growth.STUDY,
+        groups_load.STUDY,
+        cluster.STUDY,
+        client.STUDY,
+        spark.STUDY,
+    )
 }
 
 
@@ -38,6 +47,8 @@ def parse(study: Study, arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--peer", action="append", choices=study.peers, default=[], help="only these; repeatable")
     if study.parts:
         parser.add_argument("--part", action="append", choices=study.parts, default=[], help="only these; repeatable")
+    if study.has_scenarios:
+        parser.add_argument("--scenario", action="append", metavar="NAME", default=[], help="only these; * matches")
     parser.add_argument("--only-ottla", action="store_true", help="without the others: no ratios, no Java of theirs")
     parser.add_argument("--work-dir", type=Path, default=BUILD_DIR, help="where data goes, on the disk to be measured")
     parser.add_argument("--results-dir", type=Path, default=RESULTS_DIR)
@@ -67,7 +78,8 @@ def run_study(study: Study, arguments: list[str]) -> int:
     say(f"{study.name}: results go to {stem}.json and .md")
     with tempfile.TemporaryDirectory(prefix="data-", dir=options.work_dir, ignore_cleanup_errors=True) as work_dir:
         parts = tuple(getattr(options, "part", ()))
-        chosen = StudyOptions(options.quick, rounds, tuple(options.peer), parts, Path(work_dir))
+        scenarios = tuple(getattr(options, "scenario", ()))
+        chosen = StudyOptions(options.quick, rounds, tuple(options.peer), parts, Path(work_dir), scenarios)
         try:
             _note_limits(observed, chosen)
             study.run(chosen, observed)

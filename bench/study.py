@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ from bench.scenarios.scenario import Figures
 from bench.wire import BrokerRefused
 
 FORMAT: Final = 1
+# A figure's round, by which those of two peers are paired.
+ROUND: Final = "round"
 
 # A peer that fails so costs its own figures, never the run.
 PEER_FAILURES: Final = (
@@ -42,12 +45,17 @@ class StudyOptions:
     parts: tuple[str, ...]
     """Only these parts of the study; all where it is empty."""
     work_dir: Path
+    scenarios: tuple[str, ...] = ()
+    """Only those that match one of these patterns; all where it is empty."""
 
     def has_peer(self, name: str) -> bool:
         return not self.peers or name in self.peers
 
     def has_part(self, name: str) -> bool:
         return not self.parts or name in self.parts
+
+    def has_scenario(self, name: str) -> bool:
+        return not self.scenarios or any(fnmatchcase(name, pattern) for pattern in self.scenarios)
 
 
 @dataclass(slots=True)
@@ -80,6 +88,13 @@ class Observed:
     def spread(self, scenario: str, peer: str, metric: str) -> tuple[float, float] | None:
         values = self._values(scenario, peer, metric)
         return (min(values), max(values)) if values else None
+
+    def paired_ratio(self, scenario: str, ours: str, theirs: str, metric: str) -> float | None:
+        """The median over the rounds that both have of one's metric divided by the other's."""
+        others = {figures[ROUND]: figures[metric] for figures in self.rounds.get((scenario, theirs), [])}
+        rounds = self.rounds.get((scenario, ours), [])
+        values = [figures[metric] / others[figures[ROUND]] for figures in rounds if figures[ROUND] in others]
+        return statistics.median(values) if values else None
 
     def scenarios(self) -> list[str]:
         """In the order in which they were first measured."""
@@ -122,6 +137,8 @@ class Study:
     rounds: int
     run: Callable[[StudyOptions, Observed], None]
     table: Callable[[Observed], str]
+    has_scenarios: bool = False
+    """Whether single scenarios can be chosen by name."""
 
 
 def write(study: Study, observed: Observed, stem: Path) -> None:

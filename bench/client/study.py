@@ -20,12 +20,12 @@ from bench.client.contenders.names import (
 )
 from bench.client.job import Job, finish_job, run_job, start_job
 from bench.client.matrix import FULL, QUICK, USUAL_BYTES, Shape
-from bench.client.table import ROUND, client_table
+from bench.client.table import client_table
 from bench.paper.study import check_stored
 from bench.peers.ottla import OttlaPeer, start_ottla
 from bench.scenarios.scenario import Figures
 from bench.scenarios.topics import count_records
-from bench.study import Observed, Study, StudyOptions, say
+from bench.study import ROUND, Observed, Study, StudyOptions, say
 from bench.wire import Wire
 
 # Members of a group are not waited for: a consumer's start is no part of any figure, and there are hundreds.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from typing import Final, NamedTuple
 
 from bench.client.contenders.names import (
@@ -24,8 +23,6 @@ from bench.client.job import BATCH_BYTES, BUFFER_BYTES, LINGER_MS, MESSAGES_PER_
 from bench.client.matrix import USUAL_BYTES, Shape
 from bench.study import Observed, markdown_table, number
 
-# By which the rounds of two clients are paired.
-ROUND: Final = "round"
 RATE: Final = "messages_per_s"
 
 # A scenario of the matrix: its mode, bytes, codec, partitions.
@@ -119,10 +116,7 @@ def client_table(observed: Observed) -> str:
 
 def ratio(observed: Observed, scenario: str, compared: Ratio) -> float | None:
     """The median over the rounds that both have of one's rate divided by the other's."""
-    theirs = {figures[ROUND]: figures[RATE] for figures in observed.rounds.get((scenario, compared.theirs), [])}
-    ours = observed.rounds.get((scenario, compared.ours), [])
-    values = [figures[RATE] / theirs[figures[ROUND]] for figures in ours if figures[ROUND] in theirs]
-    return statistics.median(values) if values else None
+    return observed.paired_ratio(scenario, compared.ours, compared.theirs, RATE)
 
 
 def _rates(observed: Observed, rates: Rates) -> str:

@@ -10,12 +10,12 @@ from bench.client.contenders.loads import Latencies, NotWhole, check_whole
 from bench.client.contenders.names import CONFLUENT, CONSUME, FILL, LATENCY, PACE, PRODUCE, WAYS, Way
 from bench.client.job import PLAIN, Job, run_job
 from bench.client.matrix import FULL, OTHER_WAYS, Shape
-from bench.client.table import ROUND, Ratio, client_table, ratio
+from bench.client.table import Ratio, client_table, ratio
 from bench.client.values import VALUES_COUNT, checksum_of, values_of
 from bench.peers.ottla import OttlaPeer, start_ottla
 from bench.raw_client.load import LoadFailed
 from bench.scenarios.topics import count_records, create_topic
-from bench.study import Observed
+from bench.study import ROUND, Observed
 
 
 @pytest.fixture(scope="module")

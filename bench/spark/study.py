@@ -1,0 +1,246 @@
+"""./dev bench spark: reads, streams, loads and writes of one Spark session, by Ottla's source and the official one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from tests.interop.clients.spark_connector import connector_jars
+
+import ottla.spark
+from bench.client.contenders.names import CONFLUENT, PACE
+from bench.client.job import PLAIN, Job, run_job
+from bench.client.matrix import USUAL_BYTES
+from bench.peers.ottla import OttlaPeer, start_ottla
+from bench.raw_client.load import LoadFailed
+from bench.scenarios.scenario import Figures
+from bench.scenarios.topics import count_records
+from bench.spark.contenders import CONTENDERS, OTTLA, Contender
+from bench.spark.filling import PARTITIONS, fill_topic, value_bytes_in, write_rows
+from bench.spark.matrix import (
+    COUNT,
+    FIXED,
+    FULL,
+    LATENCY,
+    LOAD,
+    PARQUET,
+    QUICK,
+    SINK,
+    STREAM,
+    STREAM_LIMITED,
+    SUM,
+    TRIGGERS_OF_BACKLOG,
+    Shape,
+)
+from bench.spark.processes import SparkProcesses
+from bench.spark.table import judgements, spark_table
+from bench.spark.workloads import Workloads, failing_load
+from bench.study import ROUND, Observed, Study, StudyOptions, percentile, say
+from bench.wire import Wire
+
+PARTS: Final = ("read", "stream", "load", "sink", LATENCY)
+READS: Final = (COUNT, SUM, PARQUET)
+LATENCY_MESSAGES_PER_S: Final = 1000
+# The first micro-batches of a query start its Python workers.
+FIRST_BATCHES: Final = 5
+WARM_UP: Final = Shape(FIXED, USUAL_BYTES, PLAIN)
+WARM_UP_ROWS: Final = 300_000
+
+
+class SparkRun:
+    """Contenders alternate workload by workload, every second round in the other order."""
+
+    def __init__(self, options: StudyOptions, observed: Observed, peer: OttlaPeer, spark: SparkSession) -> None:
+        self._options = options
+        self._observed = observed
+        self._peer = peer
+        self._bootstrap = f"127.0.0.1:{peer.port}"
+        self._sizes = QUICK if options.is_quick else FULL
+        self._work = Workloads(spark, self._bootstrap, options.work_dir / "spark")
+        self._processes = SparkProcesses(_jvm_pid(spark))
+        self._filled: set[str] = set()
+
+    def run(self) -> None:
+        self._warm_up()
+        for round_index in range(self._options.rounds):
+            say(f"round {round_index + 1} of {self._options.rounds}")
+            for shape in self._sizes.read if self._options.has_part("read") else ():
+                for workload in READS:
+                    self._all(f"{workload}-{shape.topic}", round_index, self._reading(workload, shape))
+            for shape in self._sizes.streamed if self._options.has_part("stream") else ():
+                for workload in (STREAM, STREAM_LIMITED):
+                    self._all(f"{workload}-{shape.topic}", round_index, self._reading(workload, shape))
+            for shape in self._sizes.loaded if self._options.has_part("load") else ():
+                self._all(f"{LOAD}-{shape.topic}", round_index, self._reading(LOAD, shape))
+            for shape in self._sizes.sunk if self._options.has_part("sink") else ():
+                self._all(f"{SINK}-{shape.topic}", round_index, self._sinking(shape, round_index))
+            if self._options.has_part(LATENCY):
+                self._all(LATENCY, round_index, partial(self._latency, round_index))
+
+    def _warm_up(self) -> None:
+        """Each contender's classes are loaded and compiled, and Python's workers run, before anything is measured."""
+        self._fill("warm-up", WARM_UP, WARM_UP_ROWS)
+        for contender in self._contenders():
+            with self._observed.may_fail(f"{contender.name}, warm-up"), failing_load("warm-up"):
+                for _ in range(3):
+                    for work in (self._work.count, self._work.sum_of_lengths, self._work.to_parquet, self._work.stream):
+                        work(contender, "warm-up")
+
+    def _contenders(self) -> list[Contender]:
+        return [each for name, each in CONTENDERS.items() if self._options.has_peer(name)]
+
+    def _all(self, scenario: str, round_index: int, work: Callable[[Contender], Figures]) -> None:
+        if not self._options.has_scenario(scenario):
+            return
+        contenders = self._contenders()
+        for contender in contenders if round_index % 2 == 0 else contenders[::-1]:
+            what = f"{contender.name}, {scenario}"
+            with self._observed.may_fail(what), failing_load(what):
+                self._observed.add(scenario, contender.name, {**work(contender), ROUND: round_index})
+
+    def _reading(self, workload: str, shape: Shape) -> Callable[[Contender], Figures]:
+        rows = self._sizes.rows(shape)
+        functions: dict[str, Callable[[Contender, str], int]] = {
+            COUNT: self._work.count,
+            SUM: self._work.sum_of_lengths,
+            PARQUET: self._work.to_parquet,
+            LOAD: self._work.load,
+            STREAM: self._work.stream,
+            STREAM_LIMITED: lambda contender, topic: self._work.stream(contender, topic, rows // TRIGGERS_OF_BACKLOG),
+        }
+        wanted = value_bytes_in(shape, rows) if workload == SUM else rows
+
+        def read(contender: Contender) -> Figures:
+            self._fill(shape.topic, shape, rows)
+            with self._measured(rows) as figures:
+                found = functions[workload](contender, shape.topic)
+            _check(shape.topic, wanted, found)
+            return figures
+
+        return read
+
+    def _sinking(self, shape: Shape, round_index: int) -> Callable[[Contender], Figures]:
+        rows = self._sizes.rows(shape)
+        source = self._options.work_dir / f"rows-{shape.topic}"
+
+        def sink(contender: Contender) -> Figures:
+            if not source.exists():
+                write_rows(source, shape, rows)
+            topic = f"sink-{shape.topic}-{contender.name}-{round_index}"
+            with self._topic(topic):
+                with self._measured(rows) as figures:
+                    self._work.sink(contender, topic, source, "none" if shape.codec == PLAIN else shape.codec)
+                _check(topic, rows, count_records(self._peer, topic, PARTITIONS))
+            return figures
+
+        return sink
+
+    def _latency(self, round_index: int, contender: Contender) -> Figures:
+        """The time of each micro-batch over a topic that gets 1,000 records a second."""
+        topic = f"latency-{contender.name}-{round_index}"
+        with self._topic(topic), self._work.endless_stream(contender, topic) as query:
+            before = self._processes.usage()
+            run_job(self._pacing(topic))
+            query.processAllAvailable()
+            progress = [each for each in query.recentProgress if each["numInputRows"]]
+            rows = sum(each["numInputRows"] for each in progress)
+            usage = self._processes.usage()
+        _check(topic, round(LATENCY_MESSAGES_PER_S * self._sizes.latency_s), rows)
+        times_ms = [float(each["durationMs"]["triggerExecution"]) for each in progress[FIRST_BATCHES:]]
+        return {
+            "batch_p50_ms": percentile(times_ms, 0.5),
+            "batch_p99_ms": percentile(times_ms, 0.99),
+            "batches": len(times_ms),
+            "cpu_share": (usage.jvm_s + usage.python_s - before.jvm_s - before.python_s) / (usage.at_s - before.at_s),
+        }
+
+    def _pacing(self, topic: str) -> Job:
+        return Job(
+            contender=CONFLUENT,
+            module=PACE.module,
+            function=PACE.function,
+            bootstrap=self._bootstrap,
+            topic=topic,
+            value_bytes=USUAL_BYTES,
+            partitions=PARTITIONS,
+            seconds=self._sizes.latency_s,
+            messages=LATENCY_MESSAGES_PER_S,
+        )
+
+    @contextmanager
+    def _measured(self, rows: int) -> Iterator[dict[str, float]]:
+        """The figures are there after the block."""
+        figures: dict[str, float] = {}
+        broker_s = self._peer.cpu_seconds()
+        before = self._processes.usage()
+        yield figures
+        figures |= self._processes.usage().since(before, rows)
+        figures["broker_cpu_us_per_row"] = (self._peer.cpu_seconds() - broker_s) / rows * 1e6
+
+    def _fill(self, topic: str, shape: Shape, rows: int) -> None:
+        if topic in self._filled:
+            return
+        self._filled.add(topic)
+        say(f"filling {topic} with {rows:,} records")
+        with Wire(self._peer.port) as wire:
+            wire.create_topic(topic, PARTITIONS)
+        fill_topic(self._bootstrap, topic, shape, rows)
+
+    @contextmanager
+    def _topic(self, topic: str) -> Iterator[None]:
+        with Wire(self._peer.port) as wire:
+            wire.create_topic(topic, PARTITIONS)
+        try:
+            yield
+        finally:
+            with Wire(self._peer.port) as wire:
+                wire.delete_topic(topic)
+
+
+def _check(topic: str, wanted: int, found: int) -> None:
+    if wanted != found:
+        raise LoadFailed(f"{topic}: {found} was found where {wanted} is right")
+
+
+def _jvm_pid(spark: SparkSession) -> int:
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  # there is no public way
+    return int(jvm.java.lang.ProcessHandle.current().pid())
+
+
+@contextmanager
+def open_session(jars: list[Path]) -> Iterator[SparkSession]:
+    settings = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+    if jars:
+        settings["spark.jars"] = ",".join(map(str, jars))
+    spark = ottla.spark.session("bench", master="local[2]", **settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def run(options: StudyOptions, observed: Observed) -> None:
+    has_others = any(options.has_peer(name) for name in CONTENDERS if name != OTTLA)
+    jars = connector_jars() if has_others else []
+    observed.about["connector"] = ", ".join(sorted(jar.stem for jar in jars)) or "none"
+    with start_ottla("os", options.work_dir) as peer, open_session(jars) as spark:
+        observed.about["spark"] = spark.version
+        SparkRun(options, observed, peer, spark).run()
+    if not options.is_quick:
+        observed.problems += [f"{each.scenario}: {each.text}" for each in judgements(observed) if each.is_below]
+
+
+STUDY: Final = Study(
+    name="spark",
+    summary="Ottla's Spark source and sink beside the official connector",
+    parts=PARTS,
+    peers=tuple(CONTENDERS),
+    rounds=3,
+    run=run,
+    table=spark_table,
+    has_scenarios=True,
+)

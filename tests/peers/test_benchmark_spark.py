@@ -1,0 +1,110 @@
+"""The study of Spark's sources: its records, its judgements, and its table."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from bench.client.values import VALUES_COUNT
+from bench.spark.contenders import OFFICIAL, OFFICIAL_TUNED, OTTLA
+from bench.spark.filling import PARTITIONS, rows_of, value_bytes_in, write_rows
+from bench.spark.matrix import FULL, LATENCY, QUICK, TARGETS, Shape
+from bench.spark.processes import SparkProcesses
+from bench.spark.table import judgements, spark_table, target_of
+from bench.study import ROUND, Observed
+
+
+def observed_rates(scenario: str, **rates: list[float]) -> Observed:
+    observed = Observed({})
+    for name, values in rates.items():
+        for index, value in enumerate(values):
+            costs = dict.fromkeys(("jvm_cpu_us_per_row", "python_cpu_us_per_row", "broker_cpu_us_per_row"), 1.0)
+            observed.add(scenario, name.replace("_", "-"), {"rows_per_s": value, **costs, ROUND: index})
+    return observed
+
+
+def test_fixed_records_have_one_size_and_variable_ones_many_around_it() -> None:
+    assert {(key, len(value)) for key, value in rows_of(Shape("fixed", 200, "plain"))} == {(None, 200)}
+    variable = rows_of(Shape("variable", 200, "plain"))
+    lengths = [len(value) for _, value in variable]
+    assert (min(lengths), max(lengths)) == (100, 300)
+    assert sum(lengths) / len(lengths) == pytest.approx(200, rel=0.05)
+    assert {len(key) for key, _ in variable if key is not None} == set(range(1, 9))
+
+
+def test_sum_of_lengths_is_that_of_the_records_in_their_order_again_and_again() -> None:
+    shape = Shape("variable", 100, "zstd")
+    rows = VALUES_COUNT + 3
+    lengths = [len(value) for _, value in rows_of(shape)]
+    assert value_bytes_in(shape, rows) == sum(lengths) + sum(lengths[:3])
+
+
+def test_files_for_a_sink_hold_all_rows(tmp_path: Path) -> None:
+    shape = Shape("variable", 100, "plain")
+    write_rows(tmp_path / "rows", shape, 2 * VALUES_COUNT * PARTITIONS + 1)
+    tables = [pq.read_table(path) for path in sorted((tmp_path / "rows").iterdir())]
+    assert [table.num_rows for table in tables] == [2 * VALUES_COUNT + 1, *[2 * VALUES_COUNT] * (PARTITIONS - 1)]
+    expected = [(key, value) for key, value in rows_of(shape)]
+    assert list(zip(*(column.to_pylist() for column in tables[1].columns), strict=True)) == expected * 2
+
+
+@pytest.mark.parametrize(
+    ("scenario", "ratio", "verdict"),
+    [
+        ("count-fixed-100-plain", 3.0, "PASS"),
+        ("count-fixed-100-plain", 2.9, "FLOOR"),
+        ("count-fixed-100-plain", 1.9, "BELOW"),
+        ("stream-limited-fixed-200-plain", 1.19, "BELOW"),
+        (LATENCY, 0.9, "PASS"),
+        (LATENCY, 1.1, "FLOOR"),
+        (LATENCY, 1.3, "BELOW"),
+    ],
+)
+def test_verdicts_follow_aim_and_floor(scenario: str, ratio: float, verdict: str) -> None:
+    assert target_of(scenario).verdict(ratio) == verdict
+
+
+def test_every_workload_has_a_target() -> None:
+    names = [*TARGETS, *(f"{name}-{shape.topic}" for name in TARGETS for shape in (*FULL.read, *QUICK.read))]
+    assert all(target_of(name) for name in names)
+    assert target_of("stream-limited-fixed-200-plain") is TARGETS["stream-limited"]
+
+
+def test_ratio_is_the_median_of_the_rounds_that_both_have() -> None:
+    observed = observed_rates(
+        "sum-fixed-200-plain", ottla=[3e6, 4e6, 9e6], official=[1e6, 2e6, 2e6], official_tuned=[1e6]
+    )
+    assert [(each.other, each.ratio) for each in judgements(observed)] == [(OFFICIAL, 3.0), (OFFICIAL_TUNED, 3.0)]
+
+
+def test_missed_floor_is_a_problem_that_names_its_scenario() -> None:
+    below = judgements(observed_rates("sink-fixed-200-plain", ottla=[1.7e6], official=[1e6]))
+    assert [(each.is_below, each.text) for each in below] == [(True, "1.70x of official (floor 1.8x, aim 2.5x): BELOW")]
+
+
+def test_table_shows_rates_costs_and_what_was_not_measured() -> None:
+    table = spark_table(observed_rates("count-fixed-200-plain", ottla=[3e6], official=[1e6]))
+    assert "| count-fixed-200-plain | 3 | 1 | - | 3.00x PASS | - | 3x / 2x |" in table
+    assert "| count-fixed-200-plain | official | 1 | 1 | 1 |" in table
+    assert spark_table(Observed({})) == "Nothing was measured."
+
+
+def test_times_of_micro_batches_are_judged_the_other_way_round() -> None:
+    observed = Observed({})
+    for name, time_ms in ((OTTLA, 150.0), (OFFICIAL, 100.0)):
+        figures = {"batch_p50_ms": time_ms, "batch_p99_ms": 2 * time_ms, "cpu_share": 0.5, ROUND: 0}
+        observed.add(LATENCY, name, figures)
+    assert "| official | 100 | 200 | 0.5 | 1.50x BELOW |" in spark_table(observed)
+
+
+def test_usage_of_processes_counts_what_a_row_costs() -> None:
+    processes = SparkProcesses(os.getpid())
+    before = processes.usage()
+    while (now := processes.usage()).jvm_s - before.jvm_s < 0.05:
+        sum(range(10_000))
+    figures = now.since(before, 1000)
+    assert figures["jvm_cpu_us_per_row"] >= 50
+    assert figures["rows_per_s"] == pytest.approx(1000 / figures["seconds"])
+    assert processes.rss()[0] > 1_000_000
