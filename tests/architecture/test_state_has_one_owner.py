@@ -19,6 +19,8 @@ FIELDS: Final = frozenset(name for owner in OWNED for name in owner.__slots__)
 EXEMPT: Final = {"ottla.storage.tools.source_log"}
 # Part of NamedTuple's and of `os`'s public face.
 PUBLIC: Final = {"_asdict", "_exit", "_make", "_replace"}
+# PySpark has no other doors to its Java process, and one module of ours goes through them.
+PUBLIC_IN: Final = {"ottla.spark.jvm": {"_ensure_initialized", "_jsparkSession", "_jvm"}}
 
 
 def _attributes_in(target: ast.expr) -> Iterator[ast.Attribute]:
@@ -70,7 +72,7 @@ def _foreign_privates(module: Module) -> list[str]:
         for each in attributes
         if each.attr.startswith("_")
         and not each.attr.startswith("__")
-        and each.attr not in defined | PUBLIC
+        and each.attr not in defined | PUBLIC | PUBLIC_IN.get(module.name, set())
         and not _is_own(each)
     ]
 

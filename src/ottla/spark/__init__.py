@@ -25,14 +25,28 @@ __all__ = ["register", "session"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source `ottla` known to a session: `spark.read`, `readStream`, `write`, `writeStream`."""
+    """Make the source `ottla` known to a session: `spark.read`, `readStream`, `write`, `writeStream`.
+
+    Spark finds it by itself where its Python (`PYSPARK_PYTHON`, else `python3`) has this package.  This call makes it
+    work in an environment that is not activated, too, and ships what `addPyFile` has brought.
+
+    Raises `ottla.spark.worker_python.WorkerPythonMissing`.
+    """
     from ottla.spark.registration import register_source
 
     register_source(spark)
 
 
-def session(app_name: str = "ottla", *, master: str = "local[*]", **settings: str) -> SparkSession:
-    """A quiet session on this machine with the source registered; see `ottla.spark.local_session`."""
+def session(app_name: str | None = None, *, master: str | None = None, **settings: str) -> SparkSession:
+    """A quiet session with the source registered: on this machine, or where `spark-submit` says.
+
+    `app_name`, `master` and `settings` (Spark's own names) win over `spark-submit` and `spark-defaults.conf`, and these
+    over the defaults of `ottla.spark.local_session`.  A session that runs already is taken, with `settings` applied.
+
+        spark = ottla.spark.session("clicks per minute", **{"spark.driver.memory": "4g"})
+
+    Raises `ottla.spark.java.NoJava`.
+    """
     from ottla.spark.local_session import start_session
 
     return start_session(app_name, master, settings)

@@ -1,58 +1,112 @@
-"""A Spark session on this machine: quiet, on loopback only, with the data source registered."""
+"""A Spark session with the data source registered: quiet, and on loopback only when it runs on this machine."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from ottla.spark.java import ensure_java
+from ottla.spark.jvm import start_jvm
 from ottla.spark.registration import register_source
+from ottla.spark.worker_python import is_local
 
-LOCAL_SETTINGS: Final = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+APP_NAME_DEFAULT: Final = "ottla"
+# What Spark calls an application that has no name.
+_NAMELESS: Final = "pyspark-shell"
+
+# Defaults: what `settings`, spark-submit and spark-defaults.conf say wins.
+EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
-    # One machine: the default of 200 would mean 200 tiny tasks after each shuffle.
-    "spark.sql.shuffle.partitions": "4",
-    # Shortens a micro-batch of Python tasks from about 200 to 160 ms, and needs no port.
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # A Python process imports pyarrow and the source before it connects: on a busy machine Spark's 15 s are too few.
     "spark.python.authenticate.socketTimeout": "120s",
 }
+ON_THIS_MACHINE: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # One machine: the default of 200 would mean 200 tiny tasks after each shuffle.
+    "spark.sql.shuffle.partitions": "4",
+    # Shortens a micro-batch of Python tasks from about 200 to 160 ms, and needs no port.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
 
 
-def start_session(app_name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
-    """A session with the source `ottla`; `settings` are Spark's own and win over those above.
+def start_session(app_name: str | None, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+    """A session with the source `ottla`; `settings` are Spark's own.
 
+    `app_name` and `master` None: those of spark-submit or spark-defaults.conf, else "ottla" and `local[*]`.
     Uses a Java from PyPI where none is installed.  A running session is reused, as in Spark.
     Raises `ottla.spark.java.NoJava`.
     """
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
-        ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in {**LOCAL_SETTINGS, **_log_settings(), **_directories(), **settings}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    running = SparkSession.getActiveSession()
+    spark = _start(app_name, master, settings) if running is None else _with(running, settings)
     register_source(spark)
     return spark
 
 
-def _log_settings() -> dict[str, str]:
-    configuration = files("ottla.spark").joinpath("log4j2.properties")
-    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{configuration}"}
+def _with(running: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate() if settings else running
 
 
-def _directories() -> dict[str, str]:
-    """Spark would create its warehouse in the working directory."""
-    return {"spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), f"ottla-warehouse-{os.getpid()}")}
+def _start(app_name: str | None, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+    given = dict(settings)
+    if app_name is not None:
+        given["spark.app.name"] = app_name
+    if master is not None:
+        given["spark.master"] = master
+    _start_java(given)
+    # Now it has what spark-submit and spark-defaults.conf say.
+    conf = SparkConf().setAll(list(given.items()))
+    if conf.get("spark.app.name", _NAMELESS) == _NAMELESS:
+        conf.setAppName(APP_NAME_DEFAULT)
+    conf.setIfMissing("spark.master", "local[*]")
+    defaults = EVERYWHERE | (ON_THIS_MACHINE if is_local(conf.get("spark.master") or "") else {})
+    for name, value in defaults.items():
+        conf.setIfMissing(name, value)
+    _leave_no_empty_warehouse(conf.get("spark.sql.warehouse.dir", "spark-warehouse") or "")
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _start_java(given: Mapping[str, str]) -> None:
+    """Start the JVM if there is none; what only its start can set is in `given`."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
+        ensure_java()
+        if not os.environ.get("PYSPARK_PYTHON") and is_local(given.get("spark.master", "local")):
+            os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Settings of the driver's Java; a user's own come after them and win.
+    launch = {
+        "spark.driver.defaultJavaOptions": _log_option(),
+        # Spark takes this for a shell and switches it on.
+        "spark.ui.showConsoleProgress": "false",
+        **given,
+    }
+    start_jvm(launch)
+
+
+def _log_option() -> str:
+    return f"-Dlog4j2.configurationFile=file:{files('ottla.spark').joinpath('log4j2.properties')}"
+
+
+def _leave_no_empty_warehouse(directory: str) -> None:
+    """Spark makes this directory for tables even when there are none."""
+    path = directory.removeprefix("file:")
+    if os.path.exists(path):
+        return
+
+    def remove() -> None:
+        with contextlib.suppress(OSError):  # not empty, or never made
+            os.rmdir(path)
+
+    atexit.register(remove)

@@ -95,6 +95,16 @@ class Peer:
             producer.flush(TIMEOUT_S)
             (producer.commit_transaction if is_committed else producer.abort_transaction)(TIMEOUT_S)
 
+    def count(self, topic: str) -> int:
+        """Records between the logs' starts and their ends."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "tests"})
+        try:
+            partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+            ends = [consumer.get_watermark_offsets(TopicPartition(topic, each), TIMEOUT_S) for each in partitions]
+            return sum(high - low for low, high in ends)
+        finally:
+            consumer.close()
+
     def consume(self, topic: str, count: int) -> list[Message]:
         """`count` messages of all partitions, in order of partition and offset; fails when more or fewer come."""
         consumer = Consumer(

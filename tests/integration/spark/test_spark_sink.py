@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.eventually import eventually
 from tests.integration.spark.conftest import Read, ReadStream
 from tests.integration.spark.peer import Message, Peer
 
@@ -114,7 +116,7 @@ def test_a_partition_that_does_not_exist_is_refused(spark: SparkSession, peer: P
         ("SELECT 1 AS id", {"topic": "t"}, "no column 'value'"),
         ("SELECT 1 AS value", {"topic": "t"}, "column 'value' is int"),
         ("SELECT 'x' AS value", {}, "neither the option 'topic' nor a column"),
-        ("SELECT 'x' AS value", {"topic": "t", "kafka.acks": "1"}, "'kafka.acks' cannot be '1'"),
+        ("SELECT 'x' AS value", {"topic": "t", "kafka.acks": "2"}, "'kafka.acks' cannot be '2'"),
         (
             "SELECT 'x' AS value",
             {"topic": "t", "kafka.compresion.type": "lz4"},
@@ -126,6 +128,32 @@ def test_what_cannot_be_written_is_refused_by_name(
     spark: SparkSession, peer: Peer, query: str, options: dict[str, str], named: str
 ) -> None:
     assert named in failure(spark.sql(query), peer, **options)
+
+
+@pytest.mark.parametrize("acks", ["0", "1"])
+def test_rows_are_stored_with_other_acks_too(spark: SparkSession, peer: Peer, topic: str, acks: str) -> None:
+    frame = spark.range(100).selectExpr("CAST(id AS STRING) AS value")
+    write(frame, peer, **{"topic": topic, "kafka.acks": acks, "kafka.linger.ms": "5"})
+    # Without acknowledgements rows may come after the job's end.
+    eventually(lambda: peer.count(topic), lambda count: count == 100)
+    assert sorted(int(message.value or b"") for message in peer.consume(topic, 100)) == list(range(100))
+
+
+def test_keys_that_are_ignored_spread_over_the_partitions(spark: SparkSession, peer: Peer, topic: str) -> None:
+    frame = spark.range(200).selectExpr("'same' AS key", "repeat('x', 100) AS value").coalesce(1)
+    write(frame, peer, **{"topic": topic, "kafka.partitioner.ignore.keys": "true", "kafka.batch.size": "1024"})
+    assert {message.partition for message in peer.consume(topic, 200)} == {0, 1}
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_within_the_time_given(spark: SparkSession) -> None:
+    # Nobody listens on this port: it is reserved, and bound by no one.
+    nowhere = {"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:1", "kafka.max.block.ms": "1500"}
+    writer = spark.sql("SELECT 'x' AS value").write.format("ottla").options(**nowhere).mode("append")
+    begin = time.monotonic()
+    with pytest.raises(PySparkException, match="did not succeed in time: cannot connect"):
+        writer.save()
+    # A call's default is 60 s; this one's time and a busy machine's are far below.
+    assert time.monotonic() - begin < 45
 
 
 def test_a_stream_is_written_once_over_restarts(

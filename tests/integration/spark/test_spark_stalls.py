@@ -9,7 +9,7 @@ import pytest
 
 from ottla.client.offsets import IsolationLevel
 from ottla.spark.errors import ReadTimedOut
-from ottla.spark.options.read_options import Connection
+from ottla.spark.options.connection import Connection
 from ottla.spark.source.offset_ranges import OffsetRange
 from ottla.spark.source.range_reading import ReadTask, read_task
 from ottla.testing import ControlledBroker, produce

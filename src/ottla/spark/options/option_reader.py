@@ -22,8 +22,17 @@ NOT_OFFERED: Final[Mapping[str, str]] = {
     "maxtriggerdelay": "it works only with minOffsetsPerTrigger",
     "maxrecordsperpartition": "use minPartitions",
     "startingoffsetsbytimestampstrategy": "a timestamp later than every record is an error",
-    "kafka.security.protocol": "only PLAINTEXT connections are supported so far",
     "path": "topics are named by subscribe, subscribePattern or assign, or by the option topic when writing",
+}
+# Families of such options.
+NOT_OFFERED_FAMILIES: Final[Mapping[str, str]] = {
+    "kafka.ssl.": "only PLAINTEXT connections are supported so far",
+    "kafka.sasl.": "only PLAINTEXT connections are supported so far",
+    "kafka.security.": "only PLAINTEXT connections are supported so far",
+    "kafka.metric.reporters": "classes of Java cannot be loaded here",
+    "kafka.interceptor.classes": "classes of Java cannot be loaded here",
+    "kafka.key.": "columns have their types: cast them",
+    "kafka.value.": "columns have their types: cast them",
 }
 NUMBER_MAX: Final = 2**63 - 1
 
@@ -86,13 +95,23 @@ class OptionReader:
             raise SparkOptionError(f"the option {name!r}: {error}", hint=error.hint) from None
         return value
 
-    def refuse_rest(self) -> None:
-        """Raises `SparkOptionError` for an option that no call above has read."""
+    def without_effect(self, names: Iterable[str]) -> None:
+        """Options that may be given, and change no result."""
+        self._taken.update(name.lower() for name in names)
+
+    def refuse_rest(self, not_offered: Mapping[str, str] = NOT_OFFERED) -> None:
+        """Raises `SparkOptionError` for an option that no call above has read.
+
+        `not_offered`: names in lower case, each with what to do instead.
+        """
         for name in sorted(self._options):
             if name in self._taken or name in SPARKS_OWN:
                 continue
-            if name in NOT_OFFERED:
-                raise SparkOptionError(f"the option {name!r} is not offered by this source", hint=NOT_OFFERED[name])
+            instead = not_offered.get(name) or next(
+                (hint for family, hint in NOT_OFFERED_FAMILIES.items() if name.startswith(family)), None
+            )
+            if instead is not None:
+                raise SparkOptionError(f"the option {name!r} is not offered by this source", hint=instead)
             known = {documented.lower(): documented for documented in self._documented}
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {known[nearest[0]]!r}?" if nearest else f"known: {', '.join(sorted(known.values()))}"

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from ottla.client.offsets import IsolationLevel
 from ottla.model.identifiers import TopicPartition, topic_name_problem
 from ottla.spark.errors import SparkOptionError
+from ottla.spark.options.connection import Connection, parse_connection
 from ottla.spark.options.offset_spec import (
     EARLIEST,
     LATEST,
@@ -25,24 +26,6 @@ from ottla.spark.options.option_reader import OptionReader
 
 FETCH_BYTES_DEFAULT: Final = 8 * 1024 * 1024
 FETCH_BYTES_MAX: Final = 1 << 30
-REQUEST_TIMEOUT_MS_DEFAULT: Final = 30_000
-CALL_TIMEOUT_MS_DEFAULT: Final = 60_000
-TIMEOUT_MS_MIN: Final = 100
-TIMEOUT_MS_MAX: Final = 3_600_000
-CLIENT_ID_DEFAULT: Final = "ottla-spark"
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """The connection to a cluster, of the driver and of executors alike.
-
-    `call_timeout_ms`: a broker that is down, or from which nothing comes, is an error after this time.
-    """
-
-    bootstrap: str
-    request_timeout_ms: int = REQUEST_TIMEOUT_MS_DEFAULT
-    call_timeout_ms: int = CALL_TIMEOUT_MS_DEFAULT
-    client_id: str = CLIENT_ID_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +115,6 @@ def parse_read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOp
 
 def includes_headers(options: Mapping[str, str]) -> bool:
     return OptionReader(options).flag("includeHeaders", False)
-
-
-def parse_connection(reader: OptionReader) -> Connection:
-    request_ms = reader.number("kafka.request.timeout.ms", at_least=TIMEOUT_MS_MIN, at_most=TIMEOUT_MS_MAX)
-    call_ms = reader.number("kafka.default.api.timeout.ms", at_least=TIMEOUT_MS_MIN, at_most=TIMEOUT_MS_MAX)
-    if call_ms is None:
-        # Whoever gives a time for one request wants to know after it that a broker is down.
-        call_ms = CALL_TIMEOUT_MS_DEFAULT if request_ms is None else request_ms
-    if request_ms is None:
-        request_ms = min(REQUEST_TIMEOUT_MS_DEFAULT, call_ms)
-    return Connection(reader.bootstrap(), request_ms, call_ms, reader.text("kafka.client.id") or CLIENT_ID_DEFAULT)
 
 
 def _fetch_bytes(reader: OptionReader) -> int:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.client.delivery import IDEMPOTENT_IN_FLIGHT_MAX, ProducerOptions
+from ottla.client.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from ottla.model.identifiers import topic_name_problem
+from ottla.model.limits import MIB
 from ottla.records.compression import Codec
 from ottla.spark.errors import SparkOptionError
-from ottla.spark.options.option_reader import OptionReader
-from ottla.spark.options.read_options import Connection, parse_connection
+from ottla.spark.options.connection import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, Connection, parse_connection
+from ottla.spark.options.option_reader import NOT_OFFERED, OptionReader
 
 # Below the 1 MiB that brokers accept by default (max.message.bytes), even when the codec expands it.
 BATCH_BYTES_DEFAULT: Final = 512 * 1024
 BATCH_BYTES_MIN: Final = 1024
 BATCH_BYTES_MAX: Final = 64 << 20
+REQUEST_BYTES_DEFAULT: Final = 1 * MIB
+BUFFER_BYTES_DEFAULT: Final = 32 * MIB
+DELIVERY_TIMEOUT_MS_DEFAULT: Final = 120_000
+ACKS: Final[Mapping[str, str]] = {"all": "-1", "-1": "-1", "1": "1", "0": "0"}
 
 # The allowed types of each column; a column of another name is not written, as with the official connector.
 COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {
@@ -27,6 +35,26 @@ COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "timestamp": frozenset({"timestamp", "timestamp_ntz"}),
 }
 
+# A task has all its rows at once, and each is tried again until its delivery time is over.
+WRITES_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "kafka.linger.ms",
+        "kafka.metadata.max.idle.ms",
+        "kafka.partitioner.adaptive.partitioning.enable",
+        "kafka.partitioner.availability.timeout.ms",
+    }
+)
+_LEVELS: Final = "the codecs' own levels are used"
+WRITES_NOT_OFFERED: Final[Mapping[str, str]] = {
+    **NOT_OFFERED,
+    "kafka.partitioner.class": "Kafka's default partitioner is used; the column 'partition' overrules it",
+    "kafka.transactional.id": "the sink writes at least once, without transactions",
+    "kafka.transaction.timeout.ms": "the sink writes at least once, without transactions",
+    "kafka.compression.gzip.level": _LEVELS,
+    "kafka.compression.lz4.level": _LEVELS,
+    "kafka.compression.zstd.level": _LEVELS,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
@@ -34,9 +62,11 @@ class WriteOptions:
 
     connection: Connection
     topic: str | None
-    codec: Codec
-    batch_bytes_max: int
-    keeps_timestamps: bool
+    codec: Codec = Codec.NONE
+    batch_bytes_max: int = BATCH_BYTES_DEFAULT
+    keeps_timestamps: bool = False
+    ignores_keys: bool = False
+    producer: ProducerOptions = dataclasses.field(default_factory=ProducerOptions)
 
 
 def parse_write_options(
@@ -45,27 +75,74 @@ def parse_write_options(
     """`column_types`: Spark's simple type of each column.  Raises `SparkOptionError`, which names option or column."""
     if overwrites:
         raise SparkOptionError("a topic cannot be overwritten", hint='write with mode("append")')
+    parsed = parse_without_columns(options)
+    _check_columns(parsed, column_types)
+    return parsed
+
+
+def parse_without_columns(options: Mapping[str, str]) -> WriteOptions:
+    """What can be known before the rows' columns are.  Raises `SparkOptionError`, which names the option."""
     reader = OptionReader(options)
     connection = parse_connection(reader)
+    block_ms = reader.number("kafka.max.block.ms", at_least=TIMEOUT_MS_MIN, at_most=TIMEOUT_MS_MAX)
+    if block_ms is not None:
+        connection = dataclasses.replace(connection, call_timeout_ms=block_ms)
     topic = reader.text("topic")
     batch_bytes = reader.number("kafka.batch.size", at_least=BATCH_BYTES_MIN, at_most=BATCH_BYTES_MAX)
+    batch_bytes = BATCH_BYTES_DEFAULT if batch_bytes is None else batch_bytes
+    producer = _producer(reader, connection)
     parsed = WriteOptions(
         connection,
         topic,
         Codec[reader.choice("kafka.compression.type", {codec.name.lower(): codec.name for codec in Codec}, "NONE")],
-        BATCH_BYTES_DEFAULT if batch_bytes is None else batch_bytes,
+        min(batch_bytes, producer.request_bytes_max),
         reader.flag("includeTimestamp", False),
+        reader.flag("kafka.partitioner.ignore.keys", False),
+        producer,
     )
-    # The sink's guarantee depends on these; another value would be broken silently.
-    reader.choice("kafka.acks", {"all": "all", "-1": "all"}, "all")
-    reader.choice("kafka.enable.idempotence", {"true": "true"}, "true")
-    reader.refuse_rest()
+    reader.without_effect(WRITES_WITHOUT_EFFECT)
+    reader.refuse_rest(WRITES_NOT_OFFERED)
     if topic is not None:
         problem = topic_name_problem(topic)
         if problem is not None:
             raise SparkOptionError(f"the option 'topic': {problem}")
-    _check_columns(parsed, column_types)
     return parsed
+
+
+def _producer(reader: OptionReader, connection: Connection) -> ProducerOptions:
+    acks = int(reader.choice("kafka.acks", ACKS, str(ACKS_ALL)))
+    assert acks in (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
+    # As in Kafka's producers: idempotent unless the user chose other acks, and never silently without what was asked.
+    is_idempotent = reader.flag("kafka.enable.idempotence", acks == ACKS_ALL)
+    if is_idempotent and acks != ACKS_ALL:
+        raise SparkOptionError(
+            "the options 'kafka.enable.idempotence' and 'kafka.acks' contradict each other",
+            hint="idempotence needs all",
+        )
+    in_flight = reader.number("kafka.max.in.flight.requests.per.connection", at_least=1, at_most=1000)
+    if is_idempotent and in_flight is not None and in_flight > IDEMPOTENT_IN_FLIGHT_MAX:
+        raise SparkOptionError(
+            f"the option 'kafka.max.in.flight.requests.per.connection' is {in_flight}",
+            hint=f"an idempotent producer has at most {IDEMPOTENT_IN_FLIGHT_MAX}",
+        )
+    delivery_ms = reader.number("kafka.delivery.timeout.ms", at_least=TIMEOUT_MS_MIN, at_most=TIMEOUT_MS_MAX)
+    if delivery_ms is not None and delivery_ms < connection.request_timeout_ms:
+        raise SparkOptionError(
+            f"the option 'kafka.delivery.timeout.ms' is {delivery_ms}",
+            hint=f"it cannot be less than kafka.request.timeout.ms, {connection.request_timeout_ms}",
+        )
+    # Each batch is tried again until its delivery time is over, however many times that is.
+    reader.number("kafka.retries", at_least=1)
+    request_bytes = reader.number("kafka.max.request.size", at_least=BATCH_BYTES_MIN, at_most=BATCH_BYTES_MAX)
+    buffer_bytes = reader.number("kafka.buffer.memory", at_least=BATCH_BYTES_MIN)
+    return ProducerOptions(
+        acks=acks,
+        idempotent=is_idempotent,
+        max_in_flight=IDEMPOTENT_IN_FLIGHT_MAX if in_flight is None else in_flight,
+        request_bytes_max=REQUEST_BYTES_DEFAULT if request_bytes is None else request_bytes,
+        buffer_bytes_max=BUFFER_BYTES_DEFAULT if buffer_bytes is None else buffer_bytes,
+        delivery_timeout_ms=DELIVERY_TIMEOUT_MS_DEFAULT if delivery_ms is None else delivery_ms,
+    )
 
 
 def _check_columns(options: WriteOptions, column_types: Mapping[str, str]) -> None:

@@ -113,7 +113,8 @@ class RowEncoder:
     def _partitions(self, topic: str, columns: RecordColumns, sizes: Ints, wanted: pa.Array | None) -> Ints:
         count = self._partitions_count(topic)
         run_bytes = self._options.batch_bytes_max
-        chosen = partitions_of(columns.keys, sizes, count, self._runs.next_of(topic), run_bytes)
+        keys = pa.nulls(len(sizes), pa.binary()) if self._options.ignores_keys else columns.keys
+        chosen = partitions_of(keys, sizes, count, self._runs.next_of(topic), run_bytes)
         self._runs.count(topic, 1 + int(sizes.sum()) // run_bytes)
         if wanted is None:
             return chosen

@@ -1,7 +1,7 @@
 """`df.write.format("ottla")` and `writeStream`: at least once.
 
 Each task is an idempotent producer, so a retried request makes no duplicate; a task that Spark runs again writes its
-rows again.  A task ends only when every batch is acknowledged by all in-sync replicas.
+rows again.  A task ends only when every batch is acknowledged as `kafka.acks` asks, by all in-sync replicas by default.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ottla.spark.errors import NotWritten
 from ottla.spark.options.write_options import WriteOptions
 from ottla.spark.sink.sink_rows import RowEncoder
 from ottla.spark.source.cluster_view import open_cluster
+from ottla.spark.worker_import import Shipped
 
 _log: Final = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWri
     """
     task = TaskContext.get()
     rows_count = batches_count = 0
-    with open_cluster(options.connection) as cluster, RawProducer(cluster) as producer:
+    with open_cluster(options.connection) as cluster, RawProducer(cluster, options.producer) as producer:
 
         def partitions_count(topic: str) -> int:
             return len(cluster.topic(topic, allow_auto_topic_creation=True).partitions)
@@ -59,15 +60,18 @@ def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWri
 
 def check_acknowledged(results: Sequence[BatchResult]) -> None:
     for result in results:
-        if result.delivery is not Delivery.ACKNOWLEDGED:
+        if result.delivery not in (Delivery.ACKNOWLEDGED, Delivery.SENT):
             reason = result.error if result.error is not None else result.delivery.value
             hint = result.error.hint if result.error is not None else None
             raise NotWritten(f"{result.records_count} records for {result.partition}: {reason}", hint=hint)
 
 
-class BatchSink(DataSourceArrowWriter):
+class BatchSink(Shipped, DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+
+    def shipped(self) -> tuple[WriteOptions]:
+        return (self._options,)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
         return write_rows(self._options, iterator)
@@ -81,9 +85,12 @@ class BatchSink(DataSourceArrowWriter):
         _log.warning("sink.batch_aborted", extra={"rows": rows_written(messages)})
 
 
-class StreamSink(DataSourceStreamArrowWriter):
+class StreamSink(Shipped, DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+
+    def shipped(self) -> tuple[WriteOptions]:
+        return (self._options,)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
         return write_rows(self._options, iterator)

@@ -14,6 +14,7 @@ from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.cluster_view import ClusterView
 from ottla.spark.source.offset_ranges import OffsetRange, plan_tasks, ranges_between
 from ottla.spark.source.range_reading import ReadTask, read_task
+from ottla.spark.worker_import import Shipped
 
 
 class TaskPartition(InputPartition):
@@ -24,10 +25,13 @@ class TaskPartition(InputPartition):
         self.task = task
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Shipped, DataSourceReader):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
+
+    def shipped(self) -> tuple[ReadOptions, tuple[str, ...]]:
+        return self._options, self._columns
 
     def partitions(self) -> Sequence[InputPartition]:
         with ClusterView(self._options) as view:

@@ -11,13 +11,12 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, UnknownTopic
 from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import IsolationLevel, list_offsets
-from ottla.client.options import ClientOptions
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import DataLoss, ReadTimedOut, SparkOptionError
+from ottla.spark.options.connection import Connection
 from ottla.spark.options.offset_spec import EARLIEST, LATEST, AtOffset, AtOffsets, AtTimestamp, Offsets, OffsetSpec
 from ottla.spark.options.read_options import (
     Assigned,
-    Connection,
     ReadOptions,
     is_subscribed,
     subscribed_names,
@@ -26,16 +25,7 @@ from ottla.spark.source.gone_topics import is_gone
 
 
 def open_cluster(connection: Connection) -> Cluster:
-    default = ClientOptions()
-    options = ClientOptions(
-        client_id=connection.client_id,
-        connect_timeout_ms=min(default.connect_timeout_ms, connection.request_timeout_ms),
-        request_timeout_ms=connection.request_timeout_ms,
-        call_timeout_ms=connection.call_timeout_ms,
-        # A topic that is gone is told as such, before the call's time is over.
-        unknown_topic_wait_ms=min(default.unknown_topic_wait_ms, connection.call_timeout_ms // 2),
-    )
-    return Cluster(connection.bootstrap, options)
+    return Cluster(connection.bootstrap, connection.client_options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ottla.spark.arrow.columns import columns_wanted, spark_ddl
+from ottla.spark.options.option_check import check_options
 from ottla.spark.options.read_options import includes_headers, parse_read_options
 from ottla.spark.options.write_options import WriteOptions, parse_write_options
 from ottla.spark.sink.sinks import BatchSink, StreamSink
@@ -24,7 +25,14 @@ from ottla.spark.source.stream_reader import StreamReader
 
 
 class OttlaDataSource(DataSource):
-    """Options: `read_options` and `write_options`; columns: `columns`."""
+    """Options: `read_options` and `write_options`; columns: `columns`.
+
+    Spark makes it at `load()`, `save()` and `start()`.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        check_options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -40,11 +48,9 @@ class OttlaDataSource(DataSource):
         return StreamReader(parse_read_options(self.options, is_stream=True), wanted_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-
         return BatchSink(self._write_options(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-
         return StreamSink(self._write_options(schema, overwrite))
 
     def _write_options(self, schema: StructType, overwrites: bool) -> WriteOptions:

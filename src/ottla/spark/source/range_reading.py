@@ -22,7 +22,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.arrow.decoder import Decoder
 from ottla.spark.errors import DataLoss, ReadTimedOut
-from ottla.spark.options.read_options import Connection
+from ottla.spark.options.connection import Connection
 from ottla.spark.source.cluster_view import open_cluster
 from ottla.spark.source.gone_topics import is_gone
 from ottla.spark.source.lost_offsets import lost_until

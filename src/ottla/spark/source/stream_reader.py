@@ -27,9 +27,10 @@ from ottla.spark.source.stream_offsets import (
     to_checkpoint,
 )
 from ottla.spark.source.stream_plan import LogsNow, beginnings, first_offsets
+from ottla.spark.worker_import import Shipped
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
@@ -38,11 +39,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: LogsNow | None = None
         self._latest: Offsets | None = None
 
-    def __getstate__(self) -> tuple[ReadOptions, tuple[str, ...]]:
+    def shipped(self) -> tuple[ReadOptions, tuple[str, ...]]:
         return self._options, self._columns
-
-    def __setstate__(self, state: tuple[ReadOptions, tuple[str, ...]]) -> None:
-        StreamReader.__init__(self, *state)
 
     def initialOffset(self) -> CheckpointDict:
         """Spark asks for it again and again while the first batch is not committed, so it must not depend on the

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import ottla.spark
 from ottla.spark.options import option_reader
+from ottla.spark.options.connection import COMMON_WITHOUT_EFFECT
+from ottla.spark.options.write_options import WRITES_NOT_OFFERED, WRITES_WITHOUT_EFFECT
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "spark.md"
 SPARK = Path(ottla.spark.__path__[0])
-ASKED = re.compile(r'reader\.(?:text|number|flag|choice)\(\s*"([^"]+)"')
+ASKED = re.compile(r'(?:reader\.(?:text|number|flag|choice)|timeout_ms)\(\s*"([^"]+)"')
 
 
 def asked_for() -> set[str]:
-    source = "".join((SPARK / "options" / name).read_text() for name in ("read_options.py", "write_options.py"))
+    source = "".join(
+        (SPARK / "options" / name).read_text() for name in ("connection.py", "read_options.py", "write_options.py")
+    )
     timestamps = {
         f"{side}{kind}" for side in ("starting", "ending") for kind in ("Offsets", "Timestamp", "OffsetsByTimestamp")
     }
@@ -30,4 +34,9 @@ def test_the_page_names_exactly_the_options_that_there_are() -> None:
 
 def test_the_page_names_what_is_refused() -> None:
     text = PAGE.read_text().lower()
-    assert [name for name in option_reader.NOT_OFFERED if name not in text] == []
+    assert [name for name in {*option_reader.NOT_OFFERED, *WRITES_NOT_OFFERED} if name not in text] == []
+
+
+def test_the_page_names_what_is_accepted_without_effect() -> None:
+    text = PAGE.read_text()
+    assert [name for name in COMMON_WITHOUT_EFFECT | WRITES_WITHOUT_EFFECT if f"`{name}`" not in text] == []

@@ -19,6 +19,38 @@ def test_a_topic_and_a_value_are_enough() -> None:
     assert not options.keeps_timestamps
 
 
+def test_a_writer_is_idempotent_and_waits_for_all_replicas_unless_told_otherwise() -> None:
+    producer = parse(BASE).producer
+    assert (producer.acks, producer.is_idempotent) == (-1, True)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_other_acks_are_honoured_without_idempotence(acks: int) -> None:
+    producer = parse(BASE | {"kafka.acks": str(acks)}).producer
+    assert (producer.acks, producer.is_idempotent) == (acks, False)
+
+
+def test_a_producer_s_settings_are_honoured() -> None:
+    options = parse(
+        BASE
+        | {
+            "kafka.max.block.ms": "3000",
+            "kafka.delivery.timeout.ms": "40000",
+            "kafka.buffer.memory": "4000000",
+            "kafka.max.request.size": "100000",
+            "kafka.max.in.flight.requests.per.connection": "2",
+            "kafka.partitioner.ignore.keys": "true",
+            "kafka.linger.ms": "100",
+        }
+    )
+    assert options.connection.client_options.call_timeout_ms == 3_000
+    assert options.producer.delivery_timeout_ms == 40_000
+    assert options.producer.buffer_bytes_max == 4_000_000
+    assert (options.producer.request_bytes_max, options.batch_bytes_max) == (100_000, 100_000)
+    assert options.producer.max_in_flight == 2
+    assert options.ignores_keys
+
+
 def test_columns_that_are_not_written_may_have_any_type() -> None:
     parse(BASE, value="string", timestamp="string", topic="int", colour="int")
 
@@ -38,8 +70,14 @@ def test_spark_s_own_options_are_passed_over() -> None:
         (BASE | {"includeTimestamp": "true"}, {"value": "binary"}, "'includeTimestamp' needs"),
         (BASE | {"includeTimestamp": "true"}, {"value": "binary", "timestamp": "bigint"}, "'timestamp' is bigint"),
         (BASE | {"topic": "a b"}, {"value": "binary"}, "'a b'"),
-        (BASE | {"kafka.acks": "0"}, {"value": "binary"}, "'kafka.acks'"),
-        (BASE | {"kafka.enable.idempotence": "false"}, {"value": "binary"}, "'kafka.enable.idempotence'"),
+        (BASE | {"kafka.acks": "2"}, {"value": "binary"}, "'kafka.acks'"),
+        (BASE | {"kafka.acks": "1", "kafka.enable.idempotence": "true"}, {"value": "binary"}, "contradict each other"),
+        (BASE | {"kafka.max.in.flight.requests.per.connection": "6"}, {"value": "binary"}, "at most 5"),
+        (BASE | {"kafka.delivery.timeout.ms": "500"}, {"value": "binary"}, "cannot be less than"),
+        (BASE | {"kafka.retries": "0"}, {"value": "binary"}, "'kafka.retries' is 0"),
+        (BASE | {"kafka.partitioner.class": "a.B"}, {"value": "binary"}, "the column 'partition' overrules it"),
+        (BASE | {"kafka.transactional.id": "x"}, {"value": "binary"}, "without transactions"),
+        (BASE | {"kafka.compression.zstd.level": "9"}, {"value": "binary"}, "'kafka.compression.zstd.level' is not"),
         (BASE | {"kafka.compression.type": "brotli"}, {"value": "binary"}, "'brotli'"),
         (BASE | {"kafka.batch.size": "1"}, {"value": "binary"}, "'kafka.batch.size' is 1"),
         (BASE | {"subscribe": "t"}, {"value": "binary"}, "'subscribe' is unknown"),

@@ -7,7 +7,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.records.compression import Codec
 from ottla.records.record import Record, decode_batch
 from ottla.spark.errors import UnencodableColumn
-from ottla.spark.options.read_options import Connection
+from ottla.spark.options.connection import Connection
 from ottla.spark.options.write_options import WriteOptions
 from ottla.spark.sink.sink_rows import RowEncoder, gathered
 from ottla.testing.fake_clock import FakeClock
@@ -16,7 +16,14 @@ from ottla.testing.fake_clock import FakeClock
 def encoder(
     topic: str | None = "t", partitions_count: int = 3, batch_bytes: int = 1 << 20, **wishes: bool
 ) -> RowEncoder:
-    options = WriteOptions(Connection("localhost:9092"), topic, Codec.NONE, batch_bytes, wishes.get("keeps", False))
+    options = WriteOptions(
+        Connection("localhost:9092"),
+        topic,
+        Codec.NONE,
+        batch_bytes,
+        wishes.get("keeps", False),
+        wishes.get("ignores_keys", False),
+    )
     return RowEncoder(options, lambda _: partitions_count, 0, FakeClock(now_ms=5_000))
 
 
@@ -93,6 +100,14 @@ def test_the_next_rows_without_a_key_go_on_with_the_next_partition() -> None:
     shared = encoder()
     first, second = (next(iter(stored(shared, rows({"value": pa.array(["x"])})))).partition for _ in range(2))
     assert (first, second) == (0, 1)
+
+
+def test_keys_that_are_ignored_do_not_choose_the_partition() -> None:
+    column = {"key": pa.array([b"same"] * 30, pa.binary()), "value": pa.array([b"x" * 400] * 30, pa.binary())}
+    assert len(stored(encoder(batch_bytes=1024), rows(column))) == 1
+    logs = stored(encoder(batch_bytes=1024, ignores_keys=True), rows(column))
+    assert len(logs) == 3
+    assert {record.key for records in logs.values() for record in records} == {b"same"}
 
 
 def test_batches_of_spark_are_put_together_and_empty_ones_left_out() -> None:

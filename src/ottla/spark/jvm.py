@@ -1,0 +1,27 @@
+"""PySpark's doors to its Java process, which have private names, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+
+def start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the process with these settings of Spark, unless it runs; a later context takes what else it needs."""
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001
+
+
+def jvm_of(context: SparkContext) -> Any:
+    """Java's packages, as attributes."""
+    jvm = context._jvm  # noqa: SLF001
+    assert jvm is not None, "a context has its Java process"
+    return jvm
+
+
+def java_session(spark: SparkSession) -> Any:
+    """Spark's own object of a session."""
+    return spark._jsparkSession  # noqa: SLF001

@@ -1,0 +1,100 @@
+"""The options of a connection to a cluster, of the driver and of executors alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.client.options import ClientOptions
+from ottla.spark.options.option_reader import OptionReader
+
+CLIENT_ID_DEFAULT: Final = "ottla-spark"
+REQUEST_TIMEOUT_MS_DEFAULT: Final = 30_000
+CALL_TIMEOUT_MS_DEFAULT: Final = 60_000
+TIMEOUT_MS_MIN: Final = 100
+TIMEOUT_MS_MAX: Final = 3_600_000
+_DEFAULTS: Final = ClientOptions()
+
+# Kafka's settings for sockets and metrics: accepted, since no result depends on them.
+COMMON_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "kafka.auto.include.jmx.reporter",
+        "kafka.client.dns.lookup",
+        "kafka.enable.metrics.push",
+        "kafka.metadata.recovery.rebootstrap.trigger.ms",
+        "kafka.metadata.recovery.strategy",
+        "kafka.metrics.num.samples",
+        "kafka.metrics.recording.level",
+        "kafka.metrics.sample.window.ms",
+        "kafka.receive.buffer.bytes",
+        "kafka.reconnect.backoff.max.ms",
+        "kafka.reconnect.backoff.ms",
+        "kafka.send.buffer.bytes",
+        "kafka.socket.connection.setup.timeout.max.ms",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Times in ms.
+
+    `call_timeout_ms`: a broker that is down, or from which nothing comes, is an error after this time.
+    """
+
+    bootstrap: str
+    request_timeout_ms: int = REQUEST_TIMEOUT_MS_DEFAULT
+    call_timeout_ms: int = CALL_TIMEOUT_MS_DEFAULT
+    client_id: str = CLIENT_ID_DEFAULT
+    connect_timeout_ms: int = _DEFAULTS.connect_timeout_ms
+    retry_backoff_ms: int = _DEFAULTS.retry_backoff_ms
+    retry_backoff_max_ms: int = _DEFAULTS.retry_backoff_max_ms
+    metadata_max_age_ms: int = _DEFAULTS.metadata_max_age_ms
+    connections_max_idle_ms: int = _DEFAULTS.connections_max_idle_ms
+
+    @property
+    def client_options(self) -> ClientOptions:
+        return ClientOptions(
+            client_id=self.client_id,
+            connect_timeout_ms=min(self.connect_timeout_ms, self.request_timeout_ms),
+            request_timeout_ms=self.request_timeout_ms,
+            call_timeout_ms=self.call_timeout_ms,
+            # A topic that is gone is told as such, before the call's time is over.
+            unknown_topic_wait_ms=min(_DEFAULTS.unknown_topic_wait_ms, self.call_timeout_ms // 2),
+            retry_backoff_ms=self.retry_backoff_ms,
+            retry_backoff_max_ms=self.retry_backoff_max_ms,
+            metadata_max_age_ms=self.metadata_max_age_ms,
+            connections_max_idle_ms=self.connections_max_idle_ms,
+        )
+
+
+def parse_connection(reader: OptionReader) -> Connection:
+    """Raises `SparkOptionError`, which names the option."""
+
+    def timeout_ms(name: str) -> int | None:
+        return reader.number(name, at_least=TIMEOUT_MS_MIN, at_most=TIMEOUT_MS_MAX)
+
+    request_ms, call_ms = timeout_ms("kafka.request.timeout.ms"), timeout_ms("kafka.default.api.timeout.ms")
+    if call_ms is None:
+        # Whoever gives a time for one request wants to know after it that a broker is down.
+        call_ms = CALL_TIMEOUT_MS_DEFAULT if request_ms is None else request_ms
+    if request_ms is None:
+        request_ms = min(REQUEST_TIMEOUT_MS_DEFAULT, call_ms)
+    connect_ms = timeout_ms("kafka.socket.connection.setup.timeout.ms")
+    backoff_ms = reader.number("kafka.retry.backoff.ms", at_least=1, at_most=TIMEOUT_MS_MAX)
+    backoff_max_ms = reader.number("kafka.retry.backoff.max.ms", at_least=1, at_most=TIMEOUT_MS_MAX)
+    age_ms = reader.number("kafka.metadata.max.age.ms", at_least=0)
+    idle_ms = reader.number("kafka.connections.max.idle.ms", at_least=TIMEOUT_MS_MIN)
+    reader.choice("kafka.security.protocol", {"plaintext": "PLAINTEXT"}, "PLAINTEXT")
+    reader.without_effect(COMMON_WITHOUT_EFFECT)
+    return Connection(
+        reader.bootstrap(),
+        request_ms,
+        call_ms,
+        reader.text("kafka.client.id") or CLIENT_ID_DEFAULT,
+        _DEFAULTS.connect_timeout_ms if connect_ms is None else connect_ms,
+        _DEFAULTS.retry_backoff_ms if backoff_ms is None else backoff_ms,
+        _DEFAULTS.retry_backoff_max_ms if backoff_max_ms is None else backoff_max_ms,
+        _DEFAULTS.metadata_max_age_ms if age_ms is None else age_ms,
+        _DEFAULTS.connections_max_idle_ms if idle_ms is None else idle_ms,
+    )

@@ -1,0 +1,106 @@
+"""The interpreter of a session's Python tasks.
+
+Spark plans reads and writes of a Python source on the driver, with the very interpreter of the workers: the path in
+`PYSPARK_PYTHON`, or the first `python3`.  On the driver that path may lead to no Python, or to one without Ottla.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkContext
+
+import ottla
+from ottla.spark.errors import SparkUserError
+from ottla.spark.jvm import jvm_of
+
+# What PySpark takes when nothing is chosen.
+PYTHON_DEFAULT: Final = "python3"
+_IMPORT: Final = "import ottla.spark.source.data_source"
+_IMPORT_TIMEOUT_S: Final = 120
+
+
+class WorkerPythonMissing(SparkUserError):
+    """Spark cannot start the Python of `PYSPARK_PYTHON` on the driver, where reads and writes are planned."""
+
+    hint = (
+        "leave PYSPARK_PYTHON unset and let the workers find python3 in the archive: "
+        "--conf spark.executorEnv.PATH=./NAME/bin:/usr/local/bin:/usr/bin:/bin with --archives FILE#NAME"
+    )
+
+
+def settle_worker_python(context: SparkContext) -> None:
+    """Make sure that what runs on the driver finds this package.
+
+    Where the user chose an interpreter, that one runs; a path into an archive is made to work on the driver too.
+    Raises `WorkerPythonMissing`.
+    """
+    chosen = os.environ.get("PYSPARK_PYTHON", "")
+    if chosen and context.pythonExec == chosen:
+        if os.sep in chosen and not os.path.isabs(chosen):
+            _link_archive(context, Path(chosen))
+        return
+    if context.pythonExec not in ("", PYTHON_DEFAULT):
+        return
+    if is_local(context.master or ""):
+        # One machine: a virtual environment need not be activated.
+        context.pythonExec = sys.executable
+    elif not _has_ottla(PYTHON_DEFAULT):
+        context.pythonExec = PYTHON_DEFAULT
+        _lend_packages(context)
+
+
+def is_local(master: str) -> bool:
+    """Whether everything runs in one process: `local`, `local[4]`, but not `local-cluster[...]`."""
+    return master == "local" or master.startswith("local[")
+
+
+def _has_ottla(python: str) -> bool:
+    try:
+        done = subprocess.run([python, "-c", _IMPORT], capture_output=True, timeout=_IMPORT_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _lend_packages(context: SparkContext) -> None:
+    """The driver's `python3` finds this interpreter's packages.  On a worker, paths that it has not are passed over."""
+    given = context.environment.get("PYTHONPATH", "")
+    # An editable installation is in no folder of packages.
+    ours = str(Path(ottla.__file__).parents[1])
+    packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    context.environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*filter(None, [given]), ours, *packages]))
+
+
+def _link_archive(context: SparkContext, python: Path) -> None:
+    """Spark unpacks `--archives` beside each executor, and on the driver into a folder of its own: link it here."""
+    jvm = jvm_of(context)
+    here = Path(jvm.java.lang.System.getProperty("user.dir"))
+    if (here / python).exists():
+        return
+    name = python.parts[0]
+    unpacked = Path(jvm.org.apache.spark.SparkFiles.getRootDirectory()) / name
+    if not (unpacked / Path(*python.parts[1:])).exists():
+        raise WorkerPythonMissing(
+            f"PYSPARK_PYTHON is {str(python)!r}, and on the driver neither {here} nor an archive has it"
+        )
+    link = here / name
+    try:
+        if link.is_symlink() and not link.exists():
+            link.unlink()  # a driver that was killed left it
+        link.symlink_to(unpacked)
+    except OSError as error:
+        raise WorkerPythonMissing(
+            f"PYSPARK_PYTHON is {str(python)!r}, which the driver needs too, and cannot link: {error}"
+        ) from None
+    atexit.register(_unlink, link, unpacked)
+
+
+def _unlink(link: Path, target: Path) -> None:
+    if link.is_symlink() and link.readlink() == target:
+        link.unlink()

@@ -1,0 +1,28 @@
+"""What stands for the source where something that it needs is not installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+
+
+def source_that_lacks(reason: str) -> type[DataSource]:
+    """A source of the name `ottla` that says what is missing to whoever uses it.
+
+    Without Spark's own sources there is nothing to stand for: raises ImportError.
+    """
+    from pyspark.sql.datasource import DataSource
+
+    message = f"the source 'ottla' cannot be used: {reason}; pip install 'ottla[spark]'"
+
+    class Lacking(DataSource):
+        def __init__(self, options: dict[str, str]) -> None:
+            raise ImportError(message)
+
+        @classmethod
+        def name(cls) -> str:
+            return "ottla"
+
+    return Lacking
