@@ -6,7 +6,7 @@ Count, Report      what a counter says, as a message of the topic `ottla-audit` 
 Tally              one counter's counts, and what of them is to be told             ottla.audit.tally
 AuditBook          the newest word of each counter                                  ottla.audit.book
 compare            loss, surplus and lateness of each tier and window               ottla.audit.comparison
-completeness       until when a topic is complete, in event time                    ottla.audit.completeness
+completeness_of    until when a topic is complete, in event time                    ottla.audit.completeness
 commit_counts      what one commit to a table or a mirror counts                   ottla.audit.commits
 AuditTopic         the topic of counts                                              ottla.audit.topic
 ProducerAudit      counts what brokers acknowledge to an `ottla.Producer`            ottla.audit.producers
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.audit.book import AuditBook
     from ottla.audit.commits import commit_counts
     from ottla.audit.comparison import TierLine, compare
-    from ottla.audit.completeness import Completeness, CompletenessRules, completeness
+    from ottla.audit.completeness import Completeness, CompletenessRules, completeness_of
     from ottla.audit.confluent import ConfluentProducer
     from ottla.audit.count import Count, Report
     from ottla.audit.producers import ProducerAudit
@@ -45,7 +45,7 @@ __all__ = [
     "TierLine",
     "commit_counts",
     "compare",
-    "completeness",
+    "completeness_of",
 ]
 
 # Where the public names are.
@@ -63,7 +63,7 @@ _HOMES: Final = {
     "TierLine": "ottla.audit.comparison",
     "commit_counts": "ottla.audit.commits",
     "compare": "ottla.audit.comparison",
-    "completeness": "ottla.audit.completeness",
+    "completeness_of": "ottla.audit.completeness",
 }
 
 

@@ -73,7 +73,7 @@ class Completeness:
         return f"{what} has no complete window of {rules.window_ms} ms"
 
 
-def completeness(book: AuditBook, topic: str, rules: CompletenessRules, now_ms: int) -> Completeness:
+def completeness_of(book: AuditBook, topic: str, rules: CompletenessRules, now_ms: int) -> Completeness:
     """What the counts say of `topic` at the time `now_ms`."""
     counts = [count for count in book.counts if count.key.topic == topic]
     reports = [

@@ -251,6 +251,8 @@ class Broker:
         self._follower.start()
         if cluster is not None and self.settings[setting.CONTROLLED_SHUTDOWN_ENABLE]:
             self._closing.push_async_callback(self._leave, cluster)
+        if self.settings[setting.AUDIT_ENABLE]:
+            self._start_audit()
         if admin is not None:
             admin.health.serving()
             self._closing.callback(admin.health.stopping)
@@ -512,6 +514,19 @@ class Broker:
         )
         self._closing.push_async_callback(compaction.stop)
         compaction.start()
+
+    def _start_audit(self) -> None:
+        # Most brokers run without it.
+        from ottla.broker.audit_process import AuditProcess
+
+        counting = AuditProcess(
+            self.addresses[0],
+            self.node_id,
+            self.settings[setting.AUDIT_WINDOW_MS],
+            self.settings[setting.AUDIT_INTERVAL_MS],
+        )
+        self._closing.push_async_callback(counting.stop)
+        counting.start()
 
     async def _leave(self, cluster: ClusterPart) -> None:
         """Hand over, as the first step of a stop, while requests are still answered."""

@@ -1,4 +1,4 @@
-"""The broker's settings: Kafka's names, types and defaults (Apache Kafka 4.1), and one of our own.
+"""The broker's settings: Kafka's names, types and defaults (Apache Kafka 4.1), and some of our own.
 
 Only settings that change what this broker does are here.  Kafka's other keys are known by name (kafka_keys.py), so that
 the broker starts with a file written for Apache Kafka and reports the keys that it ignores.
@@ -23,6 +23,7 @@ from ottla.model.setting_kinds import (
     word,
     words,
 )
+from ottla.model.windows import DEFAULT_WINDOW_MS
 
 NODE_ID: Final = int32(
     "node.id",
@@ -425,6 +426,19 @@ LOG_CLEANER_DELETE_RETENTION_MS: Final = int64(
     minimum=0,
 )
 
+AUDIT_ENABLE: Final = flag(
+    "audit.enable",
+    False,
+    "A process beside the broker counts the records of the partitions that the broker leads, by event-time window, "
+    "and tells the counts in the topic `ottla-audit`.  For all brokers of a cluster, or for none.",
+)
+AUDIT_WINDOW_MS: Final = int32(
+    "audit.window.ms", DEFAULT_WINDOW_MS, "The size of the windows by which it counts.", minimum=1, maximum=DAY_MS
+)
+AUDIT_INTERVAL_MS: Final = int32(
+    "audit.interval.ms", 10 * SECOND_MS, "How often it tells what it has counted.", minimum=100
+)
+
 # Headings are those of docs/configuration.md.
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
     "Identity": (NODE_ID, BROKER_RACK, LOG_DIRS),
@@ -536,6 +550,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         OFFSETS_TOPIC_SEGMENT_BYTES,
         OFFSETS_LOAD_BUFFER_SIZE,
     ),
+    "Audit": (AUDIT_ENABLE, AUDIT_WINDOW_MS, AUDIT_INTERVAL_MS),
 }
 BROKER_SETTINGS: Final[Mapping[str, AnySetting]] = {
     setting.name: setting for group in BROKER_SETTING_GROUPS.values() for setting in group

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.audit.book import AuditBook
-from ottla.audit.completeness import Completeness, CompletenessRules, completeness
+from ottla.audit.completeness import Completeness, CompletenessRules, completeness_of
 from ottla.audit.count import AuditMessage
 from ottla.model.errors import ConfigError
 from ottla.model.windows import Window
@@ -14,7 +14,7 @@ LONG_AGO_MS = 100 * HOUR_MS
 
 
 def found(*messages: AuditMessage, now_ms: int = 2 * HOUR_MS + 1_000) -> Completeness:
-    return completeness(AuditBook(messages), "clicks", RULES, now_ms)
+    return completeness_of(AuditBook(messages), "clicks", RULES, now_ms)
 
 
 def test_topic_is_complete_until_the_first_window_that_lacks_records() -> None:

@@ -1,0 +1,244 @@
+"""Counts the logs that one broker leads, up to their high watermarks, as a client of it; tells the counts and goes on.
+
+The place where each count goes on is committed to the group `ottla-audit`, so its lag shows in every tool.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+from uuid import UUID
+
+from ottla.audit.count import AUDIT_TOPIC, Report
+from ottla.audit.partition_count import PartitionCount, Place
+from ottla.audit.topic import publish
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, OffsetOutOfRange
+from ottla.client.fetch import FetchedPartition, FetchLimits
+from ottla.client.fetcher import Fetcher, FetchFailure
+from ottla.client.group_types import CommittedOffset
+from ottla.client.groups import GroupAdmin
+from ottla.client.metadata import TopicInfo
+from ottla.client.offsets import LATEST, OffsetAnswer, log_ranges, try_list_offsets
+from ottla.model.errors import WireError
+from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import HOUR_MS, MIB
+from ottla.observe.events import fields
+from ottla.records.batch_times import window_counts
+from ottla.records.header import read_header
+
+log = logging.getLogger(__name__)
+
+GROUP: Final = "ottla-audit"
+# Counts of counts, and what tells of lost ranges, say nothing of users' records.
+LEFT_OUT_PREFIXES: Final = ("__", AUDIT_TOPIC, "ottla-ledger")
+_LIMITS: Final = FetchLimits(max_bytes=8 * MIB, partition_max_bytes=1 * MIB)
+_TURN_MS: Final = 500
+# A group's offsets expire; those of quiet partitions are committed again.
+_COMMIT_AGAIN_MS: Final = HOUR_MS
+
+
+def is_counted(topic: TopicInfo) -> bool:
+    return not topic.is_internal and not topic.name.startswith(LEFT_OUT_PREFIXES)
+
+
+class LogCounter:
+    """`turn` again and again; `finish` at last.  Counts every topic but Kafka's internal ones and the audit's own."""
+
+    def __init__(self, cluster: Cluster, node_id: int, *, window_ms: int, interval_ms: int) -> None:
+        self._cluster = cluster
+        self._node_id = node_id
+        self._window_ms = window_ms
+        self._interval_ms = interval_ms
+        self._groups = GroupAdmin(cluster)
+        self._counts: dict[TopicPartition, PartitionCount] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._committed_all_ms: float = 0
+        self._told_until_ms: dict[TopicPartition, int] = {}
+        # The last words of partitions that are gone.
+        self._ended: list[Report] = []
+        self._fetcher: Fetcher | None = None
+        self._due_ms: float = 0
+
+    def turn(self) -> None:
+        """Count what arrives for some time; when it is due, tell and commit.  A broker that fails is tried again."""
+        try:
+            if self._cluster.clock.monotonic_ms() >= self._due_ms:
+                self._due_ms = self._cluster.clock.monotonic_ms() + self._interval_ms
+                self._tell()
+                self._follow()
+            for each in self._open_fetcher().poll_each(_TURN_MS):
+                if isinstance(each, FetchFailure):
+                    self._on_failure(each)
+                else:
+                    self._count(each)
+        except ClientError as error:
+            log.warning("audit.delayed", extra=fields(error=str(error)))
+            self._close_fetcher()
+            self._due_ms = 0
+            self._cluster.retrying.sleep_ms(_TURN_MS)
+
+    def finish(self) -> None:
+        """Tell and commit what is counted.  Raises ClientError; then another one counts it again."""
+        self._close_fetcher()
+        self._tell()
+
+    # --- counting ---------------------------------------------------------------------------------------------
+
+    def _count(self, fetched: FetchedPartition) -> None:
+        count = self._counts.get(fetched.partition)
+        if count is None:
+            return
+        now_ms = self._cluster.clock.now_ms()
+        for batch in fetched.batches():
+            next_offset = read_header(batch).next_offset
+            try:
+                found = window_counts(batch, self._window_ms, first_offset=count.place.next_offset)
+            except WireError as error:
+                self._on_uncounted(count, next_offset, str(error))
+                continue
+            count.add(found, next_offset, now_ms)
+        # Compaction leaves gaps at the end of what was fetched.
+        if fetched.next_offset > count.place.next_offset:
+            count.add({}, fetched.next_offset, now_ms)
+
+    def _on_failure(self, failure: FetchFailure) -> None:
+        """The next fetch begins where the count is then."""
+        count = self._counts.get(failure.partition)
+        if count is not None and isinstance(failure.error, OffsetOutOfRange):
+            offsets = log_ranges(self._cluster, [failure.partition])[failure.partition]
+            if failure.offset < offsets.start:
+                self._on_uncounted(count, offsets.start, "deleted before it was counted")
+            elif failure.offset > offsets.stop:
+                log.warning("audit.log_shrank", extra=fields(partition=str(failure.partition), end=offsets.stop))
+                count.begin_again(offsets.stop)
+        else:
+            log.warning("audit.not_read", extra=fields(partition=str(failure.partition), error=str(failure.error)))
+        self._close_fetcher()
+
+    def _on_uncounted(self, count: PartitionCount, end_offset: int, reason: str) -> None:
+        first_offset = count.place.next_offset
+        log.error(
+            "audit.range_not_counted",
+            extra=fields(
+                partition=str(count.partition), first_offset=first_offset, end_offset=end_offset, reason=reason
+            ),
+        )
+        count.skip(end_offset)
+
+    # --- telling ----------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """Counts first, then the places: whoever goes on from a place finds its counts told."""
+        now_ms = self._cluster.clock.now_ms()
+        self._see_ends(now_ms)
+        reports = [
+            self._counts[partition].report(until_ms)
+            for partition, until_ms in self._told_until_ms.items()
+            if partition in self._counts
+        ]
+        told = {count: count.unsent() for count in self._counts.values()}
+        messages = [message for unsent in told.values() for message in unsent]
+        if not messages and not reports and not self._ended:
+            return
+        publish(self._cluster, [*messages, *reports, *self._ended])
+        self._ended.clear()
+        for count, unsent in told.items():
+            count.confirm(unsent)
+        self._commit()
+
+    def _see_ends(self, now_ms: int) -> None:
+        """A partition that is counted up to its end is counted until now."""
+        answers = try_list_offsets(self._cluster, dict.fromkeys(self._counts, LATEST))
+        for partition, answer in answers.items():
+            if isinstance(answer, OffsetAnswer) and self._counts[partition].place.next_offset >= answer.offset:
+                self._told_until_ms[partition] = now_ms
+
+    def _commit(self) -> None:
+        now_ms = self._cluster.clock.monotonic_ms()
+        is_due = now_ms - self._committed_all_ms >= _COMMIT_AGAIN_MS
+        offsets = {
+            partition: CommittedOffset(count.place.next_offset, metadata=count.to_metadata())
+            for partition, count in self._counts.items()
+            if is_due or self._committed.get(partition) != count.place.next_offset
+        }
+        if offsets:
+            self._groups.commit(GROUP, offsets)
+            self._committed |= {partition: each.offset for partition, each in offsets.items()}
+        if is_due:
+            self._committed_all_ms = now_ms
+
+    # --- what is led here -------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Count what this broker leads now, from the committed places on."""
+        led: dict[TopicPartition, UUID] = {}
+        known: set[tuple[str, UUID]] = set()
+        for topic in self._cluster.refresh(None):
+            known.add((topic.name, topic.topic_id))
+            if is_counted(topic) and not topic.error_code:
+                for index, info in topic.partitions.items():
+                    if info.leader_id == self._node_id:
+                        led[TopicPartition(topic.name, index)] = topic.topic_id
+        for partition, count in list(self._counts.items()):
+            if led.get(partition) != count.topic_id:
+                self._forget(partition, is_gone=(partition.topic, count.topic_id) not in known)
+        self._begin({each: led[each] for each in led if each not in self._counts})
+        if self._fetcher is not None and self._fetcher.positions.keys() != self._counts.keys():
+            self._close_fetcher()
+
+    def _begin(self, partitions: dict[TopicPartition, UUID]) -> None:
+        if not partitions:
+            return
+        committed = self._groups.committed(GROUP, partitions)
+        begun: list[PartitionCount] = []
+        for partition, topic_id in partitions.items():
+            count = self._from_commit(partition, topic_id, committed.get(partition))
+            if count is not None:
+                begun.append(count)
+        new = [each for each in partitions if each not in {count.partition for count in begun}]
+        for partition, offsets in log_ranges(self._cluster, new).items() if new else ():
+            start = offsets.start
+            place = Place(start, start)
+            begun.append(PartitionCount(partition, partitions[partition], self._window_ms, place))
+        self._counts |= {count.partition: count for count in begun}
+        # Before anything is told, so that all go on from the same place.
+        self._commit()
+
+    def _from_commit(
+        self, partition: TopicPartition, topic_id: UUID, committed: CommittedOffset | None
+    ) -> PartitionCount | None:
+        if committed is None:
+            return None
+        try:
+            return PartitionCount.from_commit(
+                partition, topic_id, self._window_ms, committed.offset, committed.metadata
+            )
+        except WireError as error:
+            # Somebody has set the group's offsets: the count goes on from there.
+            log.warning("audit.place_not_read", extra=fields(error=str(error)))
+            place = Place(committed.offset, committed.offset)
+            return PartitionCount(partition, topic_id, self._window_ms, place)
+
+    def _forget(self, partition: TopicPartition, *, is_gone: bool) -> None:
+        """Another broker counts it from the committed place on; nobody does when the topic is gone."""
+        count = self._counts.pop(partition)
+        self._committed.pop(partition, None)
+        until_ms = self._told_until_ms.pop(partition, None)
+        if is_gone and until_ms is not None:
+            self._ended.append(count.report(until_ms, has_ended=True))
+
+    def _open_fetcher(self) -> Fetcher:
+        if self._fetcher is None:
+            self._fetcher = Fetcher(
+                self._cluster,
+                {partition: count.place.next_offset for partition, count in self._counts.items()},
+                topic_ids={partition.topic: count.topic_id for partition, count in self._counts.items()},
+                limits=_LIMITS,
+            )
+        return self._fetcher
+
+    def _close_fetcher(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.close()
+            self._fetcher = None
