@@ -14,7 +14,9 @@ from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import DataLoss
 from ottla.spark.lake import LakeError, LakeLoad, load_topic_to_lake
 from ottla.spark.lake import load as lake
+from ottla.spark.lake.load import Loader
 from ottla.spark.lake.progress import TopicKeys
+from ottla.spark.lake.publishing import publish
 from tests.integration.spark.peer import Message, Peer
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -96,7 +98,7 @@ def test_a_load_that_dies_before_its_commit_leaves_nothing_and_can_run_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(lake, "_commit", die)
+        patch.setattr(lake, "publish", die)
         with pytest.raises(KeyboardInterrupt):
             load_topic_to_lake(spark, peer.bootstrap, topic, target)
     assert list(target.rglob("*.parquet")), "the files were written"
@@ -110,14 +112,13 @@ def test_of_two_loads_at_once_one_is_refused(
 ) -> None:
     peer.produce(topic, events(5, hour=9))
     target = tmp_path / "lake"
-    commit = lake._commit
 
-    def commit_after_another(*arguments: object) -> object:
-        monkeypatch.setattr(lake, "_commit", commit)
+    def publish_after_another(*arguments: object) -> object:
+        monkeypatch.setattr(lake, "publish", publish)
         load_topic_to_lake(spark, peer.bootstrap, topic, target)
-        return commit(*arguments)  # type: ignore[arg-type]  # passed on as they came
+        return publish(*arguments)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr(lake, "_commit", commit_after_another)
+    monkeypatch.setattr(lake, "publish", publish_after_another)
     with pytest.raises(LakeError, match="another load"):
         load_topic_to_lake(spark, peer.bootstrap, topic, target)
     assert counts(target) == {(topic, "2011-06-12-09"): 5}
@@ -198,7 +199,7 @@ def test_a_recreated_topic_during_a_load_has_nothing_committed(
 ) -> None:
     target = tmp_path / "lake"
     peer.produce(topic, events(5, hour=9))
-    write = lake._write
+    write = Loader._write
 
     def write_from_a_new_topic(*arguments: object) -> object:
         recreate(peer, topic)
@@ -206,8 +207,8 @@ def test_a_recreated_topic_during_a_load_has_nothing_committed(
         return write(*arguments)  # type: ignore[arg-type]  # passed on as they came
 
     with monkeypatch.context() as patch:
-        patch.setattr(lake, "_write", write_from_a_new_topic)
-        with pytest.raises(LakeError, match="recreated during the load"):
+        patch.setattr(Loader, "_write", write_from_a_new_topic)
+        with pytest.raises(DataLoss, match="was deleted"):
             load_topic_to_lake(spark, peer.bootstrap, topic, target)
     assert rows(target) == []
     assert load_topic_to_lake(spark, peer.bootstrap, topic, target).rows_count == 7

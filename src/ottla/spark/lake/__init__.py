@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from ottla.spark.errors import LakeError
-from ottla.spark.lake.load import LakeLoad, load_topic_to_lake
+from ottla.spark.lake.load import LakeLoad, Loader, LoadState, load_topic_to_lake
 from ottla.spark.lake.tables import append_once
 from ottla.spark.lake.target import LakeTarget, parse_target
 
-__all__ = ["LakeError", "LakeLoad", "LakeTarget", "append_once", "load_topic_to_lake", "parse_target"]
+__all__ = [
+    "LakeError",
+    "LakeLoad",
+    "LakeTarget",
+    "LoadState",
+    "Loader",
+    "append_once",
+    "load_topic_to_lake",
+    "parse_target",
+]

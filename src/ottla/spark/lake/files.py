@@ -1,168 +1,225 @@
-"""The task of a lake load: writes rows to Parquet files, one directory for each topic and event hour."""
+"""The files that one task writes: rows to Parquet, a directory for each partition of the table.
+
+Their names are unique, so a repeated task is harmless: only files that the driver commits belong to the table.
+"""
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ottla.spark.arrow.columns import ARROW_TYPES
+from ottla.spark.lake.columns import TIMESTAMP
+from ottla.spark.lake.lake_table import ColumnBounds, DataFile, PartitionValues
+from ottla.spark.lake.rows import partition_type
+from ottla.spark.lake.target import LakeTarget
 
-HOUR_US: Final = 3_600_000_000
-# Rows are buffered until a row group is large enough; above the sum the fullest buffer is written first.
-ROW_GROUP_BYTES: Final = 16 << 20
+# Rows wait until a row group is large enough; above the sum, the fullest partition's are written first.
+ROW_GROUP_BYTES: Final = 32 << 20
 WAITING_BYTES_MAX: Final = 128 << 20
-# A task with more topics and hours than this closes the least recently used file.
+# A task with more open files closes the least recently used one.
 OPEN_FILES_MAX: Final = 64
+TARGET_FILE_BYTES: Final = 128 << 20
 
-OUT_OF_RANGE: Final = "out-of-range"
-
-# The columns of the files; topic and hour are in the directories' names.
-FILE_SCHEMA: Final = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", ARROW_TYPES["timestamp"]),
-        pa.field("event_time", ARROW_TYPES["timestamp"]),
-    ]
-)
-TABLE_SCHEMA: Final = FILE_SCHEMA.append(pa.field("topic", pa.string())).append(pa.field("event_hour", pa.string()))
-PARTITION_COLUMNS: Final = ("topic", "event_hour")
-
-# A task's report to the driver for each file.
-REPORT_SCHEMA: Final = pa.schema(
-    [
-        pa.field("path", pa.string()),
-        pa.field("topic", pa.string()),
-        pa.field("event_hour", pa.string()),
-        pa.field("size_bytes", pa.int64()),
-        pa.field("rows_count", pa.int64()),
-    ]
-)
-REPORT_DDL: Final = "path string, topic string, event_hour string, size_bytes bigint, rows_count bigint"
+# Nearly every value of these is another one, so a dictionary only costs.
+_WITHOUT_DICTIONARY: Final = frozenset({"value", "offset", "timestamp", "event_time"})
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
+_DIRECTORY_NAME_MAX: Final = 100
 
 
-class Bucket(NamedTuple):
-    """`event_hour` is UTC, as in 2011-06-12-09."""
+@dataclass(slots=True)
+class _Waiting:
+    """Rows of one partition and one schema that are not in a file yet."""
 
-    topic: str
-    event_hour: str
+    partition: PartitionValues
+    schema: pa.Schema
+    parts: list[pa.Table] = field(default_factory=list)
+    size_bytes: int = 0
 
-    @property
-    def directory(self) -> str:
-        return f"topic={self.topic}/event_hour={self.event_hour}"
+    def add(self, rows: pa.Table) -> None:
+        self.parts.append(rows)
+        self.size_bytes += rows.nbytes
+
+    def take(self) -> pa.Table:
+        rows = pa.concat_tables(self.parts)
+        self.parts.clear()
+        self.size_bytes = 0
+        return rows
 
 
 @dataclass(slots=True)
 class _OpenFile:
     path: str
+    sink: pa.NativeFile
     writer: pq.ParquetWriter
     rows_count: int = 0
-    waiting: list[pa.Table] = field(default_factory=list)
-    waiting_bytes: int = 0
 
-    def write_waiting(self) -> None:
-        if self.waiting:
-            self.writer.write_table(pa.concat_tables(self.waiting), row_group_size=1 << 20)
-            self.waiting.clear()
-            self.waiting_bytes = 0
+
+# A partition's values in the order of the table's partition columns, and the columns of its rows.
+_Bucket = tuple[tuple[str | None, ...], pa.Schema]
 
 
 class LakeFiles:
-    """The files of one task.  Their names are unique, so a retried task is harmless: only files that the driver commits
-    belong to the table."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(
+        self, target: LakeTarget, partition_by: Sequence[str], target_file_bytes: int = TARGET_FILE_BYTES
+    ) -> None:
+        self._target = target
+        self._files = target.file_system()
+        self._partition_by = tuple(partition_by)
+        self._target_file_bytes = target_file_bytes
+        self._waiting: dict[_Bucket, _Waiting] = {}
         # In order of last use.
-        self._open: dict[Bucket, _OpenFile] = {}
-        self._reports: list[dict[str, object]] = []
+        self._open: dict[_Bucket, _OpenFile] = {}
+        self._done: list[DataFile] = []
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Rows with the columns of `FILE_SCHEMA` and `topic`."""
-        for bucket, rows in split_by_bucket(batch):
-            file = self._file(bucket)
-            file.waiting.append(rows)
-            file.waiting_bytes += rows.nbytes
-            file.rows_count += rows.num_rows
-            if file.waiting_bytes >= ROW_GROUP_BYTES:
-                file.write_waiting()
-        while sum(file.waiting_bytes for file in self._open.values()) > WAITING_BYTES_MAX:
-            max(self._open.values(), key=lambda file: file.waiting_bytes).write_waiting()
+    def add(self, rows: pa.Table) -> None:
+        """Rows with the table's columns, those of its partitions among them."""
+        for values, part in split_by_partition(rows, self._partition_by):
+            bucket = (values, part.schema)
+            waiting = self._waiting.get(bucket)
+            if waiting is None:
+                partition = dict(zip(self._partition_by, values, strict=True))
+                waiting = self._waiting[bucket] = _Waiting(partition, part.schema)
+            waiting.add(part)
+            if waiting.size_bytes >= ROW_GROUP_BYTES:
+                self._write(bucket)
+        while sum(waiting.size_bytes for waiting in self._waiting.values()) > WAITING_BYTES_MAX:
+            self._write(max(self._waiting, key=lambda bucket: self._waiting[bucket].size_bytes))
 
-    def close(self) -> pa.RecordBatch:
-        """Finish every file; returns a row of `REPORT_SCHEMA` for each."""
+    def close(self) -> list[DataFile]:
+        """Every file that was written, whole."""
+        for bucket in list(self._waiting):
+            self._write(bucket)
+            self._finish(bucket)
         for bucket in list(self._open):
             self._finish(bucket)
-        return pa.RecordBatch.from_pylist(self._reports, schema=REPORT_SCHEMA)
+        return self._done
 
-    def _file(self, bucket: Bucket) -> _OpenFile:
+    def _write(self, bucket: _Bucket) -> None:
+        waiting = self._waiting.pop(bucket)
+        file = self._file(bucket, waiting)
+        rows = waiting.take()
+        file.writer.write_table(rows, row_group_size=1 << 20)
+        file.rows_count += rows.num_rows
+        if file.sink.tell() >= self._target_file_bytes:
+            self._finish(bucket)
+
+    def _file(self, bucket: _Bucket, waiting: _Waiting) -> _OpenFile:
         file = self._open.pop(bucket, None)
         if file is None:
             if len(self._open) >= OPEN_FILES_MAX:
                 self._finish(next(iter(self._open)))
-            path = f"{bucket.directory}/part-{uuid.uuid4()}.parquet"
-            (self._root / path).parent.mkdir(parents=True, exist_ok=True)
-            file = _OpenFile(path, pq.ParquetWriter(self._root / path, FILE_SCHEMA, compression="zstd"))
+            file = self._new_file(waiting)
         self._open[bucket] = file
         return file
 
-    def _finish(self, bucket: Bucket) -> None:
-        file = self._open.pop(bucket)
-        file.write_waiting()
+    def _new_file(self, waiting: _Waiting) -> _OpenFile:
+        directory = directory_of(waiting.partition)
+        path = f"{directory}part-{uuid.uuid4()}.parquet"
+        if not self._target.is_s3:  # which has no directories
+            self._files.create_dir(f"{self._target.root}/{directory}", recursive=True)
+        sink = self._files.open_output_stream(f"{self._target.root}/{path}")
+        coded = [name for name in waiting.schema.names if name not in _WITHOUT_DICTIONARY]
+        writer = pq.ParquetWriter(sink, waiting.schema, compression="zstd", use_dictionary=coded)
+        return _OpenFile(path, sink, writer)
+
+    def _finish(self, bucket: _Bucket) -> None:
+        file = self._open.pop(bucket, None)
+        if file is None:
+            return
         file.writer.close()
-        target = self._root / file.path
-        self._reports.append(
-            {
-                "path": file.path,
-                "topic": bucket.topic,
-                "event_hour": bucket.event_hour,
-                "size_bytes": target.stat().st_size,
-                "rows_count": file.rows_count,
-            }
-        )
+        size_bytes = file.sink.tell()
+        file.sink.close()
+        values, schema = bucket
+        bounds = bounds_of(file.writer.writer.metadata, schema)
+        partition = dict(zip(self._partition_by, values, strict=True))
+        self._done.append(DataFile(file.path, partition, size_bytes, file.rows_count, schema, bounds))
 
 
-def split_by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[Bucket, pa.Table]]:
-    """The rows of each topic and hour, in their order, with the columns of `FILE_SCHEMA`."""
-    table = pa.Table.from_batches([batch])
-    rows = table.select(FILE_SCHEMA.names).cast(FILE_SCHEMA)
-    topics = table.column("topic").combine_chunks().dictionary_encode()
-    if isinstance(topics, pa.ChunkedArray):
-        topics = topics.combine_chunks()
-    hours = np.asarray(rows.column("event_time").cast(pa.int64())).astype(np.int64) // HOUR_US
-    names = topics.dictionary.to_pylist()
-    codes = np.asarray(topics.indices).astype(np.int64)
-    # Topics and hours as one number: hours since 1970 stay far below 2^40.
-    buckets = codes << 40 | (hours + (1 << 39))
-    for number in np.unique(buckets).tolist():
-        hour = (number & ((1 << 40) - 1)) - (1 << 39)
-        chosen = np.flatnonzero(buckets == number)
-        part = rows if len(chosen) == rows.num_rows else rows.take(pa.array(chosen))
-        yield Bucket(names[number >> 40], hour_name(hour)), part
+def split_by_partition(
+    rows: pa.Table, partition_by: Sequence[str]
+) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
+    """The rows of each partition, in their order, without the partition columns, and the partition's values as text."""
+    if not rows.num_rows:
+        return
+    stored = _without_dictionaries(rows.drop_columns(list(partition_by)))
+    codes: np.ndarray[tuple[int], np.dtype[np.int64]] = np.zeros(rows.num_rows, np.int64)
+    values_of: list[list[str | None]] = []
+    for name in partition_by:
+        values, found = _coded(name, rows.column(name))
+        codes = codes * len(values) + found
+        values_of.append(values)
+    present = np.unique(codes)
+    for code in present.tolist():
+        part = stored if len(present) == 1 else stored.filter(pa.array(codes == code))
+        values_here: list[str | None] = []
+        for values in reversed(values_of):
+            code, index = divmod(code, len(values))
+            values_here.append(values[index])
+        yield tuple(reversed(values_here)), part
 
 
-def hour_name(hours_since_1970: int) -> str:
-    """A producer may send any timestamp: one such record must not stop the load for ever."""
-    try:
-        return datetime.fromtimestamp(hours_since_1970 * 3600, UTC).strftime("%Y-%m-%d-%H")
-    except (ValueError, OverflowError, OSError):
-        return OUT_OF_RANGE
+def _coded(name: str, column: pa.ChunkedArray) -> tuple[list[str | None], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """The distinct values as text, and for each row the index of its value."""
+    whole = column.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # of a type whose chunks cannot be joined
+        whole = pa.concat_arrays(whole.chunks)
+    encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+    values = [value_text(value) for value in encoded.dictionary.cast(partition_type(name, encoded.dictionary.type))]
+    codes = np.asarray(encoded.indices.fill_null(len(values))).astype(np.int64)
+    return [*values, None], codes
 
 
-def write_files(root: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function that Spark maps over a load's rows."""
-    files = LakeFiles(Path(root))
-    for batch in batches:
-        if batch.num_rows:
-            files.add(batch)
-    yield files.close()
+def value_text(value: pa.Scalar) -> str | None:
+    """As table formats write a partition's value."""
+    found = value.as_py()
+    if found is None:
+        return None
+    return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+def directory_of(partition: PartitionValues) -> str:
+    """Only for people: the table's log has the values themselves."""
+    parts = []
+    for name, value in partition.items():
+        text = "null" if value is None else _UNSAFE.sub("_", value)[:_DIRECTORY_NAME_MAX] or "empty"
+        parts.append(f"{_UNSAFE.sub('_', name)}={text}/")
+    return "".join(parts)
+
+
+def _without_dictionaries(rows: pa.Table) -> pa.Table:
+    fields = [
+        pa.field(each.name, each.type.value_type if pa.types.is_dictionary(each.type) else each.type)
+        for each in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
+
+
+def bounds_of(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, ColumnBounds]:
+    """Of the columns of whole numbers, dates and times; texts' bounds may be cut, floats' ignore NaN."""
+    found: dict[str, ColumnBounds] = {}
+    for index in range(metadata.num_columns):
+        name = metadata.schema.column(index).path
+        position = schema.get_field_index(name)
+        if position < 0:
+            continue  # inside of a list or a struct
+        kind = schema.field(position).type
+        statistics = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+        if any(each is None or not each.has_null_count for each in statistics):
+            continue
+        nulls_count = sum(each.null_count for each in statistics)
+        ranges = [each for each in statistics if each.has_min_max]
+        is_ordered = pa.types.is_integer(kind) or pa.types.is_date(kind) or kind == TIMESTAMP
+        # A row group of nulls alone has no range.
+        if is_ordered and ranges and nulls_count + sum(each.num_values for each in ranges) == metadata.num_rows:
+            least, most = min(each.min_raw for each in ranges), max(each.max_raw for each in ranges)
+            found[name] = ColumnBounds(nulls_count, least, most)
+        else:
+            found[name] = ColumnBounds(nulls_count)
+    return found

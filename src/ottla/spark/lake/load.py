@@ -1,47 +1,65 @@
-"""Topics into a Delta table, partitioned by topic and event hour: data and offsets in one commit.
+"""Loads: topics into a lake table, data and offsets in one commit.
 
 Tasks write Parquet files with unique names; the driver then commits, at once, the files and the next offset of each
-partition (`lake_progress`).  A load that fails before its commit leaves files that no reader sees, and the next one
-reads the same records again; so every record is in the table once.  Of two loads at the same time, the second to commit
-is refused.
+partition (`progress`).  A load that fails before its commit leaves files that no reader sees, and the next one reads
+the same records again; so every record is in the table once.  Of two loads at the same time, the second to commit is
+refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
-import pyarrow as pa
-from pyspark.sql import Row, SparkSession
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from ottla.model.identifiers import TopicPartition
 from ottla.model.uuid_text import uuid_to_text
+from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
-from ottla.spark.lake.files import PARTITION_COLUMNS, REPORT_DDL, TABLE_SCHEMA, write_files
-from ottla.spark.lake.progress import Progress, TopicKeys, progress_of, versions_to_commit
-from ottla.spark.options.offset_spec import Offsets, to_dict
-from ottla.spark.options.read_options import parse_read_options
+from ottla.spark.lake.delta_table import DeltaLake
+from ottla.spark.lake.files import TARGET_FILE_BYTES
+from ottla.spark.lake.lake_table import LakeTable, TableCommit
+from ottla.spark.lake.plans import EARLIEST_START, LoadPlan, Start, plan_load, share_out
+from ottla.spark.lake.publishing import publish
+from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
+from ottla.spark.lake.target import LakeTarget, parse_target
+from ottla.spark.lake.tasks import (
+    REPORT_DDL,
+    Counts,
+    Stage,
+    TaskJob,
+    TaskReport,
+    add_counts,
+    no_one_looks,
+    report_of,
+    run_batches,
+    run_ranges,
+)
+from ottla.spark.options.offset_spec import to_dict
+from ottla.spark.options.read_options import ReadOptions, parse_read_options
 from ottla.spark.registration import register_source
 from ottla.spark.source.cluster_view import ClusterView
 
-try:
-    from deltalake import CommitProperties, DeltaTable, Transaction
-    from deltalake.exceptions import CommitFailedError
-    from deltalake.transaction import AddAction, RemoveAction
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("loads need the package deltalake: pip install 'ottla[demo]'", name=error.name) from None
-
-
-__all__ = ["LakeError", "LakeLoad", "load_topic_to_lake"]
+ROWS_PER_COMMIT: Final = 10_000_000
+BYTES_PER_COMMIT: Final = 2 << 30
+# Of a record in memory, before one was seen.
+RECORD_BYTES_GUESS: Final = 1 << 10
+_ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Loss|TimedOut|Refused)): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class LakeLoad:
-    """The result of one load: `next_offsets` is where the next one begins; `table_version` None without a commit.
+    """The result of a load: `next_offsets` is where the next one begins; `table_version` None without a commit.
 
     `recreated_topics` were deleted and recreated since the load before: the table has the records of both topics.
     """
@@ -51,153 +69,260 @@ class LakeLoad:
     next_offsets: Mapping[TopicPartition, int]
     table_version: int | None
     recreated_topics: frozenset[str] = frozenset()
+    commits_count: int = 0
+
+    def plus(self, later: LakeLoad) -> LakeLoad:
+        return LakeLoad(
+            self.rows_count + later.rows_count,
+            self.files_count + later.files_count,
+            later.next_offsets,
+            self.table_version if later.table_version is None else later.table_version,
+            self.recreated_topics | later.recreated_topics,
+            self.commits_count + later.commits_count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadState:
+    """How far a load is: `left_count` is an upper bound, since offsets have gaps."""
+
+    done: LakeLoad
+    left_count: int
 
 
 def load_topic_to_lake(
     spark: SparkSession,
     bootstrap: str,
     topics: str | Sequence[str],
-    target_path: str | Path,
+    target_path: str | Path | LakeTarget,
     *,
-    event_time: str = "timestamp",
+    event_time: str | EventTime = "timestamp",
     options: Mapping[str, str] | None = None,
 ) -> LakeLoad:
-    """Append the records that the table does not have yet; the table is created when there is none.
+    """`Loader(...).load()` with the defaults: append the records that the table does not have yet."""
+    return Loader(spark, bootstrap, topics, target_path, event_time=event_time, options=options).load()
 
-    A topic that was deleted and recreated since the last load is loaded from its beginning.
-    `event_time` is a Spark SQL expression over the record's columns that gives a timestamp; where it is null, the
-    record's own timestamp counts.  `options` are further options of the source.
-    Columns: key, value, partition, offset, timestamp, event_time, and the table's partitions topic and event_hour (UTC,
-    as in 2011-06-12-09; "out-of-range" beyond the years 1 to 9999).
-    The target is a local path, so Spark must run on this machine.
-    Raises `LakeError`, and the errors of the source.
+
+class Loader:
+    """Loads topics into one table.
+
+        from ottla.spark.lake import Loader
+
+        loader = Loader(spark, "localhost:9092", ["clicks", "searches"], "/data/lake")
+        loader.load()                    # what is there now; run it again for what came since
+        loader.follow(every_s=10)        # until interrupted
+
+    `target`: a path or a URL (`parse_target`, with `storage`), or an opened `LakeTable`.  The table is created when
+    there is none, partitioned by `partition_by`: `topic`, `event_hour` (UTC, as in 2011-06-12-09), `event_date`, or
+    columns of `decode`; times beyond the years 1 to 9999 are "out-of-range".
+    Columns: key, value, topic, topic_id, partition, offset, timestamp, event_time, and those of `decode`; `columns`
+    chooses among the record's own (key, value, timestamp, headers, timestampType).
+
+    `decode` takes an Arrow batch of records and gives further columns, a row for each record.  Columns that the table
+    does not have are added; one of another type than the table's is refused.
+    `event_time` gives a timestamp, or milliseconds since 1970, for each record of a batch: a function of the batch
+    (`json_field("at_ms")`), or a Spark SQL expression over the record's columns, which is slower.  Where it is null,
+    the record's own timestamp counts.
+    `start`: where partitions that the table does not know yet begin: "earliest", "latest", or milliseconds since 1970.
+    `options`: further options of the source.
+
+    A commit has at most `rows_per_commit` records and about `bytes_per_commit` of memory, whatever the backlog is.
+
+    Raises `LakeError` and the errors of the source; what was committed before stays.
     """
-    root = Path(target_path).absolute()
-    master = spark.sparkContext.master or ""
-    if not master.startswith("local"):
-        raise LakeError(f"the table {root} is on this machine, Spark runs on {master}", hint="use a local session")
-    names = [topics] if isinstance(topics, str) else list(topics)
-    source = {**(options or {}), "kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(names)}
-    table = _open_table(root)
-    plan = _plan(table, source)
-    if not plan.versions:
-        return LakeLoad(0, 0, plan.end, None)
-    files: list[Row] = []
-    if plan.first != plan.end:
-        register_source(spark)
-        files = _write(spark, source, plan, event_time, root)
-        _check_same_topics(source, plan)
-    return _commit(table, plan, files)
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        topics: str | Sequence[str],
+        target: str | Path | LakeTarget,
+        *,
+        storage: Mapping[str, str] | None = None,
+        event_time: str | EventTime = "timestamp",
+        decode: Decode | None = None,
+        columns: Sequence[str] = KEPT_BY_DEFAULT,
+        partition_by: Sequence[str] = ("topic", "event_hour"),
+        start: Start = EARLIEST_START,
+        options: Mapping[str, str] | None = None,
+        rows_per_commit: int = ROWS_PER_COMMIT,
+        bytes_per_commit: int = BYTES_PER_COMMIT,
+        target_file_bytes: int = TARGET_FILE_BYTES,
+        at: Callable[[Stage], None] = no_one_looks,
+    ) -> None:
+        names = [topics] if isinstance(topics, str) else list(topics)
+        self._spark = spark
+        self._source = {**(options or {}), "kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(names)}
+        self._options = parse_read_options(self._source, is_stream=False)
+        self._sql_time = event_time if isinstance(event_time, str) and event_time != "timestamp" else None
+        self._shape = RowShape(
+            tuple(columns), tuple(partition_by), decode, None if isinstance(event_time, str) else event_time
+        )
+        self._target = parse_target(target, storage)
+        self._target.refuse_remote_master(spark.sparkContext.master or "")
+        self._start = start
+        self._rows_per_commit = rows_per_commit
+        self._bytes_per_commit = bytes_per_commit
+        self._target_file_bytes = target_file_bytes
+        self._record_bytes = RECORD_BYTES_GUESS
+        self._at = at
+        self._opened: LakeTable | None = None
+
+    def load(self, on_progress: Callable[[LoadState], None] | None = None) -> LakeLoad:
+        """Everything that the logs have when the load begins, in one commit after the other.
+
+        `on_progress` is called after each commit.
+        """
+        table = self._table()
+        plan = plan_load(table, self._options, self._start)
+        total = LakeLoad(0, 0, plan.end, None)
+        while not plan.is_empty:
+            part = plan.at_most(self._offsets_per_commit())
+            total = total.plus(self._load_part(table, part))
+            plan = plan.rest(part, table)
+            if on_progress is not None:
+                on_progress(LoadState(total, plan.offsets_count))
+        return replace(total, next_offsets=plan.end)
+
+    def follow(
+        self,
+        every_s: float = 10.0,
+        *,
+        on_progress: Callable[[LoadState], None] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> LakeLoad:
+        """Load again and again, at most every `every_s` seconds, until `should_stop` or an interruption.
+
+        The table is the only state: a process that is killed goes on where its last commit ended.  Brokers that cannot
+        be reached end it as they end a load.
+        """
+        clock = SystemClock()
+        total: LakeLoad | None = None
+        while not should_stop():
+            began_ms = clock.monotonic_ms()
+            loaded = self.load(on_progress)
+            total = loaded if total is None else total.plus(loaded)
+            rest_ms = every_s * 1000 - (clock.monotonic_ms() - began_ms)
+            if rest_ms > 0 and not should_stop():
+                time.sleep(rest_ms / 1000)
+        return LakeLoad(0, 0, {}, None) if total is None else total
+
+    def _table(self) -> LakeTable:
+        """As it is now.  Raises `LakeError` where it is partitioned otherwise."""
+        if self._opened is None:
+            self._opened = DeltaLake(self._target, self._shape.first_schema, self._shape.partition_by)
+        else:
+            self._opened.refresh()
+        table = self._opened
+        if table.partition_by != self._shape.partition_by:
+            raise LakeError(
+                f"{table.name} is partitioned by {', '.join(table.partition_by) or 'nothing'}",
+                hint=f"give partition_by={table.partition_by!r}, or load into a new table",
+            )
+        return table
+
+    def _offsets_per_commit(self) -> int:
+        return max(1, min(self._rows_per_commit, self._bytes_per_commit // self._record_bytes))
+
+    def _load_part(self, table: LakeTable, part: LoadPlan) -> LakeLoad:
+        self._at(Stage.PLANNED)
+        reports = self._write(table, part) if part.ranges else []
+        self._at(Stage.WRITTEN)
+        files = [file for report in reports for file in report.files]
+        rows_count = sum(file.rows_count for file in files)
+        read_bytes = sum(report.read_bytes for report in reports)
+        if rows_count:
+            self._record_bytes = max(1, read_bytes // rows_count)
+        commit = TableCommit(files, numbers=part.numbers, facts=facts_of(part, reports))
+        self._at(Stage.COMMITTING)
+        version = publish(table, commit, part.expected(table))
+        self._at(Stage.COMMITTED)
+        return LakeLoad(rows_count, len(files), part.end, version, part.progress.recreated_topics, 1)
+
+    def _write(self, table: LakeTable, part: LoadPlan) -> list[TaskReport]:
+        job = TaskJob(
+            self._options,
+            self._shape,
+            self._target,
+            table.partition_by,
+            {name: uuid_to_text(topic_id) for name, topic_id in part.topic_ids.items()},
+            self._target_file_bytes,
+            at=self._at,
+        )
+        if self._sql_time is None:
+            return run_job(self._spark, job, share_out(part.ranges, self._spark.sparkContext.defaultParallelism))
+        reports = self._write_by_sql(job, part, self._sql_time)
+        check_same_topics(self._options, part)
+        return reports
+
+    def _write_by_sql(self, job: TaskJob, part: LoadPlan, event_time: str) -> list[TaskReport]:
+        register_source(self._spark)
+        bounds = {
+            "startingOffsets": json.dumps(to_dict(part.first)),
+            "endingOffsets": json.dumps(to_dict(part.end)),
+        }
+        if "headers" in job.shape.read_columns:
+            bounds["includeHeaders"] = "true"
+        frame = self._spark.read.format("ottla").options(**{**self._source, **bounds}).load()
+        rows = frame.selectExpr(
+            *job.shape.read_columns, f"coalesce(CAST(({event_time}) AS TIMESTAMP), timestamp) AS event_time"
+        )
+        found = rows.mapInArrow(partial(run_batches, job), REPORT_DDL).collect()
+        return [report_of(row["report"], row["schemas"]) for row in found]
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Offsets `[first, end)` of each partition, and the table's numbers (`lake_progress`) after them."""
-
-    keys: TopicKeys
-    progress: Progress
-    first: Offsets
-    end: Offsets
-
-    @property
-    def versions(self) -> Mapping[str, int]:
-        return versions_to_commit(self.progress, self.first, self.end, self.keys)
-
-
-def _open_table(root: Path) -> DeltaTable:
-    if not DeltaTable.is_deltatable(str(root)):
-        DeltaTable.create(str(root), TABLE_SCHEMA, mode="ignore", partition_by=list(PARTITION_COLUMNS))
-    return DeltaTable(str(root))
+def run_job(spark: SparkSession, job: TaskJob, tasks: Sequence[tuple[object, ...]]) -> list[TaskReport]:
+    """Raises a task's own error; `LakeError` where a task died."""
+    try:
+        shares = spark.sparkContext.parallelize(tasks, max(1, len(tasks)))
+        reports: list[TaskReport] = shares.mapPartitions(partial(run_ranges, job)).collect()
+    except (Py4JJavaError, PySparkException) as error:
+        raise LakeError(
+            f"a task failed, nothing of it was committed: {reason_of(str(error))}", hint="run the load again"
+        ) from error
+    for report in reports:
+        if report.failure is not None:
+            raise report.failure
+    return reports
 
 
-def _plan(table: DeltaTable, source: Mapping[str, str]) -> _Plan:
-    options = parse_read_options(source, is_stream=False)
-    with ClusterView(options) as view:
-        places = view.partitions()
-        # Ids before offsets, and again after the last record: in between no topic was recreated.
-        keys = TopicKeys(view.cluster_id, view.topic_ids({place.topic for place in places}))
-        progress = progress_of(places, keys, table.transaction_version)
-        end = view.latest(places)
-        loaded = dict(progress.next_offsets)
-        if not options.fails_on_data_loss:
-            # A log that is shorter than its progress by name is taken for another topic's.
-            loaded = {
-                place: offset
-                for place, offset in loaded.items()
-                if offset <= end[place] or place not in progress.found_by_name
-            }
-        first = loaded | view.earliest(place for place in places if place not in loaded)
-        # Records after the last load may have been deleted: such a gap is reported.
-        first = view.checked("startingOffsets", first)
-        return _Plan(keys, progress, first, end)
+def reason_of(trace: str) -> str:
+    """The error of a task in what Spark tells of it."""
+    found = _ERROR_LINE.findall(trace)
+    ours = [f"{name}: {text}" for name, text in found if not name.startswith(("Spark", "Py4J", "Python"))]
+    return ours[-1] if ours else next(iter(trace.splitlines()), "unknown")
 
 
-def _check_same_topics(source: Mapping[str, str], plan: _Plan) -> None:
-    """The tasks read by topic name: refuse their rows when a topic of the plan was recreated meanwhile.
+def facts_of(part: LoadPlan, reports: Iterable[TaskReport]) -> dict[str, str]:
+    """Beside the commit: what was loaded, and for the audit the rows of each window of event time."""
+    counts: Counts = {}
+    for report in reports:
+        add_counts(counts, report.counts)
+    ids = {name: uuid_to_text(topic_id) for name, topic_id in part.topic_ids.items()}
+    windows = {
+        name: {str(start): count for start, count in sorted(counts.get(topic_id, {}).items())}
+        for name, topic_id in ids.items()
+    }
+    return {
+        "ottla.cluster_id": part.keys.cluster_id,
+        "ottla.topic_ids": json.dumps(ids),
+        "ottla.first_offsets": json.dumps(to_dict(part.first)),
+        "ottla.offsets": json.dumps(to_dict(part.end)),
+        "ottla.window_ms": str(DEFAULT_WINDOW_MS),
+        "ottla.window_counts": json.dumps(windows),
+    }
+
+
+def check_same_topics(options: ReadOptions, plan: LoadPlan) -> None:
+    """Spark's own reader reads by topic name: refuse its rows when a topic of the plan was recreated meanwhile.
 
     A topic that was only deleted is accepted: its rows were read before.
     """
-    with ClusterView(parse_read_options(source, is_stream=False)) as view:
-        ids = view.topic_ids(plan.keys.topic_ids, missing_ok=True)
-    changed = sorted(name for name, topic_id in ids.items() if topic_id != plan.keys.topic_ids[name])
+    with ClusterView(options) as view:
+        ids = view.topic_ids(plan.topic_ids, missing_ok=True)
+    changed = sorted(name for name, topic_id in ids.items() if topic_id != plan.topic_ids[name])
     if changed:
         raise LakeError(
             f"{', '.join(changed)}: deleted and recreated during the load, nothing was committed",
             hint="run the load again",
         )
-
-
-def _write(spark: SparkSession, source: Mapping[str, str], plan: _Plan, event_time: str, root: Path) -> list[Row]:
-    bounds = {
-        "startingOffsets": json.dumps(to_dict(plan.first)),
-        "endingOffsets": json.dumps(to_dict(plan.end)),
-    }
-    frame = spark.read.format("ottla").options(**{**source, **bounds}).load()
-    rows = frame.selectExpr(
-        "key",
-        "value",
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        f"coalesce(CAST(({event_time}) AS TIMESTAMP), timestamp) AS event_time",
-    )
-    return rows.mapInArrow(partial(_write_files_of, str(root)), REPORT_DDL).collect()
-
-
-def _write_files_of(root: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return write_files(root, batches)
-
-
-def _commit(table: DeltaTable, plan: _Plan, files: list[Row]) -> LakeLoad:
-    """Everything in one commit, which fails when another load of these partitions was faster."""
-    now_ms = SystemClock().now_ms()
-    actions: list[AddAction | RemoveAction] = [
-        AddAction(
-            path=file["path"],
-            size=file["size_bytes"],
-            partition_values={"topic": file["topic"], "event_hour": file["event_hour"]},
-            modification_time=now_ms,
-            data_change=True,
-            stats=json.dumps({"numRecords": file["rows_count"]}),
-        )
-        for file in files
-    ]
-    properties = CommitProperties(
-        custom_metadata={
-            "ottla.offsets": json.dumps(to_dict(plan.end)),
-            "ottla.topic_ids": json.dumps({name: uuid_to_text(id_) for name, id_ in plan.keys.topic_ids.items()}),
-        },
-        app_transactions=[Transaction(app_id, version) for app_id, version in plan.versions.items()],
-    )
-    try:
-        table.create_write_transaction(
-            actions, "append", table.schema(), list(PARTITION_COLUMNS), commit_properties=properties
-        )
-    except CommitFailedError as error:
-        raise LakeError(
-            f"another load of these topics was committed meanwhile: {error}", hint="run this one again"
-        ) from error
-    table.update_incremental()
-    rows_count = sum(file["rows_count"] for file in files)
-    return LakeLoad(rows_count, len(files), plan.end, table.version(), plan.progress.recreated_topics)

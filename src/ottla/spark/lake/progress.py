@@ -8,7 +8,7 @@ number under the name to `KEPT_BY_TOPIC_ID`, so that no later topic of that name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -84,13 +84,22 @@ def progress_of(places: Iterable[TopicPartition], keys: TopicKeys, version_of: C
     return Progress(next_offsets, frozenset(found_by_name), frozenset(earlier_topics - known_topics))
 
 
-def versions_to_commit(progress: Progress, first: Offsets, end: Offsets, keys: TopicKeys) -> dict[str, int]:
-    """The number for each application id that a load of `first` to `end` (exclusive) changes."""
+def versions_to_commit(
+    progress: Progress,
+    first: Offsets,
+    end: Offsets,
+    keys: TopicKeys,
+    begun_late: Collection[TopicPartition] = (),
+) -> dict[str, int]:
+    """The number for each application id that a load of `first` to `end` (exclusive) changes.
+
+    `begun_late`: partitions whose number is set even if nothing is loaded, since another load would begin elsewhere.
+    """
     versions: dict[str, int] = {}
     for place, offset in end.items():
         id_key, name_key = keys.by_id(place), keys.by_name(place)
         # Also backwards: `failOnDataLoss=false` continues at the end of a log that lost records.
-        is_moved = offset != progress.next_offsets.get(place, first[place])
+        is_moved = offset != progress.next_offsets.get(place, first[place]) or place in begun_late
         if id_key is None:
             if is_moved:
                 versions[name_key] = offset

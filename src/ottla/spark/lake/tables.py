@@ -6,7 +6,7 @@ Dead letters and the audit's results go here; the files of loads are written by 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -53,7 +53,9 @@ def append_once(
     raise LakeError(f"{target.url}: other writers were faster {ATTEMPTS_MAX} times", hint="try again")
 
 
-def open_delta(target: LakeTarget, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
+def open_delta(
+    target: LakeTarget, schema: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str] | None = None
+) -> DeltaTable:
     """The table as it is now; created where there is none.  Raises `LakeError`."""
     from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError, DeltaError
@@ -63,7 +65,12 @@ def open_delta(target: LakeTarget, schema: pa.Schema, partition_by: Sequence[str
         if not DeltaTable.is_deltatable(target.url, options):
             with contextlib.suppress(CommitFailedError):  # another one created it meanwhile
                 DeltaTable.create(
-                    target.url, schema, mode="ignore", partition_by=list(partition_by), storage_options=options
+                    target.url,
+                    schema,
+                    mode="ignore",
+                    partition_by=list(partition_by),
+                    configuration=configuration,
+                    storage_options=options,
                 )
         return DeltaTable(target.url, storage_options=options)
     except (DeltaError, OSError) as error:

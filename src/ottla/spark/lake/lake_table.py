@@ -1,0 +1,90 @@
+"""What a load needs of a table, whatever its format: its columns, its numbers, and one commit for files and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+# Each commit has an id of its own among its facts, so that its writer finds it when the answer was lost.
+COMMIT_ID: Final = "ottla.commit_id"
+COMMITS_SEARCHED: Final = 100
+
+# A partition's values by column, as text; None is the null partition.
+PartitionValues = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """What a file's footer says of a column.
+
+    `least` and `most`: whole numbers, days or microseconds since 1970; None where nothing is said.
+    """
+
+    nulls_count: int
+    least: int | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of a table.  `path` is relative to the table's root.  `schema`: without the partition columns."""
+
+    path: str
+    partition: PartitionValues
+    size_bytes: int
+    rows_count: int
+    schema: pa.Schema
+    bounds: Mapping[str, ColumnBounds] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """`numbers`: by application id.  `facts` are kept beside the commit, for people and for the audit.
+
+    `is_same_data`: rows were only moved to other files (compaction).
+    """
+
+    added: Sequence[DataFile] = ()
+    removed: Sequence[DataFile] = ()
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    is_same_data: bool = False
+
+
+class CommitConflict(Exception):
+    """Another writer's commit was first; nothing was committed.  Refresh, look at the numbers, and decide."""
+
+
+class LakeTable(Protocol):
+    """A table as it was at its opening or its last `refresh`."""
+
+    def refresh(self) -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """With the partition columns, in the types that files are to have."""
+
+    @property
+    def partition_by(self) -> tuple[str, ...]: ...
+
+    def number_of(self, app_id: str) -> int | None: ...
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """Nullable ones, at the end.  Raises `CommitConflict`."""
+
+    def commit(self, commit: TableCommit) -> int:
+        """The new version.  Raises `CommitConflict` when files or numbers of it were changed meanwhile."""
+
+    def has_commit(self, commit_id: str) -> bool:
+        """Whether one of the newest commits has this `COMMIT_ID` among its facts."""
+
+    def files(self) -> list[DataFile]: ...

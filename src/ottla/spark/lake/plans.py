@@ -1,0 +1,129 @@
+"""The plan of a load: which offsets the table does not have yet, by the table's own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from ottla.model.identifiers import TopicPartition
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.lake_table import LakeTable
+from ottla.spark.lake.progress import Progress, TopicKeys, progress_of, versions_to_commit
+from ottla.spark.options.offset_spec import AtTimestamp, Offsets
+from ottla.spark.options.read_options import ReadOptions
+from ottla.spark.source.cluster_view import ClusterView
+from ottla.spark.source.offset_ranges import ROWS_PER_TASK_MIN, OffsetRange, limit_offsets, ranges_between
+
+# Where a partition begins that the table does not know: its earliest or latest record, or the first one at or after a
+# time in milliseconds since 1970.
+Start: TypeAlias = str | int
+EARLIEST_START: Final = "earliest"
+LATEST_START: Final = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """Offsets `[first, end)` of each partition, and what the table knew of them."""
+
+    keys: TopicKeys
+    progress: Progress
+    first: Offsets
+    end: Offsets
+    # Partitions that the table does not know and that do not begin at their earliest record: to be remembered.
+    begun_late: frozenset[TopicPartition]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.numbers
+
+    @property
+    def offsets_count(self) -> int:
+        return sum(self.end[place] - self.first[place] for place in self.end)
+
+    @property
+    def topic_ids(self) -> Mapping[str, UUID]:
+        return self.keys.topic_ids
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """What the table is to know after this load, by application id."""
+        return versions_to_commit(self.progress, self.first, self.end, self.keys, self.begun_late)
+
+    def expected(self, table: LakeTable) -> dict[str, int | None]:
+        """The table's numbers that this load replaces, as they were when it was planned."""
+        return {app_id: table.number_of(app_id) for app_id in self.numbers}
+
+    @property
+    def ranges(self) -> list[OffsetRange]:
+        return ranges_between(self.first, self.end, self.topic_ids)
+
+    def at_most(self, offsets_max: int) -> LoadPlan:
+        """The first part of this load, with every partition in proportion to its backlog."""
+        end = limit_offsets(self.first, self.end, offsets_max)
+        return LoadPlan(self.keys, self.progress, self.first, end, self.begun_late)
+
+    def rest(self, part: LoadPlan, table: LakeTable) -> LoadPlan:
+        """What is left after this first part was committed."""
+        progress = progress_of(self.end, self.keys, table.number_of)
+        return LoadPlan(self.keys, progress, part.end, self.end, frozenset())
+
+
+def plan_load(table: LakeTable, options: ReadOptions, start: Start = EARLIEST_START) -> LoadPlan:
+    """Everything up to the end of the logs as they are now."""
+    with ClusterView(options) as view:
+        places = view.partitions()
+        # Ids before offsets, and the tasks read by id: in between no topic was recreated.
+        keys = TopicKeys(view.cluster_id, view.topic_ids({place.topic for place in places}))
+        progress = progress_of(places, keys, table.number_of)
+        end = view.latest(places)
+        loaded = dict(progress.next_offsets)
+        if not options.fails_on_data_loss:
+            # A log that is shorter than its progress by name is taken for another topic's.
+            loaded = {
+                place: offset
+                for place, offset in loaded.items()
+                if offset <= end[place] or place not in progress.found_by_name
+            }
+        unknown = [place for place in places if place not in loaded]
+        # Records after the last load may have been deleted: such a gap is reported.
+        first = view.checked("startingOffsets", {**_begins(view, unknown, end, start), **loaded})
+        is_late = start != EARLIEST_START
+        return LoadPlan(keys, progress, first, end, frozenset(unknown if is_late else ()))
+
+
+def _begins(view: ClusterView, places: Sequence[TopicPartition], end: Offsets, start: Start) -> Offsets:
+    if start == EARLIEST_START:
+        return view.earliest(places)
+    if start == LATEST_START:
+        return {place: end[place] for place in places}
+    if not isinstance(start, int) or start < 0:
+        raise LakeError(f"start is {start!r}", hint="use 'earliest', 'latest' or milliseconds since 1970")
+    if not places:
+        return {}
+    # A partition without a later record begins at its end.
+    found = view.offsets(AtTimestamp("start", start), places, is_start=False)
+    return {place: min(offset, end[place]) for place, offset in found.items()}
+
+
+def share_out(ranges: Sequence[OffsetRange], tasks_max: int) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task: alike in offsets, of few partitions each, and no more tasks than are worth their start.
+
+    A task writes a file for each partition of the table, so fewer tasks make larger files.
+    """
+    total = sum(part.offsets_count for part in ranges)
+    tasks_count = max(1, min(tasks_max, total // ROWS_PER_TASK_MIN))
+    tasks: list[list[OffsetRange]] = [[] for _ in range(tasks_count)]
+    before = 0
+    for part in ranges:
+        offset = part.first_offset
+        while offset < part.end_offset:
+            index = before * tasks_count // total
+            # The first number of offsets before the next task's share.
+            limit = -(-(index + 1) * total // tasks_count)
+            end = min(part.end_offset, offset + limit - before)
+            tasks[index].append(OffsetRange(part.topic, part.partition, offset, end, part.topic_id))
+            before += end - offset
+            offset = end
+    return [tuple(task) for task in tasks if task]

@@ -1,0 +1,177 @@
+"""From records to the rows of a table: decoded columns, event time, and the columns that partition it.
+
+Everything works on whole Arrow batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.spark.arrow.columns import ARROW_TYPES
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.columns import TIMESTAMP, stored_type
+
+HOUR_US: Final = 3_600_000_000
+DAY_US: Final = 24 * HOUR_US
+OUT_OF_RANGE: Final = "out-of-range"
+
+EVENT_TIME: Final = "event_time"
+EVENT_HOUR: Final = "event_hour"
+EVENT_DATE: Final = "event_date"
+TOPIC_ID: Final = "topic_id"
+# By these a record is found in its log.
+PLACE_COLUMNS: Final = ("topic", "partition", "offset")
+KEPT_BY_DEFAULT: Final = ("key", "value", "timestamp")
+KEPT_ON_REQUEST: Final = ("headers", "timestampType")
+
+Decode: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]
+EventTime: TypeAlias = Callable[[pa.RecordBatch], pa.Array | pa.ChunkedArray]
+
+_PARTITION_TYPES: Final = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """How records become rows; picklable as functions of Spark are.
+
+    `kept`: the record's columns that the table has, besides its place.  `decode` gives further columns, a row for each
+    record.  `event_time` gives timestamps, or milliseconds since 1970; where it is null, and without it, the column
+    `event_time` of `decode`, and then the record's timestamp counts.
+    """
+
+    kept: tuple[str, ...] = KEPT_BY_DEFAULT
+    partition_by: tuple[str, ...] = ("topic", EVENT_HOUR)
+    decode: Decode | None = None
+    event_time: EventTime | None = None
+
+    def __post_init__(self) -> None:
+        known = (*KEPT_BY_DEFAULT, *KEPT_ON_REQUEST)
+        for name in self.kept:
+            if name not in known:
+                raise LakeError(f"records have no column {name!r} to keep", hint=f"known: {', '.join(known)}")
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """Of the source; `decode` and `event_time` may look at all of them."""
+        extra = tuple(name for name in KEPT_ON_REQUEST if name in self.kept)
+        return ("key", "value", *PLACE_COLUMNS, "timestamp", *extra)
+
+    @property
+    def first_schema(self) -> pa.Schema:
+        """Of a new table, before anything was decoded."""
+        types: dict[str, pa.DataType] = {name: ARROW_TYPES[name] for name in (*self.kept, "partition", "offset")}
+        types |= {EVENT_TIME: TIMESTAMP, "topic": pa.string(), TOPIC_ID: pa.string()}
+        types |= {name: pa.string() for name in (EVENT_HOUR, EVENT_DATE) if name in self.partition_by}
+        return pa.schema([pa.field(name, kind) for name, kind in types.items()])
+
+    def rows(self, batch: pa.RecordBatch, topic_ids: Mapping[str, str], times: pa.Array | None = None) -> pa.Table:
+        """`times`: the event times where Spark has computed them already.  Raises `LakeError`."""
+        decoded = self._decoded(batch)
+        if times is None:
+            times = self._times(batch, decoded)
+        columns: dict[str, pa.Array | pa.ChunkedArray] = {
+            name: batch.column(name) for name in (*self.kept, *PLACE_COLUMNS)
+        }
+        columns[EVENT_TIME] = times
+        columns[TOPIC_ID] = _ids_of(batch.column("topic"), topic_ids)
+        for name, column in decoded.items():
+            if name == EVENT_TIME:
+                continue
+            if name in columns or name in (EVENT_HOUR, EVENT_DATE):
+                raise LakeError(f"decode gives a column {name!r}, which rows have already", hint="give it another name")
+            columns[name] = column
+        if EVENT_HOUR in self.partition_by:
+            columns[EVENT_HOUR] = period_names(times, HOUR_US, "%Y-%m-%d-%H")
+        if EVENT_DATE in self.partition_by:
+            columns[EVENT_DATE] = period_names(times, DAY_US, "%Y-%m-%d")
+        return pa.table(columns)
+
+    def _decoded(self, batch: pa.RecordBatch) -> dict[str, pa.ChunkedArray]:
+        if self.decode is None:
+            return {}
+        decoded = self.decode(batch)
+        if not isinstance(decoded, (pa.RecordBatch, pa.Table)):
+            raise LakeError(
+                f"decode gave a {type(decoded).__name__}", hint="return a pyarrow.RecordBatch or pyarrow.Table"
+            )
+        if decoded.num_rows != batch.num_rows:
+            raise LakeError(
+                f"decode gave {decoded.num_rows} rows for {batch.num_rows} records",
+                hint="return a row for each record, with nulls where there is nothing",
+            )
+        found = {}
+        for field, column in zip(decoded.schema, decoded.columns, strict=True):
+            if not pa.types.is_null(field.type):  # no value yet, so no type yet
+                found[field.name] = column.cast(stored_type(field.name, field.type))
+        return found
+
+    def _times(self, batch: pa.RecordBatch, decoded: Mapping[str, pa.ChunkedArray]) -> pa.Array:
+        stamps = batch.column("timestamp")
+        if self.event_time is not None:
+            given = self.event_time(batch)
+        elif EVENT_TIME in decoded:
+            given = decoded[EVENT_TIME]
+        else:
+            return stamps
+        if isinstance(given, pa.ChunkedArray):
+            given = given.combine_chunks()
+        if len(given) != batch.num_rows:
+            raise LakeError(f"event_time gave {len(given)} times for {batch.num_rows} records")
+        return pc.coalesce(as_times(given), stamps)
+
+
+def as_times(given: pa.Array) -> pa.Array:
+    """Timestamps as they are stored; whole numbers are milliseconds, and null where that is no time."""
+    if pa.types.is_null(given.type):
+        return pa.nulls(len(given), TIMESTAMP)
+    if pa.types.is_integer(given.type):
+        millis = given.cast(pa.int64())
+        is_time = pc.and_(pc.greater_equal(millis, -(2**63) // 1000 + 1), pc.less_equal(millis, (2**63 - 1) // 1000))
+        return pc.multiply(pc.if_else(is_time, millis, None), 1000).cast(TIMESTAMP)
+    if pa.types.is_timestamp(given.type) or pa.types.is_date(given.type):
+        return given.cast(TIMESTAMP)
+    raise LakeError(f"event_time gave {given.type}", hint="give timestamps, or whole milliseconds since 1970")
+
+
+def period_names(times: pa.Array, period_us: int, form: str) -> pa.DictionaryArray:
+    """Of each time, its hour or day in UTC by name; those beyond the years 1 to 9999 share `OUT_OF_RANGE`."""
+    numbers = np.asarray(times.cast(pa.int64())).astype(np.int64) // period_us
+    if len(numbers) and (first := numbers.min()) == numbers.max():
+        # Nearly always: a log's neighbours are of the same time.
+        found, codes = np.array([first]), np.zeros(len(numbers), np.int64)
+    else:
+        found, codes = np.unique(numbers, return_inverse=True)
+    names = [period_name(number * period_us, form) for number in found.tolist()]
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(names, pa.string()))
+
+
+def period_name(time_us: int, form: str) -> str:
+    """A producer may send any timestamp: one such record must not stop the load for ever."""
+    try:
+        moment = datetime.fromtimestamp(time_us // 1_000_000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return OUT_OF_RANGE
+    return f"{moment.year:04d}{moment.strftime(form.removeprefix('%Y'))}"
+
+
+def partition_type(name: str, kind: pa.DataType) -> pa.DataType:
+    """Of a column that partitions a table.  Raises `LakeError` for a type that cannot."""
+    kind = stored_type(name, kind)
+    if not any(suits(kind) for suits in _PARTITION_TYPES):
+        raise LakeError(
+            f"the table cannot be partitioned by {name!r}, which is {kind}", hint="use texts, whole numbers or dates"
+        )
+    return kind
+
+
+def _ids_of(topics: pa.Array, topic_ids: Mapping[str, str]) -> pa.DictionaryArray:
+    encoded = topics.dictionary_encode()
+    names = [topic_ids[name] for name in encoded.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(names, pa.string()))

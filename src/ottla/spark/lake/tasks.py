@@ -1,0 +1,179 @@
+"""A load's task: reads its offset ranges, makes rows of the records, and writes them to files, all without Java.
+
+The driver gets a report of each task, small enough for any number of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.model.errors import OttlaError
+from ottla.spark.audit.window_counts import window_counts
+from ottla.spark.errors import CorruptRecords, DataLoss, LakeError
+from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
+from ottla.spark.lake.lake_table import ColumnBounds, DataFile
+from ottla.spark.lake.rows import EVENT_TIME, RowShape
+from ottla.spark.lake.target import LakeTarget
+from ottla.spark.options.read_options import ReadOptions
+from ottla.spark.source.offset_ranges import OffsetRange
+from ottla.spark.source.range_reading import ReadTask, read_task
+
+Counts: TypeAlias = dict[str, dict[int, int]]
+# Event times `[first, end)` in microseconds that are kept; None: all.
+Times: TypeAlias = tuple[int, int] | None
+
+
+class Stage(StrEnum):
+    """Where a load is: on the driver, and in a task.  Tests stop a process at each."""
+
+    PLANNED = "planned"
+    TASK_BEGAN = "task began"
+    TASK_WROTE = "task wrote"
+    WRITTEN = "written"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+
+
+def no_one_looks(_stage: Stage) -> None:
+    """What a load tells its stages to."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskJob:
+    """What all tasks of a load have in common; pickled with each."""
+
+    options: ReadOptions
+    shape: RowShape
+    target: LakeTarget
+    partition_by: tuple[str, ...]
+    topic_ids: Mapping[str, str]
+    target_file_bytes: int = TARGET_FILE_BYTES
+    times: Times = None
+    at: Callable[[Stage], None] = no_one_looks
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """`counts`: records by topic id and start of the window of their timestamp.  `read_bytes`: of the records,
+    in memory.
+
+    `failure` is the user's or the log's: to repeat the task would not help.
+    """
+
+    files: tuple[DataFile, ...] = ()
+    counts: Counts = field(default_factory=dict)
+    read_bytes: int = 0
+    failure: OttlaError | None = None
+
+
+def run_ranges(job: TaskJob, tasks: Iterable[tuple[OffsetRange, ...]]) -> Iterator[TaskReport]:
+    """The function that Spark maps over the shares of a load."""
+    for ranges in tasks:
+        options = job.options
+        reading = ReadTask(
+            options.connection,
+            ranges,
+            job.shape.read_columns,
+            options.fetch_bytes,
+            options.fails_on_data_loss,
+            options.isolation,
+        )
+        yield _reported(job, ((batch, None) for batch in read_task(reading)))
+
+
+def run_batches(job: TaskJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same over records that Spark has read, with the event times that it has computed."""
+    report = _reported(job, ((batch, batch.column(EVENT_TIME)) for batch in batches))
+    yield report_batch(report)
+
+
+def _reported(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | None]]) -> TaskReport:
+    job.at(Stage.TASK_BEGAN)
+    try:
+        report = _written(job, batches)
+    except (LakeError, DataLoss, CorruptRecords) as failure:
+        return TaskReport(failure=failure)
+    job.at(Stage.TASK_WROTE)
+    return report
+
+
+def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | None]]) -> TaskReport:
+    files = LakeFiles(job.target, job.partition_by, job.target_file_bytes)
+    counts: Counts = {}
+    read_bytes = 0
+    for batch, times in batches:
+        if not batch.num_rows:
+            continue
+        read_bytes += batch.nbytes
+        rows = job.shape.rows(batch, job.topic_ids, times)
+        if job.times is not None:
+            rows = rows_between(rows, *job.times)
+        _count(batch, job.topic_ids, counts)
+        files.add(rows)
+    return TaskReport(tuple(files.close()), counts, read_bytes)
+
+
+def rows_between(rows: pa.Table, first_us: int, end_us: int) -> pa.Table:
+    times = rows.column(EVENT_TIME).cast(pa.int64())
+    return rows.filter(pc.and_(pc.greater_equal(times, first_us), pc.less(times, end_us)))
+
+
+def _count(batch: pa.RecordBatch, topic_ids: Mapping[str, str], counts: Counts) -> None:
+    """By the records' timestamps, as brokers and producers count them."""
+    topics = pc.unique(batch.column("topic")).to_pylist()
+    for topic in topics:
+        times = batch.column("timestamp")
+        if len(topics) > 1:
+            times = times.filter(pc.equal(batch.column("topic"), topic))
+        add_counts(counts, {topic_ids[topic]: window_counts(times)})
+
+
+def add_counts(total: Counts, more: Counts) -> None:
+    for topic_id, windows in more.items():
+        known = total.setdefault(topic_id, {})
+        for start_ms, count in windows.items():
+            known[start_ms] = known.get(start_ms, 0) + count
+
+
+# The report as a row of Spark, where it comes through Java.
+REPORT_DDL: Final = "report string, schemas array<binary>"
+
+
+def report_batch(report: TaskReport) -> pa.RecordBatch:
+    if report.failure is not None:
+        raise report.failure
+    files = [
+        [file.path, dict(file.partition), file.size_bytes, file.rows_count, _bounds_json(file.bounds)]
+        for file in report.files
+    ]
+    counts = {topic: [[start, count] for start, count in windows.items()] for topic, windows in report.counts.items()}
+    text = json.dumps({"files": files, "counts": counts, "bytes": report.read_bytes})
+    schemas = [file.schema.serialize().to_pybytes() for file in report.files]
+    return pa.RecordBatch.from_arrays(
+        [pa.array([text]), pa.array([schemas], pa.list_(pa.binary()))], names=["report", "schemas"]
+    )
+
+
+def report_of(text: str, schemas: Iterable[bytes]) -> TaskReport:
+    found = json.loads(text)
+    files = [
+        DataFile(path, partition, size, rows, pa.ipc.read_schema(pa.py_buffer(schema)), _bounds_of(bounds))
+        for (path, partition, size, rows, bounds), schema in zip(found["files"], schemas, strict=True)
+    ]
+    counts = {topic: dict(windows) for topic, windows in found["counts"].items()}
+    return TaskReport(tuple(files), counts, found["bytes"])
+
+
+def _bounds_json(bounds: Mapping[str, ColumnBounds]) -> dict[str, list[int | None]]:
+    return {name: [each.nulls_count, each.least, each.most] for name, each in bounds.items()}
+
+
+def _bounds_of(found: Mapping[str, list[int]]) -> dict[str, ColumnBounds]:
+    return {name: ColumnBounds(*each) for name, each in found.items()}

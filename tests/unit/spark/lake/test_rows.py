@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.columns import TIMESTAMP
+from ottla.spark.lake.rows import DAY_US, HOUR_US, OUT_OF_RANGE, RowShape, as_times, period_name, period_names
+
+# 2011-06-12 00:00 UTC.
+DAY_MS = 1_307_836_800_000
+IDS = {"a": "id-of-a", "b": "id-of-b"}
+
+
+def batch(places: list[tuple[str, int]]) -> pa.RecordBatch:
+    """A record for each (topic, timestamp in ms)."""
+    count = len(places)
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.nulls(count, pa.binary()),
+            "value": pa.array([b"%d" % index for index in range(count)], pa.binary()),
+            "topic": pa.array([topic for topic, _ in places]),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+            "timestamp": pa.array([time * 1000 for _, time in places], TIMESTAMP),
+        }
+    )
+
+
+RECORDS = batch([("a", DAY_MS), ("b", DAY_MS + 3_600_000), ("a", DAY_MS + 1)])
+
+
+def test_rows_know_their_topics_id_and_their_hour() -> None:
+    rows = RowShape().rows(RECORDS, IDS)
+    assert rows.column("topic_id").to_pylist() == ["id-of-a", "id-of-b", "id-of-a"]
+    assert rows.column("event_hour").to_pylist() == ["2011-06-12-00", "2011-06-12-01", "2011-06-12-00"]
+    assert rows.column("event_time").to_pylist() == rows.column("timestamp").to_pylist()
+
+
+def test_decoded_columns_stand_beside_the_records_and_may_give_the_time() -> None:
+    def decode(records: pa.RecordBatch) -> pa.Table:
+        numbers = pa.array([int(value) for value in records.column("value").to_pylist()], pa.uint8())
+        times = pa.array([DAY_MS + 7_200_000, None, None], pa.int64())
+        return pa.table({"number": numbers, "event_time": times, "nothing": pa.nulls(3)})
+
+    rows = RowShape(kept=("value",), partition_by=("event_date", "number"), decode=decode).rows(RECORDS, IDS)
+    assert rows.column("number").type == pa.int16()
+    assert rows.column_names == [
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "event_time",
+        "topic_id",
+        "number",
+        "event_date",
+    ]
+    assert rows.column("event_time").cast(pa.int64()).to_pylist() == [
+        (DAY_MS + 7_200_000) * 1000,
+        (DAY_MS + 3_600_000) * 1000,
+        (DAY_MS + 1) * 1000,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("decoded", "problem"),
+    [
+        (pa.table({"x": [1]}), "decode gave 1 rows for 3 records"),
+        ([1, 2, 3], "decode gave a list"),
+        (pa.table({"offset": [1, 2, 3]}), "a column 'offset', which rows have already"),
+        (pa.table({"x": pa.array([1, 2, 3], pa.time32("s"))}), "'x' has the type time32"),
+    ],
+)
+def test_what_decode_gives_wrongly_is_refused_by_name(decoded: object, problem: str) -> None:
+    with pytest.raises(LakeError, match=problem):
+        RowShape(decode=lambda _: decoded).rows(RECORDS, IDS)
+
+
+def test_an_event_time_is_a_timestamp_or_milliseconds_and_else_the_records_own() -> None:
+    times = pa.array([DAY_MS, None, 2**63 - 1], pa.int64())
+    rows = RowShape(event_time=lambda _: times).rows(RECORDS, IDS)
+    own = [(DAY_MS + 3_600_000) * 1000, (DAY_MS + 1) * 1000]
+    assert rows.column("event_time").cast(pa.int64()).to_pylist() == [DAY_MS * 1000, *own]
+    stamps = pa.array([5, None], pa.timestamp("ms"))
+    assert as_times(stamps).cast(pa.int64()).to_pylist() == [5000, None]
+    with pytest.raises(LakeError, match="event_time gave string"):
+        RowShape(event_time=lambda _: pa.array(["x"] * 3)).rows(RECORDS, IDS)
+    with pytest.raises(LakeError, match="1 times for 3 records"):
+        RowShape(event_time=lambda _: times[:1]).rows(RECORDS, IDS)
+
+
+def test_any_timestamp_has_an_hour() -> None:
+    times = pa.array([2**63 - 1, -(2**63), -1, 0], pa.int64()).cast(pa.timestamp("us"))
+    assert period_names(times, HOUR_US, "%Y-%m-%d-%H").to_pylist() == [
+        OUT_OF_RANGE,
+        OUT_OF_RANGE,
+        "1969-12-31-23",
+        "1970-01-01-00",
+    ]
+    assert period_name(-62_135_596_800_000_000, "%Y-%m-%d") == "0001-01-01"
+    assert period_names(times[2:3], DAY_US, "%Y-%m-%d").to_pylist() == ["1969-12-31"]
+
+
+def test_an_unknown_column_to_keep_is_refused() -> None:
+    with pytest.raises(LakeError, match="no column 'values' to keep"):
+        RowShape(kept=("values",))
