@@ -42,6 +42,7 @@ _NETWORK: Final = (
 # A library, and the only parts of `ottla` that may import it.
 DOORS: Final = {
     "asyncio": _NETWORK,
+    "avro": ("registry.avro_format",),
     "socket": _NETWORK,
     "click": ("cli",),
     "cramjam": ("records.compression",),
@@ -51,6 +52,7 @@ DOORS: Final = {
     "pyspark": ("spark", "testing.plugin"),
     "re2": ("groups.subscription_pattern",),
     "sqlite3": ("coordination.embedded",),
+    "uvicorn": ("registry.server",),
     "uvloop": ("runtime.event_loop",),
 }
 

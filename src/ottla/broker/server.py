@@ -10,10 +10,12 @@ import signal
 from collections.abc import Callable
 
 from ottla.broker.broker import Broker
+from ottla.broker.schema_registry import SchemaRegistryProcess, reachable
 from ottla.broker.socket_loop import SocketLoop
 from ottla.model.serve_options import ServeOptions
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock
+from ottla.runtime.installed import SCHEMAS, require_modules
 from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.open_files import too_many_open_files
@@ -44,6 +46,8 @@ async def serve(
     """
     clock = clock or SystemClock()
     started_ms = clock.monotonic_ms()
+    if options.registry is not None:
+        require_modules("schema.registry.listeners", SCHEMAS, "schemas")
     open_files = raise_open_files_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -56,6 +60,9 @@ async def serve(
         disk=disk,
         sockets=sockets,
     )
+    registry = None
+    if options.registry is not None:
+        registry = SchemaRegistryProcess(options.registry, reachable(broker.addresses[0]), clock)
     try:
         if open_files is not None:
             _require_files_left(options.data_dir, open_files.now)
@@ -78,9 +85,13 @@ async def serve(
                 took_ms=clock.monotonic_ms() - started_ms,
             ),
         )
+        if registry is not None:
+            registry.start()
         await stop.wait()
         log.info("broker.stopping")
     finally:
+        if registry is not None:
+            await registry.stop()
         await broker.stop()
     log.info("broker.stopped")
 

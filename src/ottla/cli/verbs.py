@@ -22,9 +22,14 @@ VERBS: Final[Mapping[str, Verb]] = {
     "log": Verb("ottla.cli.log", "Dump, verify and repair logs; import those of Apache Kafka."),
     "cluster": Verb("ottla.cli.cluster", "Run a cluster on this machine; show how a cluster is."),
     "load": Verb("ottla.cli.load", "Load topics into a lake table, exactly once."),
+    "registry": Verb("ottla.cli.registry", "Serve schemas to Kafka's clients."),
     "testing": Verb("ottla.cli.testing", "Run a broker for tests, in any language."),
     "doctor": Verb("ottla.cli.doctor", "Check settings, address, disk and limits."),
     "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),
+}
+
+REGISTRY_VERBS: Final[Mapping[str, Verb]] = {
+    "serve": Verb("ottla.cli.registry_serve", "Run a schema registry over any Kafka cluster."),
 }
 
 TESTING_VERBS: Final[Mapping[str, Verb]] = {

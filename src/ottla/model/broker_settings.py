@@ -438,6 +438,19 @@ AUDIT_WINDOW_MS: Final = int32(
 AUDIT_INTERVAL_MS: Final = int32(
     "audit.interval.ms", 10 * SECOND_MS, "How often it tells what it has counted.", minimum=100
 )
+SCHEMA_REGISTRY_LISTENERS: Final = optional_text(
+    "schema.registry.listeners",
+    "Serve a schema registry there, `http://host:port`, in a process beside the broker.  Unset: none.",
+)
+SCHEMA_REGISTRY_TOPIC: Final = word(
+    "schema.registry.topic",
+    "_schemas",
+    "The compacted topic of the schemas.",
+)
+SCHEMA_REGISTRY_ADVERTISED_URL: Final = optional_text(
+    "schema.registry.advertised.url",
+    "Where the schema registries of other brokers reach this one.  Unset: the address that it listens on.",
+)
 
 # Headings are those of docs/configuration.md.
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
@@ -449,6 +462,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         ZOOKEEPER_DIGEST,
         CONTROLLED_SHUTDOWN_ENABLE,
     ),
+    "Schemas": (SCHEMA_REGISTRY_LISTENERS, SCHEMA_REGISTRY_TOPIC, SCHEMA_REGISTRY_ADVERTISED_URL),
     "Connections": (
         LISTENERS,
         ADVERTISED_LISTENERS,

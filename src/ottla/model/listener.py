@@ -64,6 +64,20 @@ def parse_flag(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
     return parse_address(address, name=name)
 
 
+def parse_http(text: str, *, setting: str) -> Listener:
+    """`http://HOST:PORT` or `HOST:PORT`.  Raises `ConfigError` that names `setting`."""
+    protocol, separator, address = text.strip().rstrip("/").rpartition("://")
+    if separator and protocol.lower() != "http":
+        raise ConfigError(
+            f"{setting}: {text!r} asks for {protocol or 'no protocol'}, and only http is offered",
+            hint="TLS is not offered yet: listen on loopback, or behind a proxy that protects it",
+        )
+    try:
+        return parse_address(address, name="HTTP")
+    except ConfigError as error:
+        raise ConfigError(f"{setting}: {error}", hint="write http://HOST:PORT; port 0 selects a free one") from None
+
+
 def parse_listeners(text: str, *, setting: str) -> tuple[Listener, ...]:
     """Kafka's comma-separated `NAME://host:port` list.  Raises `ConfigError` that names `setting`."""
     found: list[Listener] = []

@@ -11,12 +11,24 @@ from ottla.model.broker_settings import (
     LISTENER_SECURITY_PROTOCOL_MAP,
     LISTENERS,
     LOG_DIRS,
+    SCHEMA_REGISTRY_ADVERTISED_URL,
+    SCHEMA_REGISTRY_LISTENERS,
+    SCHEMA_REGISTRY_TOPIC,
 )
 from ottla.model.errors import ConfigError
-from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_listeners, parse_protocol_map
+from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_http, parse_listeners, parse_protocol_map
 from ottla.model.settings import BrokerSettings
 
 DEFAULT_DATA_DIR: Final = "ottla-data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryOptions:
+    """Of a schema registry.  `advertised_url`: where others reach it; without one, the address it listens on."""
+
+    listener: Listener
+    topic: str
+    advertised_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +37,7 @@ class ServeOptions:
 
     `advertised` holds the addresses for clients, by listener name; for a listener without one, each client gets the
     address that it reached.  `admin_listener` serves metrics and health; without one, nothing does.
+    `registry` is that of a schema registry beside the broker.
     """
 
     settings: BrokerSettings
@@ -32,6 +45,7 @@ class ServeOptions:
     listeners: tuple[Listener, ...]
     advertised: tuple[Listener, ...] = field(default=())
     admin_listener: Listener | None = None
+    registry: RegistryOptions | None = None
 
 
 def serve_options(
@@ -59,7 +73,31 @@ def serve_options(
         listeners=listeners,
         advertised=_advertised(settings, listeners),
         admin_listener=admin_listener,
+        registry=_registry(settings, insecure_listen=insecure_listen),
     )
+
+
+def _registry(settings: BrokerSettings, *, insecure_listen: bool) -> RegistryOptions | None:
+    text = settings[SCHEMA_REGISTRY_LISTENERS]
+    if text is None:
+        return None
+    listener = parse_http(text, setting="schema.registry.listeners")
+    require_registry_listener(listener, insecure_listen=insecure_listen)
+    return RegistryOptions(
+        listener=listener,
+        topic=settings[SCHEMA_REGISTRY_TOPIC],
+        advertised_url=settings[SCHEMA_REGISTRY_ADVERTISED_URL],
+    )
+
+
+def require_registry_listener(listener: Listener, *, insecure_listen: bool) -> None:
+    """Raises `ConfigError` for an address that others reach, unless that was accepted."""
+    if not listener.is_loopback and not insecure_listen:
+        raise ConfigError(
+            f"refused to serve schemas on {listener.host or 'every interface'}: anyone who reaches port "
+            f"{listener.port} could change them",
+            hint="listen on 127.0.0.1, or accept it with --insecure-listen",
+        )
 
 
 def _configured_listeners(settings: BrokerSettings) -> tuple[Listener, ...]:

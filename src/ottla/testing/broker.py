@@ -89,6 +89,7 @@ class RunningBroker(Running):
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._is_ready = threading.Event()
+        self._has_registry = threading.Event()
         self._lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self.log_lines_count = 0
         self._serves_metrics = serves_metrics
@@ -96,11 +97,22 @@ class RunningBroker(Running):
         self.port = 0
         # `http://host:port`, once it runs; the port changes with each start.
         self.admin_url = ""
+        self._registry_url = ""
 
     @property
     def bootstrap(self) -> str:
         """`host:port`, for `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def schema_registry_url(self) -> str:
+        """`http://host:port` of the schema registry beside it (`schema.registry.listeners`): waits until it serves.
+
+        Raises `BrokerDidNotStart`.
+        """
+        if not self._has_registry.wait(READY_WITHIN_S):
+            raise BrokerDidNotStart("the broker's schema registry", self.log_lines)
+        return self._registry_url
 
     @property
     def pid(self) -> int:
@@ -141,6 +153,7 @@ class RunningBroker(Running):
         """Start the process without waiting: several start at the same time."""
         assert not self.is_running, "the broker is running already"
         self._is_ready.clear()
+        self._has_registry.clear()
         self._process = self._spawn(self.command_line)
         self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
         self._reader.start()
@@ -250,6 +263,9 @@ class RunningBroker(Running):
         facts = dict(word.split("=", 1) for word in words[3:] if "=" in word)
         if event == "admin.listening":
             self.admin_url = f"http://{facts['host']}:{facts['port']}"
+        elif event == "registry.ready":
+            self._registry_url = f"http://{facts['host']}:{facts['port']}"
+            self._has_registry.set()
         elif event == "broker.ready":
             self.host, self.port = facts["host"], int(facts["port"])
             self._is_ready.set()

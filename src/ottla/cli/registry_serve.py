@@ -1,0 +1,61 @@
+"""`ottla registry serve`: a schema registry over any Kafka cluster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from ottla.cli.client_flags import bootstrap_flag
+from ottla.model.listener import parse_http
+from ottla.model.serve_options import RegistryOptions, require_registry_listener
+from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
+from ottla.runtime.installed import SCHEMAS, require_modules
+
+LISTEN: Final = "127.0.0.1:8081"
+
+
+@click.command(name="serve")
+@bootstrap_flag
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default=LISTEN,
+    show_default=True,
+    help="Address to listen on; port 0 selects a free one.",
+)
+@click.option("--topic", default="_schemas", show_default=True, help="Where the schemas are kept.")
+@click.option(
+    "--advertise",
+    metavar="URL",
+    help="Where other registries of the same topic reach this one.  [default: the address it listens on]",
+)
+@click.option("--until-eof", is_flag=True, help="End, too, when standard input ends.")
+@click.option(
+    "--insecure-listen",
+    is_flag=True,
+    help="Listen on an address that other machines can reach, without authentication or encryption.",
+)
+@click.option("--log-level", type=click.Choice(LEVEL_NAMES), default=DEFAULT_LEVEL, show_default=True)
+def command(
+    bootstrap: str,
+    listen: str,
+    topic: str,
+    advertise: str | None,
+    until_eof: bool,
+    insecure_listen: bool,
+    log_level: str,
+) -> None:
+    """Run a schema registry until SIGTERM or Ctrl-C: Confluent's REST API, over a compacted topic of the cluster.
+
+    Several may run over one topic: each answers, and one of them writes.
+    """
+    start_logging(log_level)
+    listener = parse_http(listen, setting="--listen")
+    require_registry_listener(listener, insecure_listen=insecure_listen)
+    require_modules("a schema registry", SCHEMAS, "schemas")
+
+    from ottla.registry.server import serve
+
+    options = RegistryOptions(listener=listener, topic=topic, advertised_url=advertise)
+    serve(options, bootstrap, until_eof=until_eof)

@@ -1,0 +1,108 @@
+"""Avro: schemas are read and checked, and compared by the checker of Apache's library."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import avro.compatibility
+import avro.errors
+import avro.name
+import avro.schema
+
+from ottla.registry.avro_text import PRIMITIVES, AvroWriter, full_name, names_defined_in, space_of
+from ottla.registry.errors import invalid_schema
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """A schema that has been read: its text as it is kept, and the library's object for comparisons."""
+
+    text: str
+    checked: avro.schema.Schema
+
+
+def read_avro(text: str, referenced: Iterable[str] = (), *, normalize: bool = False) -> AvroSchema:
+    """`referenced`: the kept texts of the schemas that this one refers to, each after those that it refers to itself.
+
+    Raises `RegistryError`.
+    """
+    names = avro.name.Names()
+    defined: list[str] = []
+    for other in referenced:
+        found = json.loads(other)
+        _library_schema(_for_checker(found, None), names)
+        defined += names_defined_in(found)
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if text.strip() in PRIMITIVES:
+            given = text.strip()
+        else:
+            raise invalid_schema(f"an Avro schema is JSON, and this is not: {error}") from None
+    written = AvroWriter(defined, sort_properties=normalize).written(given)
+    kept = json.dumps(written, separators=(",", ":"), ensure_ascii=False)
+    return AvroSchema(kept, _library_schema(_for_checker(written, None), names))
+
+
+def problems_of_reader(reader: AvroSchema, writer: AvroSchema) -> list[str]:
+    """Why `reader` cannot read what `writer` writes; empty when it can."""
+    checker = avro.compatibility.ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
+    result = checker.get_compatibility(reader.checked, writer.checked)
+    if result.compatibility is avro.compatibility.SchemaCompatibilityType.compatible:
+        return []
+    kinds = ", ".join(sorted({kind.name.upper() for kind in result.incompatibilities}))
+    return [f"{kinds} at {', '.join(sorted(result.locations))}: {'; '.join(sorted(result.messages))}"]
+
+
+def _library_schema(schema: Json, names: avro.name.Names) -> avro.schema.Schema:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return avro.schema.make_avsc_object(schema, names)
+    except (avro.errors.AvroException, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise invalid_schema(f"no Avro schema: {error}") from None
+
+
+def _for_checker(schema: Json, space: str | None) -> Json:
+    """What decides about compatibility, in words that the library's checker takes as Java's does.
+
+    It does not look at logical types (nor does Java's), knows no type `error`, and compares aliases by full names.
+    """
+    if isinstance(schema, list):
+        return [_for_checker(branch, space) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema if schema in PRIMITIVES else full_name(schema, space)
+    kind = schema["type"]
+    if kind in PRIMITIVES:
+        return kind
+    if kind == "array":
+        return {"type": kind, "items": _for_checker(schema["items"], space)}
+    if kind == "map":
+        return {"type": kind, "values": _for_checker(schema["values"], space)}
+    full = full_name(schema["name"], schema.get("namespace", space))
+    own = space_of(full)
+    out: dict[str, Json] = {
+        "type": "record" if kind == "error" else kind,
+        "name": full.rpartition(".")[2],
+        "namespace": own or "",
+        "aliases": [full_name(alias, own) for alias in schema.get("aliases", ())],
+    }
+    for key in ("symbols", "default", "size"):
+        if key in schema:
+            out[key] = schema[key]
+    if "fields" in schema:
+        out["fields"] = [_field_for_checker(field, own) for field in schema["fields"]]
+    return out
+
+
+def _field_for_checker(field: Mapping[str, Json], space: str | None) -> Json:
+    out = {"name": field["name"], "type": _for_checker(field["type"], space), "aliases": field.get("aliases", [])}
+    if "default" in field:
+        out["default"] = field["default"]
+    return out

@@ -1,0 +1,334 @@
+"""The paths of the REST API: what each asks of the registry.  Pure but for the registry that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from ottla.registry import decisions
+from ottla.registry.answers import id_answer, schema_answer, schema_of, version_answer, version_number
+from ottla.registry.decisions import Decision
+from ottla.registry.errors import RegistryCode, RegistryError, schema_not_found
+from ottla.registry.schema import Schema, SchemaType, SubjectVersion
+from ottla.registry.service import Registry
+from ottla.registry.state import RegistryState
+
+Json = Any
+
+
+class Request(NamedTuple):
+    """`path` is the part of each `*` in the route; `query` has the last value of each name; `body` is an object."""
+
+    path: Sequence[str]
+    query: Mapping[str, str]
+    body: Mapping[str, Json]
+
+    def flag(self, name: str) -> bool:
+        return self.query.get(name, "").lower() == "true"
+
+    def number(self, name: str, default: int) -> int:
+        text = self.query.get(name, "")
+        try:
+            return int(text) if text else default
+        except ValueError:
+            raise RegistryError(RegistryCode.INVALID_VERSION, f"{name}={text} is no number") from None
+
+    @property
+    def form(self) -> str:
+        return self.query.get("format", "").strip()
+
+
+Handler = Callable[[Registry, Request], Json]
+
+
+class Match(NamedTuple):
+    handler: Handler
+    path: Sequence[str]
+
+
+def route(method: str, raw_path: str) -> Match | None:
+    """Who answers; None: no such path.  `raw_path` is not unquoted yet: a subject may have a slash.
+
+    Raises `MethodNotAllowed`.
+    """
+    parts = [unquote(part) for part in raw_path.strip("/").split("/")]
+    others = False
+    for (allowed, pattern), handler in _ROUTES.items():
+        wanted = pattern.split("/")
+        if len(wanted) == len(parts) and all(w in ("*", part) for w, part in zip(wanted, parts, strict=True)):
+            if allowed == method:
+                return Match(handler, [part for w, part in zip(wanted, parts, strict=True) if w == "*"])
+            others = True
+    if others:
+        raise MethodNotAllowed(method)
+    return None
+
+
+class MethodNotAllowed(Exception):
+    """The path has other methods."""
+
+
+# Subjects and versions.
+
+
+def _subjects(registry: Registry, request: Request) -> Json:
+    prefix = request.query.get("subjectPrefix", "").removeprefix(":*:")
+    only_deleted = request.flag("deletedOnly")
+
+    def ask(state: RegistryState) -> list[str]:
+        found = state.subjects(deleted=only_deleted or request.flag("deleted"))
+        if only_deleted:
+            found = [subject for subject in found if not state.versions(subject)]
+        return [subject for subject in found if subject.startswith(prefix)]
+
+    return _page(registry.read(ask), request)
+
+
+def _versions(registry: Registry, request: Request) -> Json:
+    def ask(state: RegistryState) -> list[int]:
+        deleted = request.flag("deleted") or request.flag("deletedOnly")
+        found = decisions.require_versions(state, request.path[0], deleted=deleted)
+        return [each.version for each in found if each.is_deleted or not request.flag("deletedOnly")]
+
+    return _page(registry.read(ask), request)
+
+
+def _version(registry: Registry, request: Request) -> Json:
+    subject, number = request.path[0], version_number(request.path[1])
+
+    def ask(state: RegistryState) -> Json:
+        found = decisions.version_at(state, subject, number, deleted=request.flag("deleted"))
+        return version_answer(state, found, request.form)
+
+    return registry.read(ask)
+
+
+def _version_text(registry: Registry, request: Request) -> Json:
+    return RawText(_version(registry, request)["schema"])
+
+
+def _referenced_by(registry: Registry, request: Request) -> Json:
+    subject, number = request.path[0], version_number(request.path[1])
+
+    def ask(state: RegistryState) -> list[int]:
+        version = decisions.version_at(state, subject, number, deleted=True)
+        return sorted({each.id for each in state.referrers(subject, version.version, deleted=request.flag("deleted"))})
+
+    return registry.read(ask)
+
+
+def _register(registry: Registry, request: Request) -> Json:
+    given = schema_of(request.body)
+    made: SubjectVersion = registry.change(
+        lambda state: decisions.register(state, request.path[0], given, normalize=request.flag("normalize"))
+    ).answer
+    return {"id": made.id, "version": made.version, **_plain(made.schema)}
+
+
+def _look_up(registry: Registry, request: Request) -> Json:
+    given = schema_of(request.body)
+
+    def ask(state: RegistryState) -> Json:
+        found = decisions.look_up(
+            state, request.path[0], given, normalize=request.flag("normalize"), deleted=request.flag("deleted")
+        )
+        return version_answer(state, found, request.form)
+
+    return registry.read(ask)
+
+
+def _delete_version(registry: Registry, request: Request) -> Json:
+    subject, number = request.path[0], version_number(request.path[1])
+    permanent = request.flag("permanent")
+    return _changed(registry, lambda state: decisions.delete_version(state, subject, number, permanent=permanent))
+
+
+def _delete_subject(registry: Registry, request: Request) -> Json:
+    permanent = request.flag("permanent")
+    return _changed(registry, lambda state: decisions.delete_subject(state, request.path[0], permanent=permanent))
+
+
+# Schemas by id.
+
+
+def _schema(registry: Registry, request: Request) -> Json:
+    schema_id = _id_in(request.path[0])
+
+    def ask(state: RegistryState) -> Json | None:
+        schema = state.schema(schema_id)
+        if schema is None:
+            return None
+        return id_answer(state, schema_id, schema, request.form, with_id_max=request.flag("fetchMaxId"))
+
+    # What an id means never changes: the cluster is asked only for one that is not known yet.
+    known = None if request.flag("fetchMaxId") else registry.read_known(ask)
+    found = known if known is not None else registry.read(ask)
+    if found is None:
+        raise schema_not_found(schema_id)
+    return found
+
+
+def _schema_text(registry: Registry, request: Request) -> Json:
+    return RawText(_schema(registry, request)["schema"])
+
+
+def _places(registry: Registry, request: Request) -> list[SubjectVersion]:
+    schema_id = _id_in(request.path[0])
+
+    def ask(state: RegistryState) -> list[SubjectVersion]:
+        if state.schema(schema_id) is None:
+            raise schema_not_found(schema_id)
+        wanted = request.query.get("subject")
+        places = state.places(schema_id, deleted=request.flag("deleted"))
+        return [each for each in places if not wanted or each.subject == wanted]
+
+    return registry.read(ask)
+
+
+def _schema_subjects(registry: Registry, request: Request) -> Json:
+    return _page(sorted({each.subject for each in _places(registry, request)}), request)
+
+
+def _schema_versions(registry: Registry, request: Request) -> Json:
+    return _page([{"subject": each.subject, "version": each.version} for each in _places(registry, request)], request)
+
+
+def _schemas(registry: Registry, request: Request) -> Json:
+    prefix = request.query.get("subjectPrefix", "").removeprefix(":*:")
+
+    def ask(state: RegistryState) -> Json:
+        deleted = request.flag("deleted")
+        found = []
+        for subject in state.subjects(deleted=deleted):
+            if subject.startswith(prefix):
+                versions = state.versions(subject, deleted=deleted)
+                found += versions[-1:] if request.flag("latestOnly") else versions
+        return [version_answer(state, each) for each in _page(found, request)]
+
+    return registry.read(ask)
+
+
+def _types(_: Registry, __: Request) -> Json:
+    return [each.value for each in (SchemaType.JSON, SchemaType.PROTOBUF, SchemaType.AVRO)]
+
+
+# Compatibility, settings, modes.
+
+
+def _compatible(registry: Registry, request: Request) -> Json:
+    subject = request.path[0]
+    number = version_number(request.path[1]) if len(request.path) > 1 else None
+    verbose = request.flag("verbose")
+    given = schema_of(request.body)
+
+    def ask(state: RegistryState) -> list[str]:
+        normalize = request.flag("normalize")
+        return decisions.compatibility_problems(state, subject, number, given, normalize=normalize)
+
+    try:
+        problems = registry.read(ask)
+    except RegistryError as error:
+        if not verbose or error.code is not RegistryCode.INVALID_SCHEMA:
+            raise
+        problems = [str(error)]
+    return {"is_compatible": not problems, **({"messages": problems} if verbose else {})}
+
+
+def _subject_in(request: Request) -> str | None:
+    return request.path[0] if request.path else None
+
+
+def _config(registry: Registry, request: Request) -> Json:
+    to_global = request.flag("defaultToGlobal")
+    return registry.read(lambda state: decisions.config(state, _subject_in(request), default_to_global=to_global))
+
+
+def _set_config(registry: Registry, request: Request) -> Json:
+    return _changed(registry, lambda state: decisions.set_config(state, _subject_in(request), request.body))
+
+
+def _remove_config(registry: Registry, request: Request) -> Json:
+    return _changed(registry, lambda state: decisions.remove_config(state, _subject_in(request)))
+
+
+def _mode(registry: Registry, request: Request) -> Json:
+    to_global = request.flag("defaultToGlobal")
+    return registry.read(lambda state: decisions.mode(state, _subject_in(request), default_to_global=to_global))
+
+
+def _set_mode(registry: Registry, request: Request) -> Json:
+    return _changed(registry, lambda state: decisions.set_mode(state, _subject_in(request), request.body.get("mode")))
+
+
+def _remove_mode(registry: Registry, request: Request) -> Json:
+    return _changed(registry, lambda state: decisions.remove_mode(state, request.path[0]))
+
+
+def _nothing(_: Registry, __: Request) -> Json:
+    return {}
+
+
+def _contexts(_: Registry, __: Request) -> Json:
+    """There is the default one."""
+    return ["."]
+
+
+class RawText(str):
+    """An answer that is the schema itself."""
+
+    __slots__ = ()
+
+
+def _changed(registry: Registry, decide: Callable[[RegistryState], Decision]) -> Json:
+    return registry.change(decide).answer
+
+
+def _plain(schema: Schema) -> dict[str, Json]:
+    return schema_answer(RegistryState(), schema)
+
+
+def _page(found: list[Json], request: Request) -> list[Json]:
+    offset, limit = max(request.number("offset", 0), 0), request.number("limit", -1)
+    return found[offset:] if limit < 0 else found[offset : offset + limit]
+
+
+def _id_in(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text[:20])
+    raise schema_not_found()
+
+
+# A `*` is one part of the path.
+_ROUTES: Final[Mapping[tuple[str, str], Handler]] = {
+    ("GET", ""): _nothing,
+    ("GET", "subjects"): _subjects,
+    ("POST", "subjects/*"): _look_up,
+    ("DELETE", "subjects/*"): _delete_subject,
+    ("GET", "subjects/*/versions"): _versions,
+    ("POST", "subjects/*/versions"): _register,
+    ("GET", "subjects/*/versions/*"): _version,
+    ("DELETE", "subjects/*/versions/*"): _delete_version,
+    ("GET", "subjects/*/versions/*/schema"): _version_text,
+    ("GET", "subjects/*/versions/*/referencedby"): _referenced_by,
+    ("GET", "schemas"): _schemas,
+    ("GET", "schemas/types"): _types,
+    ("GET", "schemas/ids/*"): _schema,
+    ("GET", "schemas/ids/*/schema"): _schema_text,
+    ("GET", "schemas/ids/*/subjects"): _schema_subjects,
+    ("GET", "schemas/ids/*/versions"): _schema_versions,
+    ("POST", "compatibility/subjects/*/versions"): _compatible,
+    ("POST", "compatibility/subjects/*/versions/*"): _compatible,
+    ("GET", "config"): _config,
+    ("PUT", "config"): _set_config,
+    ("DELETE", "config"): _remove_config,
+    ("GET", "config/*"): _config,
+    ("PUT", "config/*"): _set_config,
+    ("DELETE", "config/*"): _remove_config,
+    ("GET", "mode"): _mode,
+    ("PUT", "mode"): _set_mode,
+    ("GET", "mode/*"): _mode,
+    ("PUT", "mode/*"): _set_mode,
+    ("DELETE", "mode/*"): _remove_mode,
+    ("GET", "contexts"): _contexts,
+}

@@ -1,0 +1,128 @@
+"""The registry's topic: read on to its end, appended to, made where there is none.
+
+Blocking, for one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.configs import ConfigResource, ResourceType
+from ottla.client.delivery import ProducerOptions
+from ottla.client.errors import BrokerRefused
+from ottla.client.fetcher import Fetcher
+from ottla.client.offsets import log_ranges
+from ottla.client.options import ClientOptions
+from ottla.client.record_producer import RecordProducer
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import ConfigError
+from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import DAY_MS
+from ottla.records.record import Headers, check_batch
+from ottla.records.record_run import read_runs
+from ottla.registry.errors import RegistryCode, RegistryError
+from ottla.registry.records import CLAIM_HEADER
+from ottla.registry.state import RegistryState
+
+REPLICAS_MAX: Final = 3
+IN_SYNC_MIN: Final = 2
+CALL_TIMEOUT_MS: Final = 15_000
+# What a writer that was overtaken has written is corrected by the next one long before it is compacted.
+MIN_COMPACTION_LAG_MS: Final = DAY_MS
+
+_CLEANUP: Final = "cleanup.policy"
+_CLIENT_ID: Final = "ottla-registry"
+
+
+class TopicLog:
+    """One partition.  Failures of the cluster are `OttlaError`s of the client."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        self._partition = TopicPartition(topic, 0)
+        options = ClientOptions(_CLIENT_ID, call_timeout_ms=CALL_TIMEOUT_MS, request_timeout_ms=CALL_TIMEOUT_MS)
+        self._cluster = Cluster(bootstrap, options)
+        self._delivery = ProducerOptions(delivery_timeout_ms=CALL_TIMEOUT_MS, allow_auto_topic_creation=False)
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def prepare(self) -> None:
+        """Make the topic where there is none.  Raises `ConfigError` when it is not fit to keep schemas for ever."""
+        admin = Admin(self._cluster)
+        found = next((each for each in admin.list_topics() if each.name == self._topic), None)
+        if found is None:
+            self._create(admin)
+            return
+        policy = admin.describe_configs(ConfigResource(ResourceType.TOPIC, self._topic), [_CLEANUP])[_CLEANUP].value
+        if policy != "compact":
+            raise ConfigError(
+                f"the topic {self._topic} has {_CLEANUP}={policy}, and would lose schemas",
+                hint=f"ottla topic alter {self._topic} --config {_CLEANUP}=compact",
+            )
+        if len(found.partitions) != 1:
+            raise ConfigError(
+                f"the topic {self._topic} has {len(found.partitions)} partitions, and schemas need the order of one",
+                hint="name another topic with --topic (schema.registry.topic)",
+            )
+
+    def read(self, state: RegistryState) -> None:
+        """Apply what the topic has gained.  Raises `RegistryError` when it has become shorter."""
+        log_range = log_ranges(self._cluster, [self._partition])[self._partition]
+        if log_range.stop < state.next_offset:
+            raise RegistryError(
+                RegistryCode.STORE_ERROR,
+                f"the topic {self._topic} ends at offset {log_range.stop} and was read up to {state.next_offset}: it "
+                "was deleted, or has lost records; start the registry again to go on with what is there",
+            )
+        if log_range.stop == state.next_offset:
+            return
+        start = max(state.next_offset, log_range.start)
+        with Fetcher(self._cluster, {self._partition: start}, {self._partition: log_range.stop}) as fetcher:
+            for fetched in fetcher:
+                for batch in fetched.batches():
+                    self._apply(batch, state)
+        # Compaction may have removed the last records.
+        state.skip_to(log_range.stop)
+
+    def append(self, records: Sequence[tuple[bytes, bytes | None]], claim: int | None) -> None:
+        """Stored, on all in-sync replicas, when this returns; otherwise they may or may not be."""
+        headers: Headers = () if claim is None else ((CLAIM_HEADER, str(claim).encode()),)
+        with RecordProducer(self._cluster, self._delivery) as producer:
+            for key, value in records:
+                producer.add(
+                    self._topic, key, value, timestamp_ms=self._cluster.clock.now_ms(), headers=headers, partition=0
+                )
+            for result in producer.flush():
+                if result.error is not None:
+                    raise result.error
+
+    def _apply(self, batch: memoryview, state: RegistryState) -> None:
+        if check_batch(batch).is_control:
+            return
+        for run in read_runs(batch):
+            for offset, key, value, headers in zip(run.offsets, run.keys, run.values, run.headers, strict=True):
+                if offset >= state.next_offset:
+                    state.apply(offset, key, value, _claim_in(headers))
+
+    def _create(self, admin: Admin) -> None:
+        replicas = min(len(admin.describe_cluster().brokers), REPLICAS_MAX)
+        configs = {_CLEANUP: "compact", "min.compaction.lag.ms": str(MIN_COMPACTION_LAG_MS)}
+        if replicas >= REPLICAS_MAX:
+            configs["min.insync.replicas"] = str(IN_SYNC_MIN)
+        try:
+            admin.create_topic(self._topic, 1, replicas, configs=configs)
+        except BrokerRefused as refusal:
+            # Another registry was faster.
+            if refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def _claim_in(headers: Headers) -> int | None:
+    for name, content in headers:
+        if name == CLAIM_HEADER and content is not None and content.isdigit():
+            return int(content)
+    return None

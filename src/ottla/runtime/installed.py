@@ -1,0 +1,27 @@
+"""Packages that come with extras, and that a machine may lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import Final
+
+from ottla.model.errors import ConfigError
+
+# The modules of the extra `schemas`.
+SCHEMAS: Final = ("avro", "fastavro", "google.protobuf", "grpc_tools", "jsonschema", "uvicorn")
+
+
+def require_modules(what: str, modules: Iterable[str], extra: str) -> None:
+    """Raises `ConfigError`, which says what to install; imports nothing of them."""
+    for module in modules:
+        if not _is_installed(module):
+            raise ConfigError(f"{what} needs the module {module}", hint=f"pip install 'ottla[{extra}]'")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        # A part of a package that is not there.
+        return False

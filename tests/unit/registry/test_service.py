@@ -1,0 +1,128 @@
+"""Several registries over one topic: one writes at a time, and nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.registry import decisions
+from ottla.registry.decisions import Decision
+from ottla.registry.schema import SubjectVersion
+from ottla.registry.service import AnotherWrites, Registry
+from ottla.registry.state import RegistryState
+from tests.unit.registry.small_registry import MemoryLog, everything, optional, record, schema
+
+ONE = record("a")
+TWO = record("a", optional("b"))
+
+
+def register(registry: Registry, subject: str, text: str) -> SubjectVersion:
+    found: SubjectVersion = registry.change(lambda state: decisions.register(state, subject, schema(text))).answer
+    return found
+
+
+def versions(registry: Registry, subject: str) -> list[str]:
+    return registry.read(lambda state: [each.schema.text for each in state.versions(subject)])
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog()
+
+
+@pytest.fixture
+def first(log: MemoryLog) -> Registry:
+    registry = Registry(log, "http://first")
+    registry.claim()
+    return registry
+
+
+@pytest.fixture
+def second(log: MemoryLog) -> Registry:
+    return Registry(log, "http://second")
+
+
+def test_registry_that_starts_has_what_was_stored_before(log: MemoryLog, first: Registry, second: Registry) -> None:
+    made = register(first, "orders", ONE)
+    second.claim()
+    assert register(second, "orders", ONE) == made
+    assert register(second, "orders", TWO).id == made.id + 1
+
+
+def test_registry_that_did_not_claim_says_who_writes_and_reads_all_the_same(first: Registry, second: Registry) -> None:
+    with pytest.raises(AnotherWrites) as raised:
+        register(second, "orders", ONE)
+    assert raised.value.url == "http://first"
+    register(first, "orders", ONE)
+    assert len(versions(second, "orders")) == 1
+
+
+def test_newest_claim_wins(first: Registry, second: Registry) -> None:
+    second.claim()
+    with pytest.raises(AnotherWrites) as raised:
+        register(first, "orders", ONE)
+    assert raised.value.url == "http://second"
+    register(second, "orders", ONE)
+
+
+def test_record_of_an_overtaken_writer_does_not_count(log: MemoryLog, first: Registry, second: Registry) -> None:
+    """The first has decided, and the second takes over and registers something else before the record is stored."""
+
+    def meanwhile() -> None:
+        second.claim()
+        register(second, "orders", TWO)
+
+    log.before_append = meanwhile
+    with pytest.raises(AnotherWrites):
+        register(first, "orders", ONE)
+    assert versions(second, "orders") == versions(first, "orders")
+    assert len(versions(second, "orders")) == 1
+    assert log.state().versions("orders")[0].schema.text.count("name") == 3
+
+
+def test_record_that_was_overtaken_survives_no_compaction(log: MemoryLog, first: Registry, second: Registry) -> None:
+    def meanwhile() -> None:
+        second.claim()
+        register(second, "orders", TWO)
+
+    log.before_append = meanwhile
+    with pytest.raises(AnotherWrites):
+        register(first, "orders", ONE)
+    # Compaction would keep the record of the first, which has the same key.
+    expected = versions(second, "orders")
+    register(second, "returns", ONE)
+    log.compact()
+    assert [each.schema.text for each in log.state().versions("orders")] == expected
+
+
+def test_registry_that_takes_over_corrects_what_the_one_before_left(
+    log: MemoryLog, first: Registry, second: Registry
+) -> None:
+    def meanwhile() -> None:
+        second.claim()
+        register(second, "orders", TWO)
+
+    log.before_append = meanwhile
+    with pytest.raises(AnotherWrites):
+        register(first, "orders", ONE)
+    expected = versions(second, "orders")
+    Registry(log, "http://third").claim()
+    log.compact()
+    assert [each.schema.text for each in log.state().versions("orders")] == expected
+
+
+def test_question_changes_nothing(log: MemoryLog, first: Registry) -> None:
+    register(first, "orders", ONE)
+    before, stored = everything(log.state()), len(log.records)
+    assert first.change(lambda state: Decision(len(state.subjects()))).answer == 1
+    assert everything(log.state()) == before
+    assert len(log.records) == stored
+
+
+def test_what_is_known_needs_no_topic(log: MemoryLog, first: Registry) -> None:
+    made = register(first, "orders", ONE)
+
+    def fail(state: RegistryState) -> None:
+        raise AssertionError("the topic was read")
+
+    log.read = fail  # type: ignore[method-assign]
+    assert first.read_known(lambda state: state.schema(made.id)) == made.schema
