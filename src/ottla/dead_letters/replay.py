@@ -98,7 +98,8 @@ class Replay:
     A letter goes to the topic and partition that it comes from, with its key, value, headers and time, and a header
     that names its origin; `to` is another topic for all (by partition number where it has it, else by key).  Letters
     of a topic that was deleted and recreated, or of another cluster, are refused unless `to` is given.
-    `selects` says of each letter whether it is wanted.  `step` is called at each step by its name.
+    `selects` says of each letter whether it is wanted.  `step` is called at each step by its name; `outcome` is how far
+    it is.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Replay:
         self._selects = selects or (lambda _: True)
         self._step: Step = step or (lambda _: None)
         self._log = ClaimsLog(cluster)
-        self._outcome = Replayed()
+        self.outcome: Final = Replayed()
         # The letters that an earlier replay had begun to put back: they are counted.
         self._completed: set[Place] = set()
 
@@ -144,14 +145,14 @@ class Replay:
                 continue
             seen.add(found.key)
             if is_dry:
-                self._outcome.put_back += 1
+                self.outcome.put_back += 1
                 continue
             if not pile.add(found):
                 self._put_back(pile.letters)
                 pile = _Pile()
                 pile.add(found)
         self._put_back(pile.letters)
-        return self._outcome
+        return self.outcome
 
     def _wanted(self, stored: StoredLetter, seen: set[bytes]) -> _Returning | None:
         letter = stored.letter
@@ -159,19 +160,19 @@ class Replay:
         if place in self._completed:
             return None
         if letter is None:
-            self._outcome.not_letters += 1
+            self.outcome.not_letters += 1
             return None
         if not self._selects(stored):
-            self._outcome.left_out += 1
+            self.outcome.left_out += 1
             return None
         topic = self._to or letter.origin.topic
         key = replay_key(topic, letter.origin.identity)
         if key in seen or key in self._log.claims.taken:
-            self._outcome.were_back += 1
+            self.outcome.were_back += 1
             return None
         target = self._target(topic, letter)
         if isinstance(target, str):
-            self._outcome.refuse(target, 1)
+            self.outcome.refuse(target, 1)
             return None
         return _Returning(place, letter, target, key)
 
@@ -204,14 +205,14 @@ class Replay:
             if self._log.claims.counts(claim.claim_id):
                 letters = {each.place: each.letter for each in pile}
                 acknowledged, refusals = self._send(claim, claim.batches, letters)
-                self._outcome.put_back += sum(len(batch.letters) for batch in acknowledged)
+                self.outcome.put_back += sum(len(batch.letters) for batch in acknowledged)
                 for batch, reason in refusals:
-                    self._outcome.refuse(reason, len(batch.letters))
+                    self.outcome.refuse(reason, len(batch.letters))
                 return
             # Another replay was faster with some of them.
             self._log.append(claim.withdrawn())
             free = [each for each in pile if each.key not in self._log.claims.taken]
-            self._outcome.were_back += len(pile) - len(free)
+            self.outcome.were_back += len(pile) - len(free)
             pile = free
 
     def _claim(self, pile: Sequence[_Returning], identity: ProducerIdentity) -> Claim:
@@ -246,7 +247,7 @@ class Replay:
         ]
         acknowledged, _ = self._send(claim, sendable, letters, stored)
         for batch in acknowledged:
-            self._outcome.put_back += len(batch.letters)
+            self.outcome.put_back += len(batch.letters)
             self._completed.update((each.partition, each.offset) for each in batch.letters)
 
     def _send(

@@ -18,6 +18,7 @@ SUFFIX: Final = ".dead-letter"
 # A letter is larger than its record by headers.
 ROOM_BYTES: Final = 64 * KIB
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+_KEPT: Final = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
 def dead_letter_topic(topic: str, given: str | None = None) -> str:
@@ -29,25 +30,26 @@ def dead_letter_topic(topic: str, given: str | None = None) -> str:
     return name
 
 
-def ensure_topic(cluster: Cluster, name: str, like: TopicInfo) -> TopicInfo:
+def ensure_topic(cluster: Cluster, name: str, like: TopicInfo | None) -> TopicInfo:
     """The topic of dead letters; it is made when it is not there.
 
     It has as many partitions and replicas as the topic `like`, room for its largest records, and keeps letters until
-    somebody deletes them.
+    somebody deletes them.  None: that topic is gone.
     """
     (found,) = cluster.refresh([name])
     if not found.error_code:
         return found
     if found.error_code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise BrokerRefused(found.error_code, f"topic {name}")
-    replicas = max((len(each.replicas) for each in like.partitions.values()), default=1)
     admin = Admin(cluster)
-    configs = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-    largest = admin.describe_configs(ConfigResource(ResourceType.TOPIC, like.name), [_MAX_MESSAGE_BYTES])
-    entry = largest.get(_MAX_MESSAGE_BYTES)
-    if entry is not None and entry.value is not None:
-        configs[_MAX_MESSAGE_BYTES] = str(int(entry.value) + ROOM_BYTES)
-    (outcome,) = admin.create_topics([NewTopic(name, len(like.partitions), replicas, configs)]).values()
+    new = NewTopic(name, 1, configs=_KEPT)
+    if like is not None:
+        largest = admin.describe_configs(ConfigResource(ResourceType.TOPIC, like.name), [_MAX_MESSAGE_BYTES])
+        entry = largest.get(_MAX_MESSAGE_BYTES)
+        room = {} if entry is None or not entry.value else {_MAX_MESSAGE_BYTES: str(int(entry.value) + ROOM_BYTES)}
+        replicas = max((len(each.replicas) for each in like.partitions.values()), default=1)
+        new = NewTopic(name, len(like.partitions), replicas, {**_KEPT, **room})
+    (outcome,) = admin.create_topics([new]).values()
     # Another writer of letters may have been faster.
     if isinstance(outcome, BrokerRefused) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise outcome

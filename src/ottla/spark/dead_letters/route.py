@@ -1,0 +1,157 @@
+"""Divides the batches of a stream: rows with an error become dead letters, before the batch is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import UnknownTopic
+from ottla.client.options import ClientOptions
+from ottla.dead_letters.topics import dead_letter_topic, ensure_topic
+from ottla.protocol.schema import ZERO_UUID
+from ottla.spark.dead_letters.letter_columns import (
+    ERROR,
+    TABLE_SCHEMA,
+    Destination,
+    as_records,
+    as_table_rows,
+    check_rows,
+    error_text,
+)
+from ottla.spark.errors import SparkOptionError
+from ottla.spark.lake.tables import append_once
+from ottla.spark.lake.target import LakeTarget, parse_target
+from ottla.spark.registration import register_source
+
+BatchFunction: TypeAlias = Callable[[DataFrame, int], None]
+
+# The driver holds so many rows of the table at a time; each such part is one commit.
+ROWS_OF_COMMIT: Final = 5_000
+COMMITS_OF_BATCH_MAX: Final = 1 << 20
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+class DeadLetters:
+    """Where rows with an error go: to the topic `<topic>.dead-letter` of each row's topic, and to a table.
+
+        dead_letters = DeadLetters("localhost:9092", error="parsed.error", table="s3://lake/dead-letters")
+        stream.writeStream.foreachBatch(dead_letters.each_batch(process))
+
+    bootstrap   the cluster of the dead-letter topics; the rows were read from it, too
+    error       a column, its name or a SQL expression: null for a good row, else a text, or
+                `struct<class: string, message: string>` as `attempt` gives it
+    topic       one dead-letter topic for all; None: one for each topic.  Those that are not there are made
+    table       a Delta table (a path, or a URL of the lake; `storage` are its settings); None: no table
+    has_topic   False: no topic, only the table
+    stage       a word for what is done with the rows, in the letters
+    keeps_batch the batch is kept (`persist`) while it is divided, so that nothing is computed twice
+    options     further options of the sink
+
+    The rows need the source's columns key, value, topic, partition, offset, timestamp and headers (option
+    includeHeaders) as they were read, and may have others.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        error: Column | str,
+        topic: str | None = None,
+        table: str | Path | LakeTarget | None = None,
+        storage: Mapping[str, str] | None = None,
+        has_topic: bool = True,
+        stage: str = "PROCESS",
+        keeps_batch: bool = True,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        if not has_topic and table is None:
+            raise SparkOptionError("dead letters go nowhere", hint="name a table, or leave has_topic as it is")
+        self._bootstrap = bootstrap
+        self._error = F.expr(error) if isinstance(error, str) else error
+        self._topic = topic
+        self._table = None if table is None else parse_target(table, storage)
+        self._has_topic = has_topic
+        self._stage = stage
+        self._keeps_batch = keeps_batch
+        self._options = dict(options or {})
+
+    def each_batch(self, process: BatchFunction) -> BatchFunction:
+        """A function for `foreachBatch`: the bad rows are set aside and confirmed, then `process` gets the good ones.
+
+        When either fails the batch is not committed, and runs again: the topic may then have a letter twice (its origin
+        is the same, and a replay puts it back once), the table has it once.
+        """
+
+        def divide(batch: DataFrame, batch_id: int) -> None:
+            check_rows(batch)
+            if self._keeps_batch:
+                batch = batch.persist()
+            try:
+                query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or "batch"
+                self.write(batch, f"{query_id}/{self._stage}/{self._error}", batch_id)
+                process(batch.where(self._error.isNull()), batch_id)
+            finally:
+                if self._keeps_batch:
+                    batch.unpersist()
+
+        return divide
+
+    def write(self, rows: DataFrame, app_id: str, version: int) -> None:
+        """Set the rows aside that have an error; they are stored when this returns.
+
+        The table has them once for each `version` of `app_id`, and versions only grow: a batch's number.
+        Raises `SparkOptionError`, `LakeError`, and the errors of the sink.
+        """
+        check_rows(rows)
+        bad = rows.withColumn(ERROR, error_text(rows, self._error)).where(F.col(ERROR).isNotNull())
+        topics = [row["topic"] for row in bad.select("topic").distinct().collect()]
+        if not topics:
+            return
+        with Cluster(self._bootstrap, ClientOptions("ottla-dead-letters")) as cluster:
+            destinations = {name: self._destination(cluster, name) for name in topics}
+            cluster_id = cluster.info.cluster_id or ""
+        if self._has_topic:
+            register_source(rows.sparkSession)
+            records = as_records(bad, cluster_id, self._stage, destinations)
+            options = {**self._options, "kafka.bootstrap.servers": self._bootstrap}
+            records.write.format("ottla").options(**options).mode("append").save()
+        if self._table is not None:
+            self._table.refuse_remote_master(_master(rows.sparkSession))
+            letters = as_table_rows(bad, cluster_id, self._stage, destinations).toLocalIterator()
+            for number, part in enumerate(_parts(letters)):
+                assert number < COMMITS_OF_BATCH_MAX, "a batch has fewer rows"
+                append_once(
+                    self._table,
+                    part,
+                    app_id=f"ottla-dead-letters/{app_id}",
+                    version=version * COMMITS_OF_BATCH_MAX + number,
+                    partition_by=("topic",),
+                )
+
+    def _destination(self, cluster: Cluster, topic: str) -> Destination:
+        try:
+            source = cluster.topic(topic)
+        except UnknownTopic:  # deleted since it was read
+            source = None
+        name = dead_letter_topic(topic, self._topic)
+        found = ensure_topic(cluster, name, source) if self._has_topic else None
+        count = 1 if found is None else len(found.partitions)
+        return Destination(ZERO_UUID if source is None else source.topic_id, name, count)
+
+
+def _parts(rows: Iterator[Any]) -> Iterator[pa.Table]:
+    while part := list(islice(rows, ROWS_OF_COMMIT)):
+        columns = {name: [row[name] for row in part] for name in TABLE_SCHEMA.names}
+        columns["headers"] = [None if each is None else [pair.asDict() for pair in each] for each in columns["headers"]]
+        yield pa.table(columns, schema=TABLE_SCHEMA)
+
+
+def _master(spark: SparkSession) -> str:
+    return spark.sparkContext.master or ""

@@ -1,0 +1,86 @@
+"""`ottla dead-letter`: list, show, replay."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.dead_letters import DeadLetters
+from ottla.testing import Namespace, Record, Topic, consume_all, produce
+
+
+@pytest.fixture
+def orders(namespace: Namespace) -> Topic:
+    topic = namespace.topic("orders")
+    produce(topic, [Record(b"a", key=b"k"), Record(b"\xff", headers=[("own", b"1")]), Record(b"c")])
+    first, second, third = consume_all(topic, count=3)
+    with DeadLetters(topic.bootstrap, stage="BOOK") as dead_letters:
+        dead_letters.put_all([(first, ValueError("no\x1b[31m")), (second, KeyError("euro")), (third, KeyError("euro"))])
+    return topic
+
+
+def run(topic: Topic, verb: str, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ottla", "dead-letter", verb, *arguments, "-b", topic.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def objects(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_list_shows_origin_error_and_whether_it_was_put_back(orders: Topic) -> None:
+    run(orders, "replay", orders, "--letter", "0:1")
+    head, *lines = run(orders, "list", orders).stdout.splitlines()
+    assert head.split() == ["LETTER", "ORIGIN", "SET-ASIDE", "BACK", "STAGE", "ERROR"]
+    shown = [line.split(maxsplit=5) for line in lines]
+    assert [(each[0], each[1], each[3], each[4]) for each in shown] == [
+        ("0:0", f"{orders}-0@0", "no", "BOOK"),
+        ("0:1", f"{orders}-0@1", "yes", "BOOK"),
+        ("0:2", f"{orders}-0@2", "no", "BOOK"),
+    ]
+    assert [each[5] for each in shown] == [r"ValueError: no\x1b[31m", "KeyError: 'euro'", "KeyError: 'euro'"]
+    some = objects(run(orders, "list", orders, "--error", "KeyError", "--json"))
+    assert [(each["letter"], each["put_back"]) for each in some] == [("0:1", True), ("0:2", False)]
+    assert objects(run(orders, "list", orders, "--until", "2020-01-01", "--json")) == []
+    cut = run(orders, "list", orders, "--limit", "2", "--json")
+    assert len(objects(cut)) == 2
+    assert "more than 2" in cut.stderr
+
+
+def test_show_has_a_letter_whole(orders: Topic) -> None:
+    [found] = objects(run(orders, "show", orders, "0:1", "--json"))
+    assert (found["value_base64"], found["headers"]) == ("/w==", [{"name": "own", "value": "1"}])
+    assert (found["topic"], found["offset"], found["error_message"]) == (orders, 1, "'euro'")
+    assert "error_class: ValueError" in run(orders, "show", orders, "0:0").stdout.splitlines()
+    assert "no record at offset 9" in run(orders, "show", orders, "0:9", status=1).stderr
+    assert "PARTITION:OFFSET" in run(orders, "show", orders, "nine", status=2).stderr
+
+
+def test_replay_puts_back_what_is_chosen_by_flags_and_file(orders: Topic, tmp_path: Path) -> None:
+    dry = run(orders, "replay", orders, "--dry-run")
+    assert dry.stdout == "would put 3 records back\n"
+    config = tmp_path / "job.toml"
+    config.write_text('[dead-letter.replay]\nerror = "KeyError"\n')
+    [outcome] = objects(run(orders, "replay", orders, "--config", str(config), "--json"))
+    assert outcome == {"put_back": 2, "were_back": 0, "left_out": 1, "not_letters": 0, "refused": {}, "dry_run": False}
+    assert [message.value for message in consume_all(orders)] == [b"a", b"\xff", b"c", b"\xff", b"c"]
+    assert run(orders, "replay", orders).stdout == "put 1 record back, 2 were back before\n"
+
+
+def test_letters_that_cannot_go_back_are_told_and_the_status_says_so(orders: Topic, namespace: Namespace) -> None:
+    done = run(orders, "replay", orders, "--to", namespace.name("nowhere"), status=1)
+    assert done.stdout == "put 0 records back\n"
+    assert "3 records not put back" in done.stderr
+    assert "does not exist" in done.stderr
+
+
+def test_topic_without_letters_is_an_error_that_says_so(namespace: Namespace) -> None:
+    topic = namespace.topic("fine")
+    done = run(topic, "list", topic, status=1)
+    assert f"there is no topic {topic}.dead-letter: nothing of {topic} was set aside" in done.stderr
