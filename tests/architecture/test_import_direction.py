@@ -17,6 +17,7 @@ ROWS: Final = (
     {"demo"},
     {"testing"},
     {"console", "spark"},
+    {"mirror"},
     {"audit"},
     {"aio", "dead_letters", "errors", "registry"},
     {"client", "broker"},

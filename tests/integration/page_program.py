@@ -13,7 +13,7 @@ _OTTLA = """\
 set -o pipefail
 ottla() {
   case " $* " in
-    *" -b "*|*" --bootstrap-server "*|*" --zookeeper "*|*" --help "*) "$PAGE_PYTHON" -m ottla "$@" ;;
+    *" -b "*|*" --bootstrap-server "*|*" --zookeeper "*|*" --source "*|*" --help "*) "$PAGE_PYTHON" -m ottla "$@" ;;
     *) "$PAGE_PYTHON" -m ottla "$@" --bootstrap-server "$PAGE_BOOTSTRAP" ;;
   esac
 }

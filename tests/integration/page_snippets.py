@@ -1,8 +1,8 @@
 """The snippets of a page of the documentation, and how they are run: as a reader would, from the top to the end.
 
 * ```` ```python ```` and ```` ```sh ```` fences are run, in one process and one namespace; other fences are only shown.
-* `localhost:9092` is the test's broker, `localhost:2181/ottla` its ZooKeeper; the verbs of `ottla` that a `sh` fence
-  has go to that broker unless they name one.
+* `localhost:9092` is the test's broker, `localhost:2181/ottla` its ZooKeeper, `live:9092` another broker
+  and `offline:9092` the test's; the verbs of `ottla` that a `sh` fence has go to that broker unless they name one.
 * A fence ```` ```output ```` right after a snippet has lines that it must have printed; one that ends with `...` begins
   a line.
 """
@@ -20,6 +20,9 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parents[2]
 BROKER: Final = "localhost:9092"
 ZOOKEEPER: Final = "localhost:2181/ottla"
+# Two clusters: what is copied, and where to.
+LIVE: Final = "live:9092"
+OFFLINE: Final = "offline:9092"
 PYTHON: Final = "python"
 SHELL: Final = "sh"
 # A page that does not end by itself fails here.
@@ -49,6 +52,7 @@ class Site(NamedTuple):
 
     bootstrap: str
     zookeeper: str = "127.0.0.1:1/none"
+    live: str = "127.0.0.1:1"
 
 
 def read_snippets(page: Path) -> list[Snippet]:
@@ -110,6 +114,8 @@ def run_snippets(
 def _placed(code: str, site: Site) -> str:
     return (
         code.replace(ZOOKEEPER, site.zookeeper)
+        .replace(LIVE, site.live)
+        .replace(OFFLINE, site.bootstrap)
         .replace(BROKER, site.bootstrap)
         .replace("127.0.0.1:9092", site.bootstrap)
     )

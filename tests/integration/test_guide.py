@@ -10,7 +10,7 @@ import pytest
 
 from ottla.testing.broker import RunningBroker
 from ottla.testing.zookeeper import RunningZooKeeper
-from tests.integration.page_snippets import ROOT, ZOOKEEPER, Site, Snippet, read_snippets, run_snippets
+from tests.integration.page_snippets import LIVE, ROOT, ZOOKEEPER, Site, Snippet, read_snippets, run_snippets
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
 PAGES = sorted(path for path in (ROOT / "docs" / "guide").glob("*.md") if path.name != "README.md")
@@ -18,7 +18,11 @@ PAGES = sorted(path for path in (ROOT / "docs" / "guide").glob("*.md") if path.n
 
 @contextmanager
 def site_of(snippets: list[Snippet]) -> Iterator[Site]:
-    """A broker; one that shares a ZooKeeper when the page names one."""
+    """A broker; one that shares a ZooKeeper when the page names one; and a second one for pages about two clusters."""
+    if any(LIVE in each.code for each in snippets):
+        with RunningBroker() as live, RunningBroker() as broker:
+            yield Site(broker.bootstrap, live=live.bootstrap)
+        return
     if not any(ZOOKEEPER in each.code for each in snippets):
         with RunningBroker() as broker:
             yield Site(broker.bootstrap)

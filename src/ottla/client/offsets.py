@@ -60,10 +60,13 @@ def list_offsets(
 
 
 def try_list_offsets(
-    cluster: Cluster, questions: Mapping[TopicPartition, int]
+    cluster: Cluster,
+    questions: Mapping[TopicPartition, int],
+    *,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, OffsetAnswer | ClientError]:
     """Like `list_offsets`, but a partition that cannot be queried has its reason instead, at once."""
-    return try_leaders(cluster, questions, _exchange_at(IsolationLevel.READ_UNCOMMITTED))
+    return try_leaders(cluster, questions, _exchange_at(isolation))
 
 
 def _exchange_at(isolation: IsolationLevel) -> Exchange[int, OffsetAnswer]:

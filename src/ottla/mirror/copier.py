@@ -1,0 +1,296 @@
+"""Copies partitions: from one cluster's fetches to the other's produces, in one thread.
+
+The journal is written behind; after a crash the target's own end says what arrived since (see `prover`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.delivery import BatchResult, Delivery, ProducerOptions
+from ottla.client.errors import ClientError, OffsetOutOfRange, TopicRecreated
+from ottla.client.fetch import FetchedPartition, FetchLimits
+from ottla.client.fetcher import Fetcher, FetchFailure
+from ottla.client.offsets import IsolationLevel
+from ottla.client.producer import RawProducer
+from ottla.mirror.journal import Entry, progress_entries
+from ottla.mirror.options import MirrorOptions
+from ottla.mirror.partition_copy import Flight, PartitionCopy, Phase
+from ottla.mirror.progress_topic import JournalNotWritten, JournalWriter
+from ottla.mirror.prover import NeedsDecision, Prover
+from ottla.mirror.throttle import Throttle
+from ottla.model.errors import OttlaError, WireError
+from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import MIB
+
+_FETCH_WAIT_MS: Final = 200
+# While batches are on their way nobody waits longer for the source than this.
+_BUSY_WAIT_MS: Final = 20
+_RETRY_FIRST_MS: Final = 500
+_RETRY_MAX_MS: Final = 30_000
+_LIMITS: Final = FetchLimits(max_bytes=16 * MIB, max_wait_ms=_FETCH_WAIT_MS, check_crc=True)
+
+
+class Copier:
+    """`may_write` is asked before anything is sent.  `note` is told what a person should know, once for each event.
+
+    `failures_max`: a partition that failed so many times in a row is given up; None: never.
+    """
+
+    def __init__(
+        self,
+        source: Cluster,
+        target: Cluster,
+        writer: JournalWriter,
+        options: MirrorOptions,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        note: Callable[[str], None] = lambda text: None,
+        failures_max: int | None = None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._writer = writer
+        self._options = options
+        self._may_write = may_write
+        self._note = note
+        self._failures_max = failures_max
+        self._prover = Prover(source, target, options, note)
+        self._throttle = Throttle(options.rate_bytes_s, source.clock)
+        self._copies: dict[TopicPartition, PartitionCopy] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._retry_at_ms: dict[TopicPartition, float] = {}
+        self._failures_count: Counter[TopicPartition] = Counter()
+        self._unsettled_count: Counter[TopicPartition] = Counter()
+        self._fetcher: Fetcher | None = None
+        self._producer = self._new_producer()
+        self._written_ms = target.clock.monotonic_ms()
+
+    def __enter__(self) -> Copier:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Without waiting for what is on its way: `drain` does."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+        self._producer.close()
+
+    @property
+    def copies(self) -> Mapping[TopicPartition, PartitionCopy]:
+        return self._copies
+
+    @property
+    def is_finished(self) -> bool:
+        """Every partition has reached its end, or is stuck for good."""
+        return all(copy.is_final or self._has_reached_end(copy) for copy in self._copies.values())
+
+    def assign(self, copies: Iterable[PartitionCopy], ends: Mapping[TopicPartition, int] | None = None) -> None:
+        """Copy these, too, or in the place of those of their names; nothing that begins at or after `ends`."""
+        self._ends.update(ends or {})
+        for copy in copies:
+            self._copies[copy.partition] = copy
+            self._failures_count.pop(copy.partition, None)
+            self._retry_at_ms.pop(copy.partition, None)
+        if self._fetcher is not None:
+            self._fetcher.close()
+        # A new one: it knows the topics' ids from its beginning on.
+        self._fetcher = Fetcher(
+            self._source,
+            {each.partition: each.next_offset for each in self._copies.values() if each.phase is Phase.COPYING},
+            self._ends,
+            topic_ids={copy.source.topic: copy.source.topic_id for copy in self._copies.values()},
+            limits=_LIMITS,
+            isolation=IsolationLevel.READ_COMMITTED,
+            room=self._throttle,
+        )
+
+    def release(self, topics: Iterable[str]) -> None:
+        """These are not copied any more.  Waits until nothing of them is on its way, and stores how far they got."""
+        gone = {copy.partition for copy in self._copies.values() if copy.partition.topic in set(topics)}
+        if not gone:
+            return
+        for partition in gone:
+            self._stop_reading(self._copies[partition])
+        self._settle(self._producer.flush())
+        self.finish_progress()
+        for partition in gone:
+            del self._copies[partition]
+
+    def turn(self) -> None:
+        """Read, send and settle once; it returns after some 200 ms at the latest, unless a broker holds it up."""
+        assert self._fetcher is not None, "assign first"
+        self._prove_due()
+        is_busy = self._producer.pending_count > 0 or self._writer.is_busy
+        for outcome in self._fetcher.poll_each(_BUSY_WAIT_MS if is_busy else _FETCH_WAIT_MS):
+            if isinstance(outcome, FetchFailure):
+                self._on_unread(outcome)
+            else:
+                self._send(outcome)
+        self._settle(self._producer.poll(0))
+        self._write_progress_when_due()
+
+    def drain(self) -> None:
+        """Read nothing more; wait for what is on its way, and store the progress.  Raises JournalNotWritten."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+            self._fetcher = None
+        self._settle(self._producer.flush())
+        self.finish_progress()
+
+    def finish_progress(self) -> None:
+        """Store the progress now.  Raises JournalNotWritten."""
+        self._writer.finish()
+        self._send_progress()
+        self._writer.finish()
+
+    # --- progress -----------------------------------------------------------------------------------------------
+
+    def _write_progress_when_due(self) -> None:
+        try:
+            if self._writer.is_busy:
+                self._writer.poll()
+                return
+            now_ms = self._target.clock.monotonic_ms()
+            if now_ms - self._written_ms >= self._options.progress_interval_ms:
+                self._written_ms = now_ms
+                self._send_progress()
+        except JournalNotWritten as error:
+            # It is written behind, so nothing is wrong yet: only a crash now would have more to compare.
+            self._note(str(error))
+            for copy in self._copies.values():
+                copy.is_dirty = True
+
+    def _send_progress(self) -> None:
+        dirty = [copy for copy in self._copies.values() if copy.is_dirty]
+        if dirty and self._may_write():
+            now_ms = self._target.clock.now_ms()
+            entries = [self._entries(copy, now_ms) for copy in dirty]
+            for copy in dirty:
+                copy.is_dirty = False
+            self._writer.send(entries)
+
+    def _entries(self, copy: PartitionCopy, now_ms: int) -> list[Entry]:
+        copy.offsets.prune(copy.source_start)
+        stored = self._writer.journal.stored_chunks(copy.source)
+        return progress_entries(copy.source, copy.progress(now_ms), copy.offsets, stored)
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def _send(self, fetched: FetchedPartition) -> None:
+        copy = self._copies.get(fetched.partition)
+        if copy is None or copy.phase is not Phase.COPYING or fetched.fetch_offset != copy.next_offset:
+            return  # it was read before the partition was stopped
+        try:
+            for flight in copy.take(fetched):
+                if not self._may_write():
+                    return
+                self._producer.send(copy.partition, flight.batch, flight)
+                self._unsettled_count[copy.partition] += 1
+        except WireError as error:
+            self._stop(copy, f"the source's log cannot be read: {error}", is_final=True)
+        except ClientError as error:
+            self._stop(copy, str(error), retry_ms=0)
+
+    def _on_unread(self, failure: FetchFailure) -> None:
+        copy = self._copies.get(failure.partition)
+        if copy is None or copy.phase is not Phase.COPYING:
+            return
+        if isinstance(failure.error, OffsetOutOfRange):
+            # Retention, or a log that shrank: the proof looks at the ends, when nothing is on its way.
+            self._stop(copy, str(failure.error), retry_ms=0)
+        else:
+            is_final = isinstance(failure.error, WireError | TopicRecreated)
+            self._stop(copy, f"the source cannot be read: {failure.error}", is_final=is_final)
+
+    # --- what became of it --------------------------------------------------------------------------------------
+
+    def _settle(self, results: Iterable[BatchResult]) -> None:
+        for result in results:
+            flight = result.tag
+            assert isinstance(flight, Flight)
+            copy = flight.owner
+            self._unsettled_count[copy.partition] -= 1
+            if copy.phase is not Phase.COPYING or self._copies.get(copy.partition) is not copy:
+                continue  # its flights are forgotten: the proof will tell
+            if result.delivery is Delivery.ACKNOWLEDGED and result.base_offset >= 0:
+                self._on_stored(copy, flight, result.base_offset)
+            else:
+                is_refused = isinstance(result.error, ClientError) and not result.error.is_retriable
+                # Only who runs on can wait for somebody to change the target.
+                is_final = is_refused and self._failures_max is not None and result.delivery is Delivery.REFUSED
+                self._stop(copy, f"the target did not take it: {result.error}", is_final=is_final)
+        if self._producer.is_stopped:
+            # Its numbers are not trusted any more.  Everything is settled; who had something on its way was stopped.
+            self._producer.close()
+            self._producer = self._new_producer()
+
+    def _on_stored(self, copy: PartitionCopy, flight: Flight, base_offset: int) -> None:
+        try:
+            for unknown in copy.on_acknowledged(flight, base_offset):
+                self._prover.explain(copy, unknown)
+        except OttlaError as error:
+            self._stop(copy, str(error), is_final=isinstance(error, NeedsDecision), retry_ms=0)
+        else:
+            self._failures_count.pop(copy.partition, None)
+
+    def _new_producer(self) -> RawProducer:
+        options = ProducerOptions(
+            buffer_bytes_max=self._options.in_flight_bytes_max, allow_auto_topic_creation=False, halts_on_refusal=True
+        )
+        return RawProducer(self._target, options)
+
+    # --- stuck, and on again --------------------------------------------------------------------------------------
+
+    def _stop(
+        self, copy: PartitionCopy, problem: str, *, is_final: bool = False, retry_ms: float | None = None
+    ) -> None:
+        self._stop_reading(copy)
+        self._failures_count[copy.partition] += 1
+        count = self._failures_count[copy.partition]
+        is_final = is_final or (self._failures_max is not None and count >= self._failures_max)
+        if copy.problem != problem:
+            self._note(f"{copy.source}: {problem}" + ("; it is copied no further" if is_final else ""))
+        copy.fail(problem, is_final=is_final)
+        pause_ms = min(_RETRY_MAX_MS, _RETRY_FIRST_MS * 2 ** min(count, 10))
+        pause_ms = pause_ms if retry_ms is None or count > 1 else retry_ms
+        self._retry_at_ms[copy.partition] = self._target.clock.monotonic_ms() + pause_ms
+
+    def _stop_reading(self, copy: PartitionCopy) -> None:
+        if self._fetcher is not None:
+            self._fetcher.drop(copy.partition)
+
+    def _prove_due(self) -> None:
+        """Partitions that are new, or were stuck: what does the target have of them?"""
+        now_ms = self._target.clock.monotonic_ms()
+        due = [
+            copy
+            for copy in self._copies.values()
+            if copy.phase is not Phase.COPYING
+            and not copy.is_final
+            and now_ms >= self._retry_at_ms.get(copy.partition, 0)
+            and not self._unsettled_count[copy.partition]
+        ]
+        if not due:
+            return
+        for copy, error in self._prover.prove(due).items():
+            if error is not None:
+                self._stop(copy, str(error), is_final=isinstance(error, NeedsDecision | WireError | TopicRecreated))
+                continue
+            self._producer.resume(copy.partition)
+            if self._fetcher is not None:
+                self._fetcher.seek(copy.partition, copy.next_offset)
+
+    def _has_reached_end(self, copy: PartitionCopy) -> bool:
+        end = self._ends.get(copy.partition)
+        return (
+            copy.phase is Phase.COPYING
+            and not copy.in_flight_count
+            and end is not None
+            and copy.offsets.source_end >= end
+        )

@@ -1,0 +1,221 @@
+"""What a mirror remembers, as keys and values of a compacted topic on the target.  Pure.
+
+["claim", topic]                                                where a topic of the target comes from
+["progress", cluster id, topic id, topic, partition]            how far a partition of the source is copied
+["offsets", cluster id, topic id, topic, partition, first]      runs of its offset map, from `first` on
+
+A progress and the runs that it covers are in one batch, so both are there or neither.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.mirror.offset_map import OffsetMap, Run
+from ottla.model.errors import OttlaError
+
+_CLAIM: Final = "claim"
+_PROGRESS: Final = "progress"
+_OFFSETS: Final = "offsets"
+
+Entry = tuple[bytes, bytes | None]
+
+
+class UnreadableJournal(OttlaError):
+    hint = "the topic is the mirror's own: something else has written to it, or a newer version of Ottla"
+
+
+class SourcePartition(NamedTuple):
+    """A partition for as long as its topic lives.  `topic_id` is all zeros where the source has no ids."""
+
+    cluster_id: str
+    topic_id: UUID
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The topic of this name on the target is the copy of one topic.  `origin_cluster_ids`: where its records have
+    been, the first cluster first; the last is the source."""
+
+    topic: str
+    target_topic_id: UUID
+    source_topic_id: UUID
+    origin_cluster_ids: tuple[str, ...]
+    claimed_ms: int
+
+    @property
+    def source_cluster_id(self) -> str:
+        return self.origin_cluster_ids[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Since the first copy of the partition.
+
+    rebuilt_batches     batches that could not stay as they were: with gaps, or stamped by the source
+    duplicate_records   records that are on the target twice
+    foreign_records     records on the target that somebody else wrote
+    lost_offsets        offsets that the source deleted before they were copied
+    recopied_records    records that the target had lost and that were copied again
+    """
+
+    records: int = 0
+    size_bytes: int = 0
+    batches: int = 0
+    rebuilt_batches: int = 0
+    duplicate_records: int = 0
+    foreign_records: int = 0
+    lost_offsets: int = 0
+    recopied_records: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        return self._with(other, 1)
+
+    def minus(self, other: Counts) -> Counts:
+        return self._with(other, -1)
+
+    def _with(self, other: Counts, sign: int) -> Counts:
+        mine, others = asdict(self), asdict(other)
+        return Counts(**{name: mine[name] + sign * others[name] for name in mine})
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Everything of the source below `source_end` is on the target below `target_end`; both are exclusive."""
+
+    source_end: int
+    target_end: int
+    target_topic_id: UUID
+    counts: Counts = field(default_factory=Counts)
+    updated_ms: int = 0
+
+
+class Journal:
+    """What all entries so far say; the same for a replay and for one's own writes."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, Claim] = {}
+        self.progress: dict[SourcePartition, Progress] = {}
+        self._runs: dict[SourcePartition, dict[int, list[Run]]] = {}
+
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
+        """Raises UnreadableJournal."""
+        try:
+            kind, *rest = json.loads(key or b"null")
+            content = None if value is None else json.loads(value)
+            if kind == _CLAIM:
+                self._apply_claim(rest[0], content)
+            elif kind == _PROGRESS:
+                self._apply_progress(_partition(rest), content)
+            elif kind == _OFFSETS:
+                self._apply_runs(_partition(rest), int(rest[4]), content)
+            else:
+                raise ValueError(f"it is of the kind {kind!r}")
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise UnreadableJournal(f"the mirror's record with the key {key!r} cannot be read: {error}") from error
+
+    def offset_map(self, partition: SourcePartition) -> OffsetMap | None:
+        """None where the partition was never copied."""
+        progress = self.progress.get(partition)
+        if progress is None:
+            return None
+        runs = [run for _, chunk in sorted(self._runs.get(partition, {}).items()) for run in chunk]
+        return OffsetMap(progress.source_end, progress.target_end, runs)
+
+    def stored_chunks(self, partition: SourcePartition) -> Mapping[int, tuple[Run, ...]]:
+        """Chunks by the source offset in their key."""
+        return {first: tuple(runs) for first, runs in self._runs.get(partition, {}).items()}
+
+    def _apply_claim(self, topic: str, content: dict[str, object] | None) -> None:
+        if content is None:
+            self.claims.pop(topic, None)
+            return
+        origins = content["origin_cluster_ids"]
+        assert isinstance(origins, list)
+        self.claims[topic] = Claim(
+            topic,
+            UUID(str(content["target_topic_id"])),
+            UUID(str(content["source_topic_id"])),
+            tuple(map(str, origins)),
+            int(str(content["claimed_ms"])),
+        )
+
+    def _apply_progress(self, partition: SourcePartition, content: dict[str, object] | None) -> None:
+        if content is None:
+            self.progress.pop(partition, None)
+            return
+        counts = content["counts"]
+        assert isinstance(counts, dict)
+        known = {name: int(count) for name, count in counts.items() if name in Counts.__slots__}
+        self.progress[partition] = Progress(
+            int(str(content["source_end"])),
+            int(str(content["target_end"])),
+            UUID(str(content["target_topic_id"])),
+            Counts(**known),
+            int(str(content["updated_ms"])),
+        )
+
+    def _apply_runs(self, partition: SourcePartition, first: int, content: list[list[int]] | None) -> None:
+        if content is None:
+            self._runs.get(partition, {}).pop(first, None)
+        else:
+            self._runs.setdefault(partition, {})[first] = [Run(*map(int, row)) for row in content]
+
+
+def _partition(rest: list[object]) -> SourcePartition:
+    cluster_id, topic_id, topic, partition = rest[:4]
+    return SourcePartition(str(cluster_id), UUID(str(topic_id)), str(topic), int(str(partition)))
+
+
+def claim_entry(claim: Claim) -> Entry:
+    content = {
+        "target_topic_id": str(claim.target_topic_id),
+        "source_topic_id": str(claim.source_topic_id),
+        "origin_cluster_ids": list(claim.origin_cluster_ids),
+        "claimed_ms": claim.claimed_ms,
+    }
+    return _encoded([_CLAIM, claim.topic]), _encoded(content)
+
+
+def withdrawal_entry(topic: str) -> Entry:
+    return _encoded([_CLAIM, topic]), None
+
+
+def progress_entries(
+    partition: SourcePartition, progress: Progress, offsets: OffsetMap, stored: Mapping[int, tuple[Run, ...]]
+) -> list[Entry]:
+    """The entries that bring what is stored up to date: the progress last, so that a cut would not lie."""
+    key = [*_key_of(partition)]
+    chunks = {chunk[0].source_first: chunk for chunk in offsets.chunks()}
+    entries: list[Entry] = [(_encoded([_OFFSETS, *key, first]), None) for first in stored if first not in chunks]
+    entries += [
+        (_encoded([_OFFSETS, *key, first]), _encoded(chunk))
+        for first, chunk in chunks.items()
+        if stored.get(first) != chunk
+    ]
+    content = {
+        "source_end": progress.source_end,
+        "target_end": progress.target_end,
+        "target_topic_id": str(progress.target_topic_id),
+        "counts": asdict(progress.counts),
+        "updated_ms": progress.updated_ms,
+    }
+    entries.append((_encoded([_PROGRESS, *key]), _encoded(content)))
+    return entries
+
+
+def _key_of(partition: SourcePartition) -> Iterable[object]:
+    return partition.cluster_id, str(partition.topic_id), partition.topic, partition.partition
+
+
+def _encoded(content: object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()

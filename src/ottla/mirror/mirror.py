@@ -1,0 +1,195 @@
+"""`Mirror`: one cluster's topics and groups, copied to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.client.offsets import IsolationLevel
+from ottla.client.options import ClientOptions
+from ottla.mirror.cluster_side import ClusterSide
+from ottla.mirror.fence import Fence
+from ottla.mirror.options import FENCE_GROUP_PREFIX, MirrorOptions
+from ottla.mirror.plan import plan_topics
+from ottla.mirror.progress_topic import JournalNotWritten, make_progress_topic, read_journal
+from ottla.mirror.report import MirrorPlan, MirrorReport, PartitionStatus
+from ottla.mirror.session import MirrorSession, views_of
+from ottla.mirror.tail_reading import LogEnds, log_ends
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+# In a run that ends by itself a partition that fails so often in a row is given up.
+FAILURES_MAX: Final = 6
+_STANDBY_S: Final = 0.5
+
+
+class SameCluster(OttlaError):
+    hint = "name two clusters; a topic of one cluster cannot be copied to the same name there"
+
+
+class Mirror:
+    """Copies topics of `source` to topics of the same names on `target`, with their settings, partitions and groups.
+
+        from ottla.mirror import Mirror, MirrorOptions, Names
+
+        mirror = Mirror("live:9092", "offline:9092", MirrorOptions(topics=Names(("page-.*",))))
+        print(mirror.plan().topics)         # what would be made and copied: nothing is changed
+        report = mirror.run(once=True)      # everything that is there now
+        print(report.counts.records, report.counts.duplicate_records)
+
+    Batches are copied as they are stored.  Each record is copied once, also when the mirror is killed: see the guide's
+    page on mirrors for the limits of that.  `note` gets lines for people.
+    """
+
+    def __init__(
+        self,
+        source: str | Sequence[str],
+        target: str | Sequence[str],
+        options: MirrorOptions | None = None,
+        *,
+        source_client: ClientOptions | None = None,
+        target_client: ClientOptions | None = None,
+        note: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.options = options or MirrorOptions()
+        self._bootstraps = (source, target)
+        self._clients = (
+            source_client or ClientOptions(client_id="ottla-mirror"),
+            target_client or ClientOptions(client_id="ottla-mirror"),
+        )
+        self._note = note
+
+    def plan(self) -> MirrorPlan:
+        """What `run` would make and copy.  The target is asked whether it would take it; nothing is changed."""
+        with self._sides() as (source, target):
+            here, there = views_of(source, target, self.options)
+            plans = plan_topics(here, there, self.options)
+            found = {
+                plan.topic: target.check(plan, self.options.replication_factor) for plan in plans if plan.is_copied
+            }
+            problems = {topic: problem for topic, problem in found.items() if problem is not None}
+            return MirrorPlan(here.cluster_id, there.cluster_id, plans, problems)
+
+    def run(
+        self,
+        *,
+        once: bool = False,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_progress: Callable[[MirrorReport], None] = lambda report: None,
+    ) -> MirrorReport:
+        """Copy until `should_stop`; with `once` until what the source has now is copied.
+
+        While another mirror of this source is at work it waits.  `should_stop` is asked several times a second, and
+        `on_progress` told.  Raises ClientError where a cluster cannot be reached at the start, JournalNotWritten at
+        the end when the last progress could not be stored.
+        """
+        report: MirrorReport | None = None
+        with self._sides() as (source, target):
+            make_progress_topic(target.cluster, self.options.replication_factor)
+            group_id = FENCE_GROUP_PREFIX + source.cluster_id()
+            session_ms, client = self.options.session_timeout_ms, self._clients[1]
+            with Fence(target.cluster, self._bootstraps[1], group_id, session_ms, client) as fence:
+                is_told = False
+                while not should_stop():
+                    if not fence.wait_held(_STANDBY_S):
+                        if not is_told:
+                            self._note("waiting: another mirror of this source is at work, or was killed just now")
+                            is_told = True
+                        fence.give_way()
+                        continue
+                    report, is_finished = self._run_session(source, target, fence, once, should_stop, on_progress)
+                    if is_finished:
+                        break
+                    is_told = False
+                    fence.give_way()
+            return report or MirrorReport(source.cluster_id(), target.cluster_id())
+
+    def status(self) -> list[PartitionStatus]:
+        """How far each partition is copied, by what the mirror stored last, and how far it lags behind the source."""
+        with self._sides() as (source, target):
+            cluster_id = source.cluster_id()
+            journal = read_journal(target.cluster)
+            current = {topic.name: topic.topic_id for topic in source.cluster.refresh(None)}
+            rows = {
+                TopicPartition(each.topic, each.partition): (each, progress)
+                for each, progress in journal.progress.items()
+                if each.cluster_id == cluster_id and current.get(each.topic) == each.topic_id
+            }
+            ends = log_ends(source.cluster, rows, IsolationLevel.READ_COMMITTED)
+            return [
+                PartitionStatus(
+                    each.topic,
+                    each.partition,
+                    progress.source_end,
+                    progress.target_end,
+                    max(0, end.end - progress.source_end) if isinstance(end := ends[partition], LogEnds) else None,
+                    progress.counts,
+                    progress.updated_ms,
+                    None if isinstance(ends[partition], LogEnds) else str(ends[partition]),
+                )
+                for partition, (each, progress) in sorted(rows.items())
+            ]
+
+    # --- a session --------------------------------------------------------------------------------------------------
+
+    def _run_session(
+        self,
+        source: ClusterSide,
+        target: ClusterSide,
+        fence: Fence,
+        once: bool,
+        should_stop: Callable[[], bool],
+        on_progress: Callable[[MirrorReport], None],
+    ) -> tuple[MirrorReport, bool]:
+        """Whether it has finished, not lost the fence."""
+        with MirrorSession(
+            source,
+            target,
+            self.options,
+            ends_here=once,
+            may_write=lambda: fence.is_held,
+            note=self._note,
+            failures_max=FAILURES_MAX if once else None,
+        ) as session:
+            session.refresh()
+            clock = target.cluster.clock
+            refreshed_ms = synced_ms = clock.monotonic_ms()
+            while fence.is_held and not session.is_finished and not should_stop():
+                session.copy()
+                on_progress(session.report())
+                now_ms = clock.monotonic_ms()
+                if not once and now_ms - refreshed_ms >= self.options.refresh_interval_ms:
+                    self._attempt(session.refresh)
+                    refreshed_ms = clock.monotonic_ms()
+                if now_ms - synced_ms >= self.options.groups_interval_ms:
+                    self._attempt(session.sync_groups)
+                    synced_ms = clock.monotonic_ms()
+            if not fence.is_held:
+                self._note("another mirror of this source has taken over")
+                return session.report(), False
+            session.drain()
+            self._attempt(session.sync_groups)
+            return session.report(), True
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        """What is tried again with the next interval when a cluster does not answer."""
+        try:
+            step()
+        except (ClientError, JournalNotWritten) as error:
+            if isinstance(error, ClientError) and not error.is_retriable:
+                raise
+            self._note(str(error))
+
+    @contextmanager
+    def _sides(self) -> Iterator[tuple[ClusterSide, ClusterSide]]:
+        with (
+            Cluster(self._bootstraps[0], self._clients[0]) as source,
+            Cluster(self._bootstraps[1], self._clients[1]) as target,
+        ):
+            sides = ClusterSide(source), ClusterSide(target)
+            if sides[0].cluster_id() == sides[1].cluster_id():
+                raise SameCluster(f"source and target are the same cluster, {sides[0].cluster_id()}")
+            yield sides

@@ -1,0 +1,107 @@
+"""What a mirror copies, and how.  Refused here when it cannot be meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Final
+
+from ottla.model.errors import ConfigError
+from ottla.model.limits import MIB
+
+PROGRESS_TOPIC: Final = "ottla-mirror-progress"
+# Members of a group of this name on the target take turns at being the mirror of one source.
+FENCE_GROUP_PREFIX: Final = "ottla-mirror."
+# What the clusters keep about themselves is not copied, whatever is asked for.
+OWN_TOPICS: Final = frozenset({PROGRESS_TOPIC, "ottla-audit", "ottla-ledger"})
+
+# They say where replicas are and how safe the source's own writes are, or would change what was copied.
+UNCOPIED_CONFIGS: Final = (
+    r"follower\.replication\.throttled\.replicas",
+    r"leader\.replication\.throttled\.replicas",
+    r"message\.timestamp\..*",
+    r"min\.insync\.replicas",
+    r"unclean\.leader\.election\.enable",
+    r"compression\.(type|.*\.level)",
+)
+UNCOPIED_GROUPS: Final = (r"console-consumer-.*", r"__.*")
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+FAIL: Final = "fail"
+ACCEPT: Final = "accept"
+APPEND: Final = "append"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names that one of `include` matches as a whole and none of `exclude`; patterns of Python's `re`.
+
+    Names("page-.*, clicks") in the flags' form is Names(("page-.*", "clicks")).
+    """
+
+    include: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for pattern in (*self.include, *self.exclude):
+            try:
+                re.compile(pattern)
+            except (re.error, TypeError) as error:
+                raise ConfigError(f"{pattern!r} is not a pattern: {error}", hint="it is one of Python's re") from None
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and _matches(self.include, name) and not _matches(self.exclude, name)
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorOptions:
+    """Times in ms.  Raises ConfigError.
+
+    topics, groups         what is copied; internal topics and the clusters' own never are
+    configs                the topic settings that are kept in step; none with Names(())
+    start                  "earliest" or "latest": where a topic that was not copied before begins
+    rate_bytes_s           at most so many bytes a second are read, over all topics; None: no limit
+    replication_factor     of topics that are made; -1: the target's default
+    existing_topics        "fail": a topic of that name on the target that has records is not touched; "append": its
+                           records stay, and the source's come after them
+    recreated_topics       the source's topic was deleted and made anew: "append" copies the new one from its beginning,
+                           after what is there; "fail" stops copying it
+    foreign_records        somebody else writes to the copy: "fail" stops copying that partition, "accept" counts
+    session_timeout_ms     a mirror that was killed is replaced by another one after this
+    """
+
+    topics: Names = Names((".*",))
+    groups: Names = Names((".*",), UNCOPIED_GROUPS)
+    configs: Names = Names((".*",), UNCOPIED_CONFIGS)
+    start: str = EARLIEST
+    rate_bytes_s: int | None = None
+    replication_factor: int = -1
+    existing_topics: str = FAIL
+    recreated_topics: str = APPEND
+    foreign_records: str = FAIL
+    refresh_interval_ms: int = 10_000
+    groups_interval_ms: int = 10_000
+    progress_interval_ms: int = 1_000
+    session_timeout_ms: int = 10_000
+    in_flight_bytes_max: int = 32 * MIB
+
+    def __post_init__(self) -> None:
+        _one_of("start", self.start, (EARLIEST, LATEST))
+        _one_of("existing_topics", self.existing_topics, (FAIL, APPEND))
+        _one_of("recreated_topics", self.recreated_topics, (FAIL, APPEND))
+        _one_of("foreign_records", self.foreign_records, (FAIL, ACCEPT))
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, int) and value < 1 and (each.name, value) != ("replication_factor", -1):
+                raise ConfigError(f"{each.name} is {value}; it must be at least 1")
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name} is {value!r}; it is one of {', '.join(known)}")

@@ -1,0 +1,168 @@
+"""The copy of one partition: what was read, what is on its way, what is on the target.  Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from uuid import UUID
+
+from ottla.client.fetch import FetchedPartition
+from ottla.mirror.batch_copy import copied_batch, copyable_batches
+from ottla.mirror.journal import Counts, Progress, SourcePartition
+from ottla.mirror.offset_map import OffsetMap, Run
+from ottla.mirror.tail_match import TailMatch
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+
+class TargetLostRecords(OttlaError):
+    hint = "its broker has lost records (unclean election, lost disk); they are copied again"
+
+
+class Phase(Enum):
+    """UNPROVEN: what the target has beyond the last progress is to be compared first.  STUCK: see `problem`."""
+
+    UNPROVEN = "unproven"
+    COPYING = "copying"
+    STUCK = "stuck"
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A batch on its way.  `source_end`: after it, and after what was left out behind it."""
+
+    owner: PartitionCopy
+    batch: bytearray
+    runs: tuple[Run, ...]
+    source_end: int
+    counts: Counts
+    base_offset: int = -1
+
+    def on_stored(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return self.base_offset >= 0
+
+
+class PartitionCopy:
+    """`offsets` has what is acknowledged without a gap; everything after `offsets.source_end` would be copied again.
+
+    `problem`: why it is stuck, or was the last time.  `is_dirty`: there is progress that is not stored.
+    """
+
+    def __init__(self, source: SourcePartition, target_topic_id: UUID, offsets: OffsetMap, counts: Counts) -> None:
+        self.source = source
+        self.partition = TopicPartition(source.topic, source.partition)
+        self.target_topic_id = target_topic_id
+        self.offsets = offsets
+        self.counts = counts
+        self.phase = Phase.UNPROVEN
+        self.problem: str | None = None
+        self.is_final = False
+        self.is_dirty = False
+        self.source_start = 0
+        # The source's end when it was last seen, exclusive.
+        self.source_log_end = offsets.source_end
+        self._flights: deque[Flight] = deque()
+
+    @property
+    def next_offset(self) -> int:
+        """Where to read on."""
+        return self._flights[-1].source_end if self._flights else self.offsets.source_end
+
+    @property
+    def in_flight_count(self) -> int:
+        return len(self._flights)
+
+    @property
+    def lag_offsets(self) -> int:
+        return max(0, self.source_log_end - self.offsets.source_end)
+
+    def progress(self, now_ms: int) -> Progress:
+        return Progress(self.offsets.source_end, self.offsets.target_end, self.target_topic_id, self.counts, now_ms)
+
+    def take(self, fetched: FetchedPartition) -> Iterator[Flight]:
+        """What of a fetch is to be sent, in order.  Raises CorruptBatch."""
+        self.source_start = fetched.log_start_offset
+        self.source_log_end = max(fetched.last_stable_offset, fetched.next_offset)
+        for header, batch in copyable_batches(fetched):
+            copied = copied_batch(header, batch, self.next_offset)
+            if copied is None:
+                continue
+            counts = Counts(copied.records_count, len(copied.batch), 1, int(copied.is_rebuilt))
+            flight = Flight(self, copied.batch, tuple(copied.runs), header.next_offset, counts)
+            self._flights.append(flight)
+            yield flight
+        # Left out after the last batch: markers, aborted transactions.
+        if self._flights:
+            self._flights[-1].source_end = max(self._flights[-1].source_end, fetched.next_offset)
+        else:
+            self.offsets.skip_to(fetched.next_offset)
+            self.is_dirty = True
+
+    def on_acknowledged(self, flight: Flight, base_offset: int) -> list[range]:
+        """Target offsets before it that this copy did not get.  Acknowledgements may come in any order.
+
+        Raises TargetLostRecords.
+        """
+        flight.on_stored(base_offset)
+        unknown: list[range] = []
+        while self._flights and self._flights[0].is_acknowledged:
+            done = self._flights[0]
+            expected = self.offsets.target_end
+            if done.base_offset < expected:
+                raise TargetLostRecords(f"the target gave offset {done.base_offset} again, it had got up to {expected}")
+            if done.base_offset > expected:
+                unknown.append(range(expected, done.base_offset))
+            self._flights.popleft()
+            for run in done.runs:
+                self.offsets.extend(run._replace(target_first=done.base_offset + run.target_first))
+            self.offsets.skip_to(done.source_end)
+            self.counts = self.counts.plus(done.counts)
+            self.is_dirty = True
+        return unknown
+
+    def fail(self, problem: str, *, is_final: bool) -> None:
+        """`is_final`: trying again would not help; somebody has to decide."""
+        self._flights.clear()
+        self.phase = Phase.STUCK
+        self.problem = problem
+        self.is_final = is_final
+
+    def on_tail_matched(self, match: TailMatch, target_end: int, *, foreign_count: int) -> None:
+        """Copying goes on after what is there."""
+        for run in match.runs:
+            self.offsets.extend(run)
+        self.counts = self.counts.plus(Counts(records=match.records_count, foreign_records=foreign_count))
+        self.offsets.target_end = max(self.offsets.target_end, target_end)
+        self.phase = Phase.COPYING
+        self.problem = None
+        self.is_dirty = True
+
+    def on_overtaken(self, source_start: int) -> int:
+        """The source deleted what was to be copied next; the count of offsets that are lost."""
+        lost = max(0, source_start - self.offsets.source_end)
+        self.offsets.skip_to(source_start)
+        self.counts = self.counts.plus(Counts(lost_offsets=lost))
+        self.is_dirty = True
+        return lost
+
+    def on_target_shrank(self, target_end: int) -> None:
+        """The target has lost what it had acknowledged: it is copied again from there."""
+        before = self.offsets.target_end
+        self.offsets.truncate(target_end)
+        self.counts = self.counts.plus(Counts(recopied_records=before - target_end))
+        self.is_dirty = True
+
+    def on_source_shrank(self, source_end: int) -> None:
+        """The source has lost what was copied, and goes on from there: so does the copy, after what it has."""
+        self.offsets.truncate_source(source_end)
+        self.is_dirty = True
+
+    def add_counts(self, counts: Counts) -> None:
+        self.counts = self.counts.plus(counts)
+        self.is_dirty = True

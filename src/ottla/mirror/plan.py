@@ -1,0 +1,172 @@
+"""What a mirror would do: topics to make, to keep in step and to copy, and why others are left alone.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+from ottla.mirror.journal import Claim
+from ottla.mirror.options import APPEND, OWN_TOPICS, MirrorOptions, Names
+from ottla.model.identifiers import INTERNAL_TOPICS
+
+NO_ID: Final = UUID(int=0)
+
+
+class Decision(Enum):
+    """What becomes of a topic.
+
+    CREATE     it is not on the target: it is made, and copied
+    ADOPT      it is there, and nobody's copy: it becomes the copy
+    COPY       it is the copy of this topic
+    APPEND     it is the copy of a topic of this name that was deleted; the new one's records come after
+    SKIP       copying it would go round in a circle, or it is another cluster's copy
+    REFUSE     it may not be touched as it is
+    """
+
+    CREATE = "create"
+    ADOPT = "adopt"
+    COPY = "copy"
+    APPEND = "append"
+    SKIP = "skip"
+    REFUSE = "refuse"
+
+
+COPIED: Final = frozenset({Decision.CREATE, Decision.ADOPT, Decision.COPY, Decision.APPEND})
+# A claim is written for these.
+CLAIMED_ANEW: Final = frozenset({Decision.CREATE, Decision.ADOPT, Decision.APPEND})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic as it is now.  `configs` are its own settings.  `has_records` only where it was asked for."""
+
+    name: str
+    topic_id: UUID
+    partitions_count: int
+    is_internal: bool = False
+    configs: Mapping[str, str] = field(default_factory=dict)
+    has_records: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """`claims`: which of its topics are copies, and of what."""
+
+    cluster_id: str
+    topics: Mapping[str, TopicView]
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+
+    def with_records(self, topics: Collection[str]) -> ClusterView:
+        """The same, knowing which topics have records."""
+        views = {name: replace(view, has_records=name in topics) for name, view in self.topics.items()}
+        return replace(self, topics=views)
+
+    def claim_of(self, topic: str) -> Claim | None:
+        """The claim of the topic as it is now; that of a deleted one of its name says nothing."""
+        claim, found = self.claims.get(topic), self.topics.get(topic)
+        if claim is None or found is None or not same_topic(claim.target_topic_id, found.topic_id):
+            return None
+        return claim
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """Counts of partitions: those of the source, and those that the target has (0: no topic)."""
+
+    topic: str
+    decision: Decision
+    reason: str
+    source_topic_id: UUID
+    partitions_count: int
+    target_partitions_count: int = 0
+    set_configs: Mapping[str, str] = field(default_factory=dict)
+    unset_configs: tuple[str, ...] = ()
+    origin_cluster_ids: tuple[str, ...] = ()
+
+    @property
+    def is_copied(self) -> bool:
+        return self.decision in COPIED
+
+    @property
+    def adds_partitions(self) -> bool:
+        return 0 < self.target_partitions_count < self.partitions_count
+
+
+def selected_topics(source: ClusterView, names: Names) -> list[TopicView]:
+    """By name, without the cluster's own."""
+    return [
+        topic
+        for name, topic in sorted(source.topics.items())
+        if not topic.is_internal and name not in OWN_TOPICS and name not in INTERNAL_TOPICS and name in names
+    ]
+
+
+def unclaimed_topics(source: ClusterView, target: ClusterView, names: Names) -> list[str]:
+    """Topics of the target for which `plan_topics` needs `has_records`."""
+    return [
+        topic.name
+        for topic in selected_topics(source, names)
+        if topic.name in target.topics and target.claim_of(topic.name) is None
+    ]
+
+
+def plan_topics(source: ClusterView, target: ClusterView, options: MirrorOptions) -> list[TopicPlan]:
+    """One for each selected topic of the source, by name."""
+    return [_plan(topic, source, target, options) for topic in selected_topics(source, options.topics)]
+
+
+def _plan(topic: TopicView, source: ClusterView, target: ClusterView, options: MirrorOptions) -> TopicPlan:
+    decision, reason = _decide(topic, source, target, options)
+    there = target.topics.get(topic.name)
+    copied_from = source.claim_of(topic.name)
+    origins = (*(copied_from.origin_cluster_ids if copied_from else ()), source.cluster_id)
+    wanted = {name: value for name, value in topic.configs.items() if name in options.configs}
+    has = there.configs if there is not None else {}
+    in_step = decision in COPIED
+    return TopicPlan(
+        topic.name,
+        decision,
+        reason,
+        topic.topic_id,
+        topic.partitions_count,
+        0 if there is None else there.partitions_count,
+        {name: value for name, value in wanted.items() if has.get(name) != value} if in_step else {},
+        _unset(wanted, has, options.configs) if decision in (Decision.COPY, Decision.APPEND) else (),
+        origins,
+    )
+
+
+def _unset(wanted: Mapping[str, str], has: Iterable[str], names: Names) -> tuple[str, ...]:
+    return tuple(sorted(name for name in has if name in names and name not in wanted))
+
+
+def _decide(topic: TopicView, source: ClusterView, target: ClusterView, options: MirrorOptions) -> tuple[Decision, str]:
+    name = topic.name
+    came_from = source.claim_of(name)
+    if came_from is not None and target.cluster_id in came_from.origin_cluster_ids:
+        return Decision.SKIP, "the source has it from the target: it would go round in a circle"
+    there = target.topics.get(name)
+    if there is None:
+        return Decision.CREATE, "it is not on the target"
+    claim = target.claim_of(name)
+    if claim is None:
+        if there.has_records and options.existing_topics != APPEND:
+            return Decision.REFUSE, "the target has a topic of this name with records that no mirror wrote"
+        return Decision.ADOPT, "the target has it, and no mirror writes it"
+    if claim.source_cluster_id != source.cluster_id:
+        return Decision.SKIP, f"on the target it is the copy of cluster {claim.source_cluster_id}"
+    if not same_topic(claim.source_topic_id, topic.topic_id):
+        if options.recreated_topics != APPEND:
+            return Decision.REFUSE, "the source's topic was deleted and made anew since it was copied"
+        return Decision.APPEND, "the source's topic was deleted and made anew: its records come after those of the old"
+    if there.partitions_count > topic.partitions_count:
+        return Decision.COPY, f"the target has more partitions ({there.partitions_count}): keys are spread otherwise"
+    return Decision.COPY, "it is its copy"
+
+
+def same_topic(one: UUID, other: UUID) -> bool:
+    """Old brokers give no ids: then the name has to do."""
+    return NO_ID in (one, other) or one == other

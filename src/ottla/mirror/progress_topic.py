@@ -1,0 +1,124 @@
+"""The topic where a mirror keeps its journal: made on the target, read whole at each start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Final
+
+from ottla.client.admin import Admin, NewTopic
+from ottla.client.cluster import Cluster
+from ottla.client.delivery import BatchResult, Delivery, ProducerOptions
+from ottla.client.errors import BrokerRefused, UnknownTopic
+from ottla.client.fetch import FetchLimits
+from ottla.client.fetcher import Fetcher
+from ottla.client.offsets import log_ranges
+from ottla.client.producer import RawProducer
+from ottla.mirror.journal import Entry, Journal
+from ottla.mirror.options import PROGRESS_TOPIC
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import KIB
+from ottla.records.builder import BatchBuilder
+from ottla.records.record_run import read_runs
+
+PROGRESS_PARTITION: Final = TopicPartition(PROGRESS_TOPIC, 0)
+# A batch of the journal begins anew from so many bytes on; the entries of one partition stay together.
+_BATCH_BYTES: Final = 256 * KIB
+_PRODUCER: Final = ProducerOptions(allow_auto_topic_creation=False)
+_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
+
+
+class JournalNotWritten(OttlaError):
+    hint = "the target does not take the mirror's own records; nothing is lost: it goes on from what it wrote before"
+
+
+def make_progress_topic(cluster: Cluster, replication_factor: int) -> None:
+    """Unless it is there.  One partition: what is written in order is read in order.  Raises BrokerRefused."""
+    if any(not topic.error_code for topic in cluster.refresh([PROGRESS_TOPIC])):
+        return
+    new = NewTopic(PROGRESS_TOPIC, 1, replication_factor, _CONFIGS)
+    outcome = Admin(cluster).create_topics([new])[PROGRESS_TOPIC]
+    if isinstance(outcome, BrokerRefused) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+        raise outcome
+    cluster.topic(PROGRESS_TOPIC)
+
+
+def read_journal(cluster: Cluster) -> Journal:
+    """What is there now; an empty one where there is no such topic.  Raises ClientError, UnreadableJournal."""
+    journal = Journal()
+    found = cluster.refresh([PROGRESS_TOPIC])
+    if not found or found[0].error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+        return journal
+    try:
+        offsets = log_ranges(cluster, [PROGRESS_PARTITION])[PROGRESS_PARTITION]
+    except UnknownTopic:
+        return journal
+    limits = FetchLimits(check_crc=True)
+    with Fetcher(
+        cluster, {PROGRESS_PARTITION: offsets.start}, {PROGRESS_PARTITION: offsets.stop}, limits=limits
+    ) as fetcher:
+        for fetched in fetcher:
+            for batch in fetched.batches():
+                for run in read_runs(batch, check_crc=False):
+                    for key, value in zip(run.keys, run.values, strict=True):
+                        journal.apply(key, value)
+    return journal
+
+
+class JournalWriter:
+    """Writes entries with a producer of its own, one write at a time; `journal` has them once they are stored."""
+
+    def __init__(self, cluster: Cluster, journal: Journal) -> None:
+        self.journal = journal
+        self._cluster = cluster
+        self._producer = RawProducer(cluster, _PRODUCER)
+        self._written: list[Entry] = []
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._producer.close()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._producer.pending_count > 0
+
+    def send(self, groups: Iterable[Sequence[Entry]]) -> None:
+        """Those of one group in one batch.  `poll` or `finish` says what became of them."""
+        assert not self.is_busy, "one write at a time"
+        now_ms = self._cluster.clock.now_ms()
+        builder = BatchBuilder()
+        for entries in groups:
+            for key, value in entries:
+                builder.append(now_ms, key, value)
+            self._written += entries
+            if builder.size_bytes >= _BATCH_BYTES:
+                self._producer.send(PROGRESS_PARTITION, builder.build())
+                builder = BatchBuilder()
+        if builder.records_count:
+            self._producer.send(PROGRESS_PARTITION, builder.build())
+
+    def poll(self) -> None:
+        """What has become of the write so far.  Raises JournalNotWritten: then all of it may be stored or not."""
+        self._take(self._producer.poll(0))
+
+    def finish(self) -> None:
+        """Wait until the write is stored.  Raises JournalNotWritten."""
+        self._take(self._producer.flush())
+
+    def _take(self, results: Iterable[BatchResult]) -> None:
+        for result in results:
+            if result.delivery is not Delivery.ACKNOWLEDGED:
+                self._producer.close()
+                self._producer = RawProducer(self._cluster, _PRODUCER)
+                self._written.clear()
+                raise JournalNotWritten(f"the mirror's progress was not written: {result.error}") from result.error
+        if not self.is_busy:
+            for key, value in self._written:
+                self.journal.apply(key, value)
+            self._written.clear()

@@ -1,0 +1,118 @@
+"""Proves how far copies have got, before they go on: after a start, a failure, or when something does not add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.client.offsets import IsolationLevel
+from ottla.mirror.journal import Counts
+from ottla.mirror.options import ACCEPT, APPEND, MirrorOptions
+from ottla.mirror.partition_copy import PartitionCopy
+from ottla.mirror.tail_match import TailMatch
+from ottla.mirror.tail_reading import LogEnds, compare_tail, log_ends
+from ottla.model.errors import OttlaError
+
+
+class NeedsDecision(OttlaError):
+    """Copying on by itself could be wrong: somebody has to decide."""
+
+
+class ForeignRecords(NeedsDecision):
+    hint = "stop the other writer; with foreign records accepted the mirror counts them and goes on"
+
+
+class SourceShrank(NeedsDecision):
+    hint = "its broker has lost records (unclean election, lost disk); the copy still has them"
+
+
+class Prover:
+    """`note` is told what a person should know."""
+
+    def __init__(self, source: Cluster, target: Cluster, options: MirrorOptions, note: Callable[[str], None]) -> None:
+        self._source = source
+        self._target = target
+        self._options = options
+        self._note = note
+
+    def prove(self, copies: Sequence[PartitionCopy]) -> Mapping[PartitionCopy, OttlaError | None]:
+        """Of each copy, why it cannot go on; None: it copies again."""
+        partitions = [copy.partition for copy in copies]
+        here = log_ends(self._source, partitions, IsolationLevel.READ_COMMITTED)
+        there = log_ends(self._target, partitions)
+        outcome: dict[PartitionCopy, OttlaError | None] = {}
+        for copy in copies:
+            try:
+                self._prove(copy, _known(here[copy.partition]), _known(there[copy.partition]))
+                outcome[copy] = None
+            except OttlaError as error:
+                outcome[copy] = error
+        return outcome
+
+    def explain(self, copy: PartitionCopy, unknown: range) -> None:
+        """The target has records between those of the copy: another mirror's, or others.  Raises ForeignRecords."""
+        # Another mirror of this source was at about the same place.
+        around = len(unknown)
+        end = copy.offsets.source_end
+        source = range(max(copy.source_start, end - 2 * around), min(copy.source_log_end, end + around))
+        try:
+            duplicates = self._compare(copy, source, unknown, len(source)).records_count
+        except ClientError as error:
+            self._note(f"{copy.source}: what others wrote to {unknown} of the target cannot be read: {error}")
+            duplicates = 0
+        if duplicates:
+            self._note(f"{copy.source}: {duplicates} records are on the target twice: another mirror wrote them, too")
+        foreign = len(unknown) - duplicates
+        copy.add_counts(Counts(duplicate_records=duplicates, foreign_records=foreign))
+        self._tell_foreign(copy, foreign)
+
+    def _prove(self, copy: PartitionCopy, here: LogEnds, there: LogEnds) -> None:
+        self._check_target(copy, there)
+        self._check_source(copy, here)
+        expected = copy.offsets.source_end
+        tail = range(max(there.start, copy.offsets.target_end), there.end)
+        match = self._compare(copy, range(max(here.start, expected), here.end), tail)
+        # What the source has deleted since cannot be compared: it is not called somebody else's.
+        foreign = len(match.foreign_offsets) if here.start <= expected else 0
+        copy.on_tail_matched(match, there.end, foreign_count=foreign)
+        lost = copy.on_overtaken(here.start)
+        if lost:
+            self._note(f"{copy.source}: the source deleted {lost} offsets before they were copied")
+        copy.source_log_end = here.end
+        self._tell_foreign(copy, foreign)
+
+    def _check_target(self, copy: PartitionCopy, there: LogEnds) -> None:
+        if there.end < copy.offsets.target_end:
+            self._note(f"{copy.source}: the target has lost what it had from offset {there.end} on: it is copied again")
+            copy.on_target_shrank(there.end)
+
+    def _check_source(self, copy: PartitionCopy, here: LogEnds) -> None:
+        expected = copy.offsets.source_end
+        if here.end >= expected:
+            return
+        problem = f"the source's log ends at {here.end}, and was copied up to {expected}: it has lost records"
+        if self._options.recreated_topics != APPEND:
+            raise SourceShrank(problem)
+        self._note(f"{copy.source}: {problem}; what it has from {here.end} on is copied after them")
+        copy.on_source_shrank(here.end)
+
+    def _tell_foreign(self, copy: PartitionCopy, foreign: int) -> None:
+        if not foreign:
+            return
+        problem = f"somebody else wrote {foreign} records to the copy on the target"
+        if self._options.foreign_records != ACCEPT:
+            raise ForeignRecords(problem)
+        self._note(f"{copy.source}: {problem}")
+
+    def _compare(self, copy: PartitionCopy, source: range, target: range, records_max: int | None = None) -> TailMatch:
+        if not target:
+            return TailMatch([], [])
+        topic_id = copy.source.topic_id
+        return compare_tail(self._source, self._target, copy.partition, topic_id, source, target, records_max)
+
+
+def _known(ends: LogEnds | ClientError) -> LogEnds:
+    if isinstance(ends, ClientError):
+        raise ends
+    return ends

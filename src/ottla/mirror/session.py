@@ -1,0 +1,279 @@
+"""A mirror while it holds the fence: what is to be copied, kept in step, copied, and translated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Final
+from uuid import UUID
+
+from ottla.client.errors import ClientError
+from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from ottla.mirror.cluster_side import ClusterSide, is_one_of, is_selected
+from ottla.mirror.copier import Copier
+from ottla.mirror.group_copy import GroupCopy
+from ottla.mirror.journal import (
+    Claim,
+    Counts,
+    Entry,
+    SourcePartition,
+    claim_entry,
+    progress_entries,
+    withdrawal_entry,
+)
+from ottla.mirror.offset_map import OffsetMap
+from ottla.mirror.options import LATEST as FROM_LATEST
+from ottla.mirror.options import MirrorOptions
+from ottla.mirror.partition_copy import PartitionCopy
+from ottla.mirror.plan import (
+    CLAIMED_ANEW,
+    ClusterView,
+    Decision,
+    TopicPlan,
+    plan_topics,
+    same_topic,
+    selected_topics,
+    unclaimed_topics,
+)
+from ottla.mirror.progress_topic import JournalWriter, read_journal
+from ottla.mirror.report import MirrorReport, statuses, total
+from ottla.model.identifiers import TopicPartition
+
+_AT_START: Final = frozenset({Decision.CREATE, Decision.COPY})
+
+
+def views_of(source: ClusterSide, target: ClusterSide, options: MirrorOptions) -> tuple[ClusterView, ClusterView]:
+    """Both clusters as they are now, as far as a plan needs it.  Raises ClientError."""
+    here = source.view(is_selected(options.topics))
+    names = [topic.name for topic in selected_topics(here, options.topics)]
+    there = target.view(is_one_of(names))
+    filled = target.topics_with_records(unclaimed_topics(here, there, options.topics))
+    return here, there.with_records(filled)
+
+
+class MirrorSession:
+    """`ends_here`: copy what the source has now, and no more."""
+
+    def __init__(
+        self,
+        source: ClusterSide,
+        target: ClusterSide,
+        options: MirrorOptions,
+        *,
+        ends_here: bool,
+        may_write: Callable[[], bool],
+        note: Callable[[str], None],
+        failures_max: int | None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._options = options
+        self._ends_here = ends_here
+        self._note = note
+        self._writer = JournalWriter(target.cluster, read_journal(target.cluster))
+        self._copier = Copier(
+            source.cluster,
+            target.cluster,
+            self._writer,
+            options,
+            may_write=may_write,
+            note=note,
+            failures_max=failures_max,
+        )
+        self._groups = GroupCopy(source.cluster, target.cluster, options.groups, note)
+        self._before: dict[TopicPartition, Counts] = {}
+        self._done = Counts()
+        self._left_alone: dict[str, str] = {}
+        self._refused: set[str] = set()
+        self._committed_count = 0
+        self._cluster_ids = (source.cluster_id(), target.cluster_id())
+
+    def __enter__(self) -> MirrorSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._copier.__exit__(kind, error, traceback)
+        self._writer.__exit__(kind, error, traceback)
+
+    @property
+    def is_finished(self) -> bool:
+        return self._ends_here and self._copier.is_finished
+
+    def report(self) -> MirrorReport:
+        copies = list(self._copier.copies.values())
+        counts = self._done.plus(total(copies, self._before))
+        return MirrorReport(
+            *self._cluster_ids,
+            counts,
+            statuses(copies),
+            dict(self._left_alone),
+            self._committed_count,
+            frozenset(self._refused),
+        )
+
+    def copy(self) -> None:
+        """Go on copying, for a moment."""
+        self._copier.turn()
+
+    def drain(self) -> None:
+        self._copier.drain()
+
+    def sync_groups(self) -> None:
+        """Raises ClientError."""
+        maps = {partition: copy.offsets for partition, copy in self._copier.copies.items()}
+        self._committed_count += self._groups.sync(maps)
+
+    def refresh(self) -> None:
+        """Look at both clusters; make, change and begin to copy what is new.  Raises ClientError, JournalNotWritten."""
+        here, there = views_of(self._source, self._target, self._options)
+        plans = plan_topics(here, there, self._options)
+        self._tell_left_alone(plans)
+        copied = [plan for plan in plans if plan.is_copied and self._is_made(plan)]
+        self._release_others({plan.topic: plan.source_topic_id for plan in copied})
+        # Waits for what was made just now.
+        target_ids = {plan.topic: self._target.cluster.topic(plan.topic).topic_id for plan in copied}
+        new = [(plan, partition) for plan in copied for partition in self._new_partitions(plan, here, target_ids)]
+        if new or any(plan.decision in CLAIMED_ANEW for plan in copied):
+            self._begin(copied, new, target_ids)
+
+    # --- what is new ----------------------------------------------------------------------------------------------
+
+    def _is_made(self, plan: TopicPlan) -> bool:
+        try:
+            self._target.make(plan, self._options.replication_factor)
+        except ClientError as error:
+            if error.is_retriable:
+                raise
+            self._refused.add(plan.topic)
+            self._tell_once(plan.topic, f"the target refuses it: {error}")
+            return False
+        return True
+
+    def _release_others(self, ids: Mapping[str, UUID]) -> None:
+        gone = {
+            copy.source.topic
+            for copy in self._copier.copies.values()
+            if ids.get(copy.source.topic) != copy.source.topic_id
+        }
+        if not gone:
+            return
+        leaving = [copy for copy in self._copier.copies.values() if copy.source.topic in gone]
+        self._copier.release(gone)
+        self._done = self._done.plus(total(leaving, self._before))
+        for copy in leaving:
+            self._before.pop(copy.partition, None)
+        self._note(f"not copied any more, or made anew: {', '.join(sorted(gone))}")
+
+    def _new_partitions(
+        self, plan: TopicPlan, here: ClusterView, target_ids: Mapping[str, UUID]
+    ) -> list[SourcePartition]:
+        known = self._copier.copies
+        return [
+            SourcePartition(here.cluster_id, plan.source_topic_id, plan.topic, number)
+            for number in range(plan.partitions_count)
+            if (copy := known.get(TopicPartition(plan.topic, number))) is None
+            or copy.target_topic_id != target_ids[plan.topic]
+        ]
+
+    def _begin(
+        self,
+        plans: list[TopicPlan],
+        new: list[tuple[TopicPlan, SourcePartition]],
+        target_ids: Mapping[str, UUID],
+    ) -> None:
+        """Claims and first progress are stored before the first record is copied."""
+        claimed = [plan for plan in plans if plan.decision in CLAIMED_ANEW]
+        now_ms = self._target.cluster.clock.now_ms()
+        claims = [
+            Claim(plan.topic, target_ids[plan.topic], plan.source_topic_id, plan.origin_cluster_ids, now_ms)
+            for plan in claimed
+        ]
+        copies = self._copies_of(new, target_ids)
+        entries: list[list[Entry]] = [[claim_entry(claim)] for claim in claims]
+        entries += [
+            progress_entries(copy.source, copy.progress(now_ms), copy.offsets, {})
+            for copy in copies
+            if self._writer.journal.progress.get(copy.source) is None or copy.is_dirty
+        ]
+        self._copier.finish_progress()
+        self._writer.send(entries)
+        self._writer.finish()
+        refused = self._withdraw_circles(claimed)
+        copies = [copy for copy in copies if copy.source.topic not in refused]
+        for copy in copies:
+            copy.is_dirty = False
+            self._before[copy.partition] = copy.counts
+        self._copier.assign(copies, self._ends_of(copies) if self._ends_here else None)
+
+    def _withdraw_circles(self, claimed: list[TopicPlan]) -> set[str]:
+        """Another mirror may have begun to copy a topic the other way in the same moment: both look after they have
+        claimed, so at least one sees the other and gives way."""
+        if not claimed:
+            return set()
+        claims = read_journal(self._source.cluster).claims
+        circles = {
+            plan.topic
+            for plan in claimed
+            if (other := claims.get(plan.topic)) is not None
+            and same_topic(other.target_topic_id, plan.source_topic_id)
+            and self._cluster_ids[1] in other.origin_cluster_ids
+        }
+        if circles:
+            self._writer.send([[withdrawal_entry(topic)] for topic in circles])
+            self._writer.finish()
+            for topic in circles:
+                self._tell_once(topic, "a mirror copies it the other way: it would go round in a circle")
+        return circles
+
+    def _copies_of(
+        self, new: list[tuple[TopicPlan, SourcePartition]], target_ids: Mapping[str, UUID]
+    ) -> list[PartitionCopy]:
+        partitions = [TopicPartition(each.topic, each.partition) for _, each in new]
+        if not partitions:
+            return []
+        begin = LATEST if self._options.start == FROM_LATEST else EARLIEST
+        starts = list_offsets(
+            self._source.cluster, dict.fromkeys(partitions, begin), isolation=IsolationLevel.READ_COMMITTED
+        )
+        ends = list_offsets(self._target.cluster, dict.fromkeys(partitions, LATEST))
+        begins = list_offsets(self._target.cluster, dict.fromkeys(partitions, EARLIEST))
+        copies: list[PartitionCopy] = []
+        for plan, source in new:
+            partition = TopicPartition(source.topic, source.partition)
+            known = self._writer.journal.progress.get(source)
+            offsets = self._writer.journal.offset_map(source)
+            counts = Counts()
+            if known is None or offsets is None or known.target_topic_id != target_ids[source.topic]:
+                # What a topic has that was no copy before stays before the copy's first record.
+                there = begins if plan.decision in _AT_START else ends
+                offsets = OffsetMap(starts[partition].offset, there[partition].offset)
+            else:
+                counts = known.counts
+            copy = PartitionCopy(source, target_ids[source.topic], offsets, counts)
+            copy.is_dirty = known is None or known.target_topic_id != copy.target_topic_id
+            copies.append(copy)
+        return copies
+
+    def _ends_of(self, copies: list[PartitionCopy]) -> dict[TopicPartition, int]:
+        questions = dict.fromkeys((copy.partition for copy in copies), LATEST)
+        found = list_offsets(self._source.cluster, questions, isolation=IsolationLevel.READ_COMMITTED)
+        return {partition: answer.offset for partition, answer in found.items()}
+
+    # --- what is told -----------------------------------------------------------------------------------------------
+
+    def _tell_left_alone(self, plans: list[TopicPlan]) -> None:
+        self._refused.clear()
+        for plan in plans:
+            if plan.is_copied:
+                self._left_alone.pop(plan.topic, None)
+            else:
+                if plan.decision is Decision.REFUSE:
+                    self._refused.add(plan.topic)
+                self._tell_once(plan.topic, plan.reason)
+
+    def _tell_once(self, topic: str, reason: str) -> None:
+        if self._left_alone.get(topic) != reason:
+            self._left_alone[topic] = reason
+            self._note(f"{topic} is left alone: {reason}")

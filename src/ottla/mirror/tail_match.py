@@ -1,0 +1,63 @@
+"""What of the target's end is the copy of which records of the source: how a mirror goes on after its death.  Pure.
+
+The last progress says that everything below (source S, target T) is copied.  What the target has from T on was written
+after that, by the same copy: so it equals the source's records from S on, as far as it goes.  What equals none of them
+was written by somebody else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ottla.mirror.offset_map import Run
+
+
+class TailMatch(NamedTuple):
+    """`runs`: target offsets that are copies, in order; copying goes on after the last.
+
+    `foreign_offsets`: target offsets of records that are no copies of the source's next ones.
+    """
+
+    runs: Sequence[Run]
+    foreign_offsets: Sequence[int]
+
+    @property
+    def records_count(self) -> int:
+        return sum(run.length for run in self.runs)
+
+
+class Digest(NamedTuple):
+    """`content` is equal for records that are."""
+
+    offset: int
+    content: int
+
+
+def match_tail(tail: Sequence[Digest], source: Iterable[Digest]) -> TailMatch:
+    """`tail`: the target's records from the last progress on; `source`: the source's that were to be copied next.
+
+    A record that is not in the tail may have been compacted away there since; the last that is there decides.
+    """
+    places: dict[int, list[int]] = {}
+    for place, each in enumerate(tail):
+        places.setdefault(each.content, []).append(place)
+    runs: list[Run] = []
+    matched: set[int] = set()
+    next_place = 0
+    for record in source:
+        candidates = places.get(record.content, ())
+        at = bisect_left(candidates, next_place)
+        if at == len(candidates):
+            continue
+        place = candidates[at]
+        matched.add(place)
+        next_place = place + 1
+        run = Run(record.offset, tail[place].offset, 1)
+        last = runs[-1] if runs else None
+        if last is not None and (last.source_first + last.length, last.target_first + last.length) == run[:2]:
+            runs[-1] = last._replace(length=last.length + 1)
+        else:
+            runs.append(run)
+    return TailMatch(runs, [each.offset for place, each in enumerate(tail) if place not in matched])

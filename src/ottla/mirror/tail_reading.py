@@ -1,0 +1,102 @@
+"""Reads the records that decide how far a copy has got.  See `tail_match`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.client.fetch import FetchLimits
+from ottla.client.fetcher import Fetcher
+from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
+from ottla.mirror.batch_copy import copyable_batches
+from ottla.mirror.tail_match import Digest, TailMatch, match_tail
+from ottla.model.identifiers import TopicPartition
+from ottla.records.record_run import read_runs
+
+
+class LogEnds(NamedTuple):
+    """A partition can be read from `start`, up to `end` (exclusive)."""
+
+    start: int
+    end: int
+
+
+def log_ends(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, LogEnds | ClientError]:
+    """Of each partition, or why it cannot be told now; one without a leader does not hold up the others."""
+    wanted = list(partitions)
+    if not wanted:
+        return {}
+    starts = try_list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
+    ends = try_list_offsets(cluster, dict.fromkeys(wanted, LATEST), isolation=isolation)
+    return {partition: _ends(starts[partition], ends[partition]) for partition in wanted}
+
+
+def _ends(start: OffsetAnswer | ClientError, end: OffsetAnswer | ClientError) -> LogEnds | ClientError:
+    if isinstance(start, ClientError):
+        return start
+    return end if isinstance(end, ClientError) else LogEnds(start.offset, end.offset)
+
+
+def compare_tail(
+    source: Cluster,
+    target: Cluster,
+    partition: TopicPartition,
+    source_topic_id: UUID,
+    source_range: range,
+    target_range: range,
+    records_max: int | None = None,
+) -> TailMatch:
+    """Which records of the target's range are copies of the source's.  Raises ClientError, CorruptBatch.
+
+    Reads at most `records_max` of the source; None: as many as the target's range has, for more cannot be there.
+    """
+    tail_reader = _RecordReader(target, partition, target_range)
+    tail = list(tail_reader.digests(with_times=True))
+    with_times = not tail_reader.has_own_times
+    if not with_times:
+        # The target stamps records itself: they are compared without their times.
+        tail = list(tail_reader.digests(with_times=False))
+    if not tail or not source_range:
+        return TailMatch([], [each.offset for each in tail])
+    reader = _RecordReader(source, partition, source_range, source_topic_id)
+    return match_tail(tail, islice(reader.digests(with_times=with_times), records_max or len(tail)))
+
+
+class _RecordReader:
+    """`has_own_times`: a batch was seen whose times its broker made."""
+
+    def __init__(
+        self, cluster: Cluster, partition: TopicPartition, offsets: range, topic_id: UUID | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._partition = partition
+        self._offsets = offsets
+        self._topic_ids = {} if topic_id is None else {partition.topic: topic_id}
+        self.has_own_times = False
+
+    def digests(self, *, with_times: bool) -> Iterator[Digest]:
+        if not self._offsets:
+            return
+        with Fetcher(
+            self._cluster,
+            {self._partition: self._offsets.start},
+            {self._partition: self._offsets.stop},
+            topic_ids=self._topic_ids,
+            limits=FetchLimits(check_crc=True),
+            isolation=IsolationLevel.READ_COMMITTED,
+        ) as fetcher:
+            for fetched in fetcher:
+                for header, batch in copyable_batches(fetched):
+                    self.has_own_times = self.has_own_times or header.is_log_append_time
+                    for run in read_runs(batch, check_crc=False):
+                        for offset, time_ms, *content in zip(*run, strict=True):
+                            if offset in self._offsets:
+                                yield Digest(offset, hash((time_ms if with_times else 0, *content)))

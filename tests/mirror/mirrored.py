@@ -1,0 +1,149 @@
+"""What the tests of mirrors share: what a topic has, a writer that goes on, and a mirror as a process to be killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import IO, Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.delivery import Delivery, ProducerOptions
+from ottla.client.producer import RawProducer
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+from ottla.records.record import Headers, Record
+from ottla.runtime.clock import SystemClock
+from ottla.testing import consume_all
+from tests.eventually import WITHIN_S
+
+Content = tuple[int, bytes | None, bytes | None, Headers]
+CODECS: Final = (Codec.NONE, Codec.LZ4, Codec.GZIP, Codec.SNAPPY, Codec.ZSTD)
+# Retention must not take it.
+TIME_MS: Final = SystemClock().now_ms() - 3_600_000
+
+
+def content_of(bootstrap: str, topic: str) -> dict[int, list[Content]]:
+    """The records of each partition in order, without their offsets."""
+    found: dict[int, list[Content]] = {}
+    for each in consume_all(topic, bootstrap=bootstrap, timeout_ms=int(WITHIN_S * 1000)):
+        found.setdefault(each.partition, []).append((each.timestamp_ms, each.key, each.value, each.headers))
+    return found
+
+
+def offsets_of(bootstrap: str, topic: str, partition: int = 0) -> dict[bytes | None, int]:
+    """The offset of each value."""
+    messages = consume_all(topic, bootstrap=bootstrap, timeout_ms=int(WITHIN_S * 1000))
+    return {each.value: each.offset for each in messages if each.partition == partition}
+
+
+def batch_of(values: Sequence[bytes], codec: Codec = Codec.NONE, key: bytes | None = None) -> bytearray:
+    rows = [Record(0, TIME_MS + at, key, value, (("n", str(at).encode()),)) for at, value in enumerate(values)]
+    return build_batch(rows, codec)
+
+
+def write(bootstrap: str, topic: str, values: Sequence[bytes], *, partition: int = 0, key: bytes | None = None) -> int:
+    """One batch with these values; its base offset."""
+    with Cluster(bootstrap) as cluster, RawProducer(cluster) as producer:
+        producer.send(TopicPartition(topic, partition), batch_of(values, key=key))
+        (result,) = producer.flush()
+    assert result.delivery is Delivery.ACKNOWLEDGED, result
+    return result.base_offset
+
+
+class Writer:
+    """Writes numbered records to every partition until it is closed, with all codecs; what it could not write fails."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions_count: int, *, pause_s: float = 0.002) -> None:
+        self._bootstrap = bootstrap
+        self._partitions = [TopicPartition(topic, number) for number in range(partitions_count)]
+        self._pause_s = pause_s
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._failure: BaseException | None = None
+        self.records_count = 0
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ends.set()
+        self._thread.join()
+        if kind is None and self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            options = ProducerOptions(delivery_timeout_ms=int(WITHIN_S * 1000))
+            with Cluster(self._bootstrap) as cluster, RawProducer(cluster, options) as producer:
+                round_number = 0
+                while not self._ends.wait(self._pause_s):
+                    round_number += 1
+                    count = 1 + round_number % 7
+                    values = [b"%d-%d" % (round_number, number) for number in range(count)]
+                    for partition in self._partitions:
+                        producer.send(partition, batch_of(values, CODECS[round_number % len(CODECS)]))
+                        self.records_count += count
+                    self._check(producer.poll(0))
+                self._check(producer.flush())
+        except BaseException as error:  # noqa: BLE001 (the test has to hear of it)
+            self._failure = error
+
+    @staticmethod
+    def _check(results: Sequence[object]) -> None:
+        for result in results:
+            assert getattr(result, "delivery", None) is Delivery.ACKNOWLEDGED, result
+
+
+class MirrorProcess:
+    """`ottla mirror run` as a process of its own; `kill` is kill -9."""
+
+    def __init__(self, source: str, target: str, *flags: str) -> None:
+        command = [sys.executable, "-m", "ottla", "mirror", "run", "--source", source, "--target", target, *flags]
+        self._process = subprocess.Popen(
+            [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> str:
+        """What it had said by then."""
+        self._process.kill()
+        _, said = self._process.communicate(timeout=WITHIN_S)
+        return said
+
+    def stop(self) -> dict[str, object]:
+        """Ask it to end in order; its report."""
+        self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> dict[str, object]:
+        written, said = self._process.communicate(timeout=2 * WITHIN_S)
+        assert self._process.returncode == 0, said
+        report = json.loads(written)
+        assert isinstance(report, dict)
+        return report
+
+    def read_said(self) -> IO[str]:
+        assert self._process.stderr is not None
+        return self._process.stderr
+
+
+@contextmanager
+def mirror_process(source: str, target: str, *flags: str) -> Iterator[MirrorProcess]:
+    process = MirrorProcess(source, target, *flags)
+    try:
+        yield process
+    finally:
+        if process.is_running:
+            process.kill()

@@ -1,0 +1,74 @@
+"""A mirror that is killed, at any moment: what is on the target is what is on the source, once and in order."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from operator import lt
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.offsets import LATEST, OffsetAnswer, try_list_offsets
+from ottla.mirror import Mirror, MirrorOptions
+from ottla.model.identifiers import TopicPartition
+from ottla.testing import ControlledBroker
+from tests.eventually import eventually
+from tests.mirror.mirrored import MirrorProcess, Writer, content_of
+
+PARTITIONS: Final = 3
+KILLS: Final = int(os.environ.get("OTTLA_MIRROR_KILLS", "6"))
+SESSION_MS: Final = 500
+FLAGS: Final = (
+    "--progress-interval-ms",
+    "300",
+    "--session-timeout-ms",
+    str(SESSION_MS),
+    "--topics",
+    r".*clicks\.all",
+    "--refresh-interval-ms",
+    "500",
+)
+
+
+def test_killed_mirror_goes_on_without_loss_and_without_a_duplicate(
+    record_property: Callable[[str, object], None],
+) -> None:
+    seed = int(os.environ.get("OTTLA_MIRROR_SEED", str(random.SystemRandom().randrange(1 << 30))))
+    chance = random.Random(seed)
+    record_property("simulation", f"kills of a mirror, OTTLA_MIRROR_SEED={seed}")
+    settings = {"group.min.session.timeout.ms": "100"}
+    with ControlledBroker() as live, ControlledBroker(settings) as offline, live.namespace("clicks") as namespace:
+        topic = namespace.topic("clicks.all", partitions=PARTITIONS)
+        with Writer(live.bootstrap, str(topic), PARTITIONS) as writer:
+            copied = 0
+            for _ in range(KILLS):
+                process = MirrorProcess(live.bootstrap, offline.bootstrap, *FLAGS)
+                try:
+                    copied = eventually(partial(copied_records, offline.bootstrap, topic), partial(lt, copied))
+                    # No state is waited for: the kill is to come at any moment.
+                    time.sleep(chance.uniform(0, 0.6))
+                finally:
+                    said = process.kill()
+                assert "Traceback" not in said, said
+        options = MirrorOptions(session_timeout_ms=SESSION_MS)
+        report = Mirror(live.bootstrap, offline.bootstrap, options).run(once=True)
+        assert not report.stuck, report
+        expected, found = content_of(live.bootstrap, topic), content_of(offline.bootstrap, topic)
+        assert {number: len(rows) for number, rows in found.items()} == {
+            number: len(rows) for number, rows in expected.items()
+        }
+        assert found == expected, f"seed {seed}"
+        counted = [each.counts for each in report.partitions]
+        assert sum(each.records for each in counted) == writer.records_count
+        assert [each.duplicate_records + each.foreign_records for each in counted] == [0] * PARTITIONS
+
+
+def copied_records(bootstrap: str, topic: str) -> int:
+
+    with Cluster(bootstrap) as cluster:
+        asked = {TopicPartition(topic, number): LATEST for number in range(PARTITIONS)}
+        answers = try_list_offsets(cluster, asked).values()
+        return sum(each.offset for each in answers if isinstance(each, OffsetAnswer))

@@ -1,0 +1,474 @@
+"""A mirror between two brokers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from operator import eq
+
+import pytest
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
+from ottla.client.errors import UnknownTopic
+from ottla.client.fetcher import Fetcher
+from ottla.client.group_types import CommittedOffset
+from ottla.client.groups import GroupAdmin
+from ottla.client.offsets import log_ranges
+from ottla.client.producer import RawProducer
+from ottla.mirror import Decision, Mirror, MirrorOptions, MirrorReport
+from ottla.mirror.mirror import SameCluster
+from ottla.mirror.options import PROGRESS_TOPIC
+from ottla.mirror.report import PartitionStatus
+from ottla.model.identifiers import TopicPartition
+from ottla.records.header import CRC_AT, PRODUCER_AT, read_header
+from ottla.testing import ControlledBroker, Namespace, Record, produce
+from tests.eventually import eventually
+from tests.mirror.mirrored import CODECS, TIME_MS, MirrorProcess, Writer, batch_of, content_of, offsets_of, write
+
+MakeMirror = Callable[..., Mirror]
+
+
+def send(bootstrap: str, partition: TopicPartition, *batches: bytearray) -> None:
+    with Cluster(bootstrap) as cluster, RawProducer(cluster) as producer:
+        for batch in batches:
+            producer.send(partition, batch)
+        assert all(result.error is None for result in producer.flush())
+
+
+def stored_batches(bootstrap: str, partition: TopicPartition) -> list[bytes]:
+    """Without what a leader and a producer write into the header."""
+    with Cluster(bootstrap) as cluster:
+        offsets = log_ranges(cluster, [partition])[partition]
+        with Fetcher(cluster, {partition: offsets.start}, {partition: offsets.stop}) as fetcher:
+            batches = [bytes(batch) for fetched in fetcher for batch in fetched.batches()]
+    return [batch[CRC_AT + 4 : PRODUCER_AT] + batch[PRODUCER_AT + 14 :] for batch in batches]
+
+
+def configs_of(bootstrap: str, topic: str) -> dict[str, str | None]:
+    with Cluster(bootstrap) as cluster:
+        entries = Admin(cluster).describe_configs(ConfigResource(ResourceType.TOPIC, topic))
+    return {name: each.value for name, each in entries.items() if each.source is ConfigSource.DYNAMIC_TOPIC}
+
+
+def commit(bootstrap: str, group: str, offsets: dict[TopicPartition, int]) -> None:
+    with Cluster(bootstrap) as cluster:
+        GroupAdmin(cluster).commit(group, {each: CommittedOffset(offset) for each, offset in offsets.items()})
+
+
+def committed(bootstrap: str, group: str) -> dict[TopicPartition, int]:
+    with Cluster(bootstrap) as cluster:
+        return {each: found.offset for each, found in GroupAdmin(cluster).committed(group).items()}
+
+
+def the_partition(report: MirrorReport) -> PartitionStatus:
+    (found,) = report.partitions
+    return found
+
+
+def test_copy_has_the_same_batches_byte_for_byte(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    partition = TopicPartition(topic, 0)
+    send(live.bootstrap, partition, *[batch_of([b"one" * 50, b"two" * 50], codec) for codec in CODECS])
+    report = mirror_of().run(once=True)
+    assert stored_batches(offline.bootstrap, partition) == stored_batches(live.bootstrap, partition)
+    assert content_of(offline.bootstrap, topic) == content_of(live.bootstrap, topic)
+    assert (report.counts.records, report.counts.batches, report.counts.rebuilt_batches) == (10, 5, 0)
+
+
+def test_topics_partitions_and_settings_are_made_and_kept_in_step(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks", partitions=2, configs={"retention.ms": "7000000", "min.insync.replicas": "1"})
+    mirror_of().run(once=True)
+    assert configs_of(offline.bootstrap, topic) == {"retention.ms": "7000000"}
+    with Cluster(live.bootstrap) as cluster:
+        admin = Admin(cluster)
+        assert admin.create_partitions({str(topic): 5}) == {str(topic): None}
+        changes = [
+            ConfigChange("retention.ms", ConfigOperation.DELETE),
+            ConfigChange("cleanup.policy", ConfigOperation.SET, "compact"),
+        ]
+        admin.alter_configs(ConfigResource(ResourceType.TOPIC, topic), changes)
+    write(live.bootstrap, topic, [b"of the new one"], partition=4, key=b"k")
+    mirror_of().run(once=True)
+    assert configs_of(offline.bootstrap, topic) == {"cleanup.policy": "compact"}
+    assert content_of(offline.bootstrap, topic) == content_of(live.bootstrap, topic)
+    with Cluster(offline.bootstrap) as cluster:
+        assert len(cluster.partitions(topic)) == 5
+
+
+def test_plan_says_what_would_be_done_and_changes_nothing(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks", partitions=3, configs={"retention.ms": "7000000"})
+    (plan,) = mirror_of().plan().topics
+    assert (plan.topic, plan.decision, plan.partitions_count) == (topic, Decision.CREATE, 3)
+    assert plan.set_configs == {"retention.ms": "7000000"}
+    with Cluster(offline.bootstrap) as cluster:
+        assert str(topic) not in [each.name for each in Admin(cluster).list_topics()]
+
+
+def test_running_mirror_copies_what_comes_and_topics_that_are_new(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    first = names.topic("first")
+    ends = threading.Event()
+    mirror = mirror_of(MirrorOptions(session_timeout_ms=500, refresh_interval_ms=100))
+    running = threading.Thread(target=lambda: mirror.run(should_stop=ends.is_set))
+    running.start()
+    try:
+        write(live.bootstrap, first, [b"1"])
+        second = names.topic("second")
+        write(live.bootstrap, second, [b"2"])
+        for topic, value in ((first, b"1"), (second, b"2")):
+            eventually(partial(values_of, offline.bootstrap, topic), partial(eq, [value]))
+    finally:
+        ends.set()
+        running.join()
+
+
+def values_of(bootstrap: str, topic: str) -> list[bytes | None]:
+    try:
+        return [value for rows in content_of(bootstrap, topic).values() for _, _, value, _ in rows]
+    except UnknownTopic:
+        return []
+
+
+def test_groups_go_on_at_the_same_record(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic, group = names.topic("clicks"), names.group("billing")
+    partition = TopicPartition(topic, 0)
+    for number in range(10):
+        write(live.bootstrap, topic, [b"%d" % number])
+    with Cluster(live.bootstrap) as cluster:
+        Admin(cluster).delete_records({partition: 4})
+    commit(live.bootstrap, group, {partition: 7})
+    report = mirror_of().run(once=True)
+    assert report.committed_group_offsets == 1
+    # The source's records from 4 on are the target's from 0 on.
+    assert (
+        committed(offline.bootstrap, group) == {partition: offsets_of(offline.bootstrap, topic)[b"7"]} == {partition: 3}
+    )
+
+
+def test_group_is_never_moved_backwards(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic, group = names.topic("clicks"), names.group("billing")
+    partition = TopicPartition(topic, 0)
+    write(live.bootstrap, topic, [b"%d" % number for number in range(10)])
+    commit(live.bootstrap, group, {partition: 8})
+    mirror_of().run(once=True)
+    commit(live.bootstrap, group, {partition: 3})
+    mirror_of().run(once=True)
+    assert committed(offline.bootstrap, group) == {partition: 8}
+
+
+def test_compacted_source_is_copied_without_its_gaps_and_groups_are_still_exact(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic, group = names.topic("state", configs=COMPACTED), names.group("reader")
+    partition = TopicPartition(topic, 0)
+    for number in range(40):
+        # The middle one of each batch stays, the others are replaced.
+        keys = ("first", f"own-{number}", f"last-{number % 4}")
+        produce(topic, [Record(f"{number} {key} " + "x" * 1000, key=key, timestamp_ms=TIME_MS) for key in keys])
+    eventually(lambda: len(content_of(live.bootstrap, topic).get(0, [])), lambda count: count < 100)
+    # Both sides go on to compact: what nothing replaces stays.
+    (lasting,) = [value for value in offsets_of(live.bootstrap, topic) if value and value.startswith(b"20 own-20 ")]
+    commit(live.bootstrap, group, {partition: offsets_of(live.bootstrap, topic)[lasting]})
+    report = mirror_of().run(once=True)
+    assert report.counts.rebuilt_batches > 0
+    assert owned_values(offline.bootstrap, topic) == owned_values(live.bootstrap, topic)
+    assert len(owned_values(offline.bootstrap, topic)) == 40
+    offset = offsets_of(offline.bootstrap, topic)[lasting]
+    assert committed(offline.bootstrap, group) == {partition: offset}
+    assert offset < offsets_of(live.bootstrap, topic)[lasting]
+
+
+def owned_values(bootstrap: str, topic: str) -> list[bytes | None]:
+    return [value for _, key, value, _ in content_of(bootstrap, topic)[0] if key is not None and b"own" in key]
+
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "40000",
+    "min.cleanable.dirty.ratio": "0.01",
+}
+
+
+def test_records_that_the_source_deleted_before_they_were_copied_are_counted(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    partition = TopicPartition(topic, 0)
+    for number in range(10):
+        write(live.bootstrap, topic, [b"%d" % number])
+        if number == 3:
+            mirror_of().run(once=True)
+    with Cluster(live.bootstrap) as cluster:
+        Admin(cluster).delete_records({partition: 6})
+    notes: list[str] = []
+    report = mirror_of(notes=notes).run(once=True)
+    assert report.counts.lost_offsets == 2
+    assert list(offsets_of(offline.bootstrap, topic)) == [b"0", b"1", b"2", b"3", b"6", b"7", b"8", b"9"]
+    assert any("deleted 2 offsets before they were copied" in note for note in notes), notes
+
+
+def test_part_of_a_batch_is_copied_when_the_source_has_deleted_the_other(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    write(live.bootstrap, topic, [b"%d" % number for number in range(10)])
+    with Cluster(live.bootstrap) as cluster:
+        Admin(cluster).delete_records({TopicPartition(topic, 0): 6})
+    mirror_of().run(once=True)
+    assert offsets_of(offline.bootstrap, topic) == {b"6": 0, b"7": 1, b"8": 2, b"9": 3}
+
+
+def test_topic_made_anew_is_copied_after_what_is_there(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    write(live.bootstrap, topic, [b"old %d" % number for number in range(5)])
+    mirror_of().run(once=True)
+    with Cluster(live.bootstrap) as cluster:
+        Admin(cluster).delete_topics([topic])
+    eventually(lambda: names.topics() == [])
+    names.topic("clicks")
+    write(live.bootstrap, topic, [b"new %d" % number for number in range(8)])
+    refusing = mirror_of(MirrorOptions(session_timeout_ms=500, recreated_topics="fail")).run(once=True)
+    assert refusing.refused_topics == {str(topic)}
+    assert len(offsets_of(offline.bootstrap, topic)) == 5
+    report = mirror_of().run(once=True)
+    assert report.counts.records == 8
+    expected = [*(b"old %d" % number for number in range(5)), *(b"new %d" % number for number in range(8))]
+    assert offsets_of(offline.bootstrap, topic) == {value: at for at, value in enumerate(expected)}
+    (row,) = mirror_of().status()
+    assert (row.source_end, row.target_end, row.lag_offsets) == (8, 13, 0)
+
+
+def test_topic_made_anew_under_a_running_mirror_is_copied_whole(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    write(live.bootstrap, topic, [b"old %d" % number for number in range(5)])
+    ends = threading.Event()
+    mirror = mirror_of(MirrorOptions(session_timeout_ms=500, refresh_interval_ms=200))
+    running = threading.Thread(target=lambda: mirror.run(should_stop=ends.is_set))
+    running.start()
+    try:
+        eventually(lambda: len(values_of(offline.bootstrap, topic)), lambda count: count == 5)
+        with Cluster(live.bootstrap) as cluster:
+            Admin(cluster).delete_topics([topic])
+        eventually(lambda: names.topics() == [])
+        names.topic("clicks")
+        write(live.bootstrap, topic, [b"new %d" % number for number in range(8)])
+        eventually(lambda: len(values_of(offline.bootstrap, topic)), lambda count: count == 13)
+    finally:
+        ends.set()
+        running.join()
+    assert list(offsets_of(offline.bootstrap, topic))[5:] == [b"new %d" % number for number in range(8)]
+
+
+def test_copy_that_somebody_else_writes_to_is_stopped_and_goes_on_when_that_is_accepted(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic, group = names.topic("clicks"), names.group("reader")
+    partition = TopicPartition(topic, 0)
+    write(live.bootstrap, topic, [b"1", b"2"])
+    mirror_of().run(once=True)
+    write(offline.bootstrap, topic, [b"foreign"])
+    write(live.bootstrap, topic, [b"3", b"4"])
+    report = mirror_of().run(once=True)
+    assert "somebody else wrote 1 record" in str(the_partition(report).problem)
+    assert b"3" not in offsets_of(offline.bootstrap, topic)
+    accepting = MirrorOptions(session_timeout_ms=500, foreign_records="accept")
+    report = mirror_of(accepting).run(once=True)
+    assert the_partition(report).counts.foreign_records >= 1
+    assert offsets_of(offline.bootstrap, topic) == {b"1": 0, b"2": 1, b"foreign": 2, b"3": 3, b"4": 4}
+    commit(live.bootstrap, group, {partition: 3})
+    mirror_of(accepting).run(once=True)
+    assert committed(offline.bootstrap, group) == {partition: 4}
+
+
+def test_topic_with_records_of_its_own_is_not_touched(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    write(live.bootstrap, topic, [b"live"])
+    with Cluster(offline.bootstrap) as cluster:
+        Admin(cluster).create_topic(topic, 1)
+    write(offline.bootstrap, topic, [b"offline"])
+    report = mirror_of().run(once=True)
+    assert report.refused_topics == {str(topic)}
+    assert list(offsets_of(offline.bootstrap, topic)) == [b"offline"]
+    mirror_of(MirrorOptions(session_timeout_ms=500, existing_topics="append")).run(once=True)
+    assert list(offsets_of(offline.bootstrap, topic)) == [b"offline", b"live"]
+
+
+def test_copy_is_never_copied_back(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    there, back_only = names.topic("there"), f"{names.prefix}back"
+    with Cluster(offline.bootstrap) as cluster:
+        Admin(cluster).create_topic(back_only, 1)
+    write(live.bootstrap, there, [b"of live"])
+    write(offline.bootstrap, back_only, [b"of offline"])
+    back = Mirror(offline.bootstrap, live.bootstrap, mirror_of().options)
+    for _ in range(3):
+        mirror_of().run(once=True)
+        report = back.run(once=True)
+    assert "circle" in report.left_alone[str(there)]
+    for bootstrap in (live.bootstrap, offline.bootstrap):
+        assert values_of(bootstrap, there) == [b"of live"]
+        assert values_of(bootstrap, back_only) == [b"of offline"]
+    with Cluster(live.bootstrap) as cluster:
+        Admin(cluster).delete_topics([back_only])
+
+
+def test_circle_of_three_clusters_ends_where_it_began(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    write(live.bootstrap, topic, [b"once"])
+    with ControlledBroker({"group.min.session.timeout.ms": "100"}) as third:
+        for _ in range(2):
+            mirror_of().run(once=True)
+            Mirror(offline.bootstrap, third.bootstrap, mirror_of().options).run(once=True)
+            report = Mirror(third.bootstrap, live.bootstrap, mirror_of().options).run(once=True)
+        assert "circle" in report.left_alone[str(topic)]
+        assert values_of(third.bootstrap, topic) == [b"once"]
+    assert values_of(live.bootstrap, topic) == [b"once"]
+
+
+def test_mirror_of_a_cluster_to_itself_is_refused(live: ControlledBroker) -> None:
+    with pytest.raises(SameCluster):
+        Mirror(live.bootstrap, live.bootstrap).plan()
+
+
+def test_refused_batch_stops_its_partition_and_nothing_after_it_is_stored(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks", partitions=2)
+    mirror_of().run(once=True)
+    with Cluster(offline.bootstrap) as cluster:
+        small = ConfigChange("max.message.bytes", ConfigOperation.SET, "1000")
+        Admin(cluster).alter_configs(ConfigResource(ResourceType.TOPIC, topic), [small])
+    partition = TopicPartition(topic, 0)
+    send(live.bootstrap, partition, batch_of([b"small"]), batch_of([b"large" * 1000]), batch_of([b"after"]))
+    write(live.bootstrap, topic, [b"other"], partition=1)
+    keeping = MirrorOptions(session_timeout_ms=500, configs=type(mirror_of().options.configs)(()))
+    report = mirror_of(keeping).run(once=True)
+    assert [each.problem is not None for each in report.partitions] == [True, False]
+    assert list(offsets_of(offline.bootstrap, topic)) == [b"small"]
+    assert list(offsets_of(offline.bootstrap, topic, 1)) == [b"other"]
+    # The source does not have the setting: it is taken from the target, and the rest follows.
+    report = mirror_of().run(once=True)
+    assert not report.stuck
+    assert list(offsets_of(offline.bootstrap, topic)) == [b"small", b"large" * 1000, b"after"]
+
+
+def test_target_without_room_holds_the_copy_up_and_loses_nothing(names: Namespace, mirror_of: MakeMirror) -> None:
+    topic = names.topic("clicks", partitions=2)
+    with ControlledBroker({"group.min.session.timeout.ms": "100"}) as full:
+        options = mirror_of().options
+        with Writer(topic.bootstrap, topic, 2) as writer:
+            process = MirrorProcess(
+                topic.bootstrap, full.bootstrap, "--topics", options.topics.include[0], "--session-timeout-ms", "500"
+            )
+            try:
+                eventually(lambda: len(values_of(full.bootstrap, topic)), lambda count: count > 50)
+                with full.full_disk():
+                    before = writer.records_count
+                    eventually(lambda: writer.records_count > before + 500)
+                eventually(lambda: len(values_of(full.bootstrap, topic)), lambda count: count > before)
+            finally:
+                process.kill()
+        report = Mirror(topic.bootstrap, full.bootstrap, options).run(once=True)
+        assert not report.stuck
+        assert content_of(full.bootstrap, topic) == content_of(topic.bootstrap, topic)
+
+
+def test_throttled_mirror_keeps_to_its_rate(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    partition = TopicPartition(topic, 0)
+    send(live.bootstrap, partition, *[batch_of([b"x" * 50_000]) for _ in range(40)])
+    options = MirrorOptions(session_timeout_ms=500, rate_bytes_s=1_000_000)
+    with Cluster(live.bootstrap) as cluster:
+        begun_ms = cluster.clock.monotonic_ms()
+        report = mirror_of(options).run(once=True)
+        took_ms = cluster.clock.monotonic_ms() - begun_ms
+    assert report.counts.records == 40
+    # 2 MB at 1 MB/s, of which one second's worth may go at once.
+    assert took_ms > 900, took_ms
+
+
+def test_second_mirror_waits_and_takes_over(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    pattern = mirror_of().options.topics.include[0]
+    flags = ("--topics", pattern, "--session-timeout-ms", "500", "--progress-interval-ms", "200")
+    first = MirrorProcess(live.bootstrap, offline.bootstrap, *flags)
+    second = None
+    try:
+        write(live.bootstrap, topic, [b"1"])
+        eventually(lambda: values_of(offline.bootstrap, topic) == [b"1"])
+        second = MirrorProcess(live.bootstrap, offline.bootstrap, *flags)
+        assert "another mirror" in second.read_said().readline()
+        write(live.bootstrap, topic, [b"2"])
+        eventually(lambda: values_of(offline.bootstrap, topic) == [b"1", b"2"])
+        first.kill()
+        write(live.bootstrap, topic, [b"3"])
+        eventually(lambda: values_of(offline.bootstrap, topic) == [b"1", b"2", b"3"])
+        assert second.stop()["duplicate_records"] == 0
+    finally:
+        for process in (first, second):
+            if process is not None and process.is_running:
+                process.kill()
+
+
+def test_own_topics_are_not_copied(live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror) -> None:
+    # The mirror the other way round keeps its progress on the live cluster.
+    Mirror(offline.bootstrap, live.bootstrap, mirror_of().options).run(once=True)
+    with Cluster(live.bootstrap) as cluster:
+        assert PROGRESS_TOPIC in [each.name for each in Admin(cluster).list_topics()]
+    everything = Mirror(live.bootstrap, offline.bootstrap, MirrorOptions())
+    assert PROGRESS_TOPIC not in [each.topic for each in everything.plan().topics]
+
+
+def test_target_that_refuses_the_topic_is_told_by_the_plan(names: Namespace, mirror_of: MakeMirror) -> None:
+    topic = names.topic("clicks")
+    plan = mirror_of(MirrorOptions(session_timeout_ms=500, replication_factor=3)).plan()
+    assert "replication" in plan.problems[str(topic)].lower()
+    report = mirror_of(MirrorOptions(session_timeout_ms=500)).run(once=True)
+    assert not report.refused_topics
+
+
+def test_header_of_the_copy_has_the_targets_producer(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    write(live.bootstrap, topic, [b"1"])
+    mirror_of().run(once=True)
+    partition = TopicPartition(topic, 0)
+    with Cluster(offline.bootstrap) as cluster, Fetcher(cluster, {partition: 0}, {partition: 1}) as fetcher:
+        (batch,) = [bytes(batch) for fetched in fetcher for batch in fetched.batches()]
+    header = read_header(batch)
+    assert header.producer_id >= 0
+    assert header.base_offset == 0
+
+
+def test_names_of_a_plan_are_topics(names: Namespace, mirror_of: MakeMirror) -> None:
+    names.topic("b")
+    names.topic("a")
+    assert [each.topic.removeprefix(names.prefix) for each in mirror_of().plan().topics] == ["a", "b"]

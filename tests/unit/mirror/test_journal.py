@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla.mirror.journal import (
+    Claim,
+    Counts,
+    Journal,
+    Progress,
+    SourcePartition,
+    UnreadableJournal,
+    claim_entry,
+    progress_entries,
+    withdrawal_entry,
+)
+from ottla.mirror.offset_map import CHUNK_RUNS, OffsetMap, Run
+
+PARTITION = SourcePartition("cluster", UUID(int=7), "clicks", 3)
+TARGET_ID = UUID(int=9)
+
+
+def stored(journal: Journal, offsets: OffsetMap, counts: Counts | None = None) -> int:
+    """Bring the journal up to date; the count of entries that took."""
+    progress = Progress(offsets.source_end, offsets.target_end, TARGET_ID, counts or Counts(), 5)
+    entries = progress_entries(PARTITION, progress, offsets, journal.stored_chunks(PARTITION))
+    for key, value in entries:
+        journal.apply(key, value)
+    return len(entries)
+
+
+def test_offset_map_comes_back_as_it_was_stored() -> None:
+    journal, offsets = Journal(), OffsetMap(0, 0)
+    for at in range(3 * CHUNK_RUNS):
+        offsets.extend(Run(at * 2, at, 1))
+        if at % 400 == 0:
+            stored(journal, offsets)
+    offsets.skip_to(offsets.source_end + 5)
+    stored(journal, offsets, Counts(records=70))
+    found = journal.offset_map(PARTITION)
+    assert found is not None
+    assert (found.runs, found.source_end, found.target_end) == (offsets.runs, offsets.source_end, offsets.target_end)
+    assert journal.progress[PARTITION].counts == Counts(records=70)
+
+
+def test_only_what_changed_is_stored_again() -> None:
+    journal, offsets = Journal(), OffsetMap(0, 0)
+    for at in range(2 * CHUNK_RUNS + 1):
+        offsets.extend(Run(at * 2, at, 1))
+    assert stored(journal, offsets) == 4
+    offsets.extend(Run(offsets.source_end, offsets.target_end, 1))
+    assert stored(journal, offsets) == 2
+
+
+def test_forgotten_and_truncated_runs_are_removed() -> None:
+    journal, offsets = Journal(), OffsetMap(0, 0)
+    for at in range(3 * CHUNK_RUNS):
+        offsets.extend(Run(at * 2, at, 1))
+    stored(journal, offsets)
+    offsets.prune(2 * CHUNK_RUNS)
+    offsets.truncate(2 * CHUNK_RUNS)
+    stored(journal, offsets)
+    found = journal.offset_map(PARTITION)
+    assert found is not None
+    assert found.runs == offsets.runs
+    assert len(journal.stored_chunks(PARTITION)) == 1
+
+
+def test_partition_that_was_never_copied_has_no_map() -> None:
+    assert Journal().offset_map(PARTITION) is None
+
+
+def test_claim_is_made_and_withdrawn() -> None:
+    journal = Journal()
+    claim = Claim("clicks", TARGET_ID, UUID(int=7), ("first", "second"), 5)
+    journal.apply(*claim_entry(claim))
+    assert journal.claims == {"clicks": claim}
+    assert claim.source_cluster_id == "second"
+    journal.apply(*withdrawal_entry("clicks"))
+    assert journal.claims == {}
+
+
+@pytest.mark.parametrize("key", [None, b"", b"x", b"{}", b'["other"]', b'["progress","c"]', b'["progress",1,2,3,4]'])
+def test_record_of_somebody_else_is_refused(key: bytes | None) -> None:
+    with pytest.raises(UnreadableJournal):
+        Journal().apply(key, b"{}")

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla.mirror.journal import Claim
+from ottla.mirror.options import MirrorOptions, Names
+from ottla.mirror.plan import ClusterView, Decision, TopicPlan, TopicView, plan_topics, unclaimed_topics
+from ottla.model.errors import ConfigError
+
+HERE, THERE = UUID(int=1), UUID(int=2)
+
+
+def topic(topic_id: UUID, partitions: int = 3, name: str = "clicks", **configs: str) -> TopicView:
+    return TopicView(name, topic_id, partitions, configs={key.replace("_", "."): each for key, each in configs.items()})
+
+
+def view(cluster_id: str, *topics: TopicView, claims: tuple[Claim, ...] = ()) -> ClusterView:
+    return ClusterView(cluster_id, {each.name: each for each in topics}, {each.topic: each for each in claims})
+
+
+def claim(source_id: UUID = HERE, target_id: UUID = THERE, *origins: str) -> Claim:
+    return Claim("clicks", target_id, source_id, origins or ("live",), 0)
+
+
+def the_plan(source: ClusterView, target: ClusterView, **options: str) -> TopicPlan:
+    (found,) = plan_topics(source, target, MirrorOptions(**options))  # type: ignore[arg-type]
+    return found
+
+
+def test_missing_topic_is_created_with_its_own_settings() -> None:
+    source = topic(HERE, 5, retention_ms="7", min_insync_replicas="2", compression_type="zstd")
+    plan = the_plan(view("live", source), view("offline"))
+    assert (plan.decision, plan.partitions_count) == (Decision.CREATE, 5)
+    assert plan.set_configs == {"retention.ms": "7"}
+    assert plan.origin_cluster_ids == ("live",)
+
+
+def test_copy_is_kept_in_step() -> None:
+    source = view("live", topic(HERE, 5, retention_ms="7"))
+    target = view("offline", topic(THERE, 3, cleanup_policy="compact", min_insync_replicas="2"), claims=(claim(),))
+    plan = the_plan(source, target)
+    assert plan.decision is Decision.COPY
+    assert plan.adds_partitions
+    assert (plan.set_configs, plan.unset_configs) == ({"retention.ms": "7"}, ("cleanup.policy",))
+
+
+def test_topic_of_the_target_that_nobody_copies_is_adopted_when_it_is_empty() -> None:
+    source, target = view("live", topic(HERE)), view("offline", topic(THERE, retention_ms="9"))
+    assert unclaimed_topics(source, target, Names((".*",))) == ["clicks"]
+    plan = the_plan(source, target)
+    assert (plan.decision, plan.unset_configs) == (Decision.ADOPT, ())
+    filled = target.with_records(["clicks"])
+    assert the_plan(source, filled).decision is Decision.REFUSE
+    assert the_plan(source, filled, existing_topics="append").decision is Decision.ADOPT
+
+
+def test_copy_of_another_cluster_is_left_alone() -> None:
+    target = view("offline", topic(THERE), claims=(claim(HERE, THERE, "other"),))
+    assert the_plan(view("live", topic(HERE)), target).decision is Decision.SKIP
+
+
+@pytest.mark.parametrize("origins", [("offline",), ("offline", "between"), ("first", "offline", "between")])
+def test_copy_never_goes_back_to_where_its_records_were(origins: tuple[str, ...]) -> None:
+    source = view("live", topic(HERE), claims=(claim(UUID(int=5), HERE, *origins),))
+    assert the_plan(source, view("offline")).decision is Decision.SKIP
+    elsewhere = the_plan(source, view("third"))
+    assert elsewhere.decision is Decision.CREATE
+    assert elsewhere.origin_cluster_ids == (*origins, "live")
+
+
+def test_claim_of_a_deleted_topic_of_the_same_name_says_nothing() -> None:
+    source = view("live", topic(HERE), claims=(claim(UUID(int=5), UUID(int=6), "offline"),))
+    assert the_plan(source, view("offline")).decision is Decision.CREATE
+    target = view("offline", topic(THERE), claims=(claim(HERE, UUID(int=6)),))
+    assert the_plan(view("live", topic(HERE)), target).decision is Decision.ADOPT
+
+
+def test_topic_made_anew_is_appended_or_refused() -> None:
+    source = view("live", topic(UUID(int=8)))
+    target = view("offline", topic(THERE), claims=(claim(),))
+    assert the_plan(source, target).decision is Decision.APPEND
+    assert the_plan(source, target, recreated_topics="fail").decision is Decision.REFUSE
+
+
+def test_topics_of_old_brokers_are_known_by_their_names() -> None:
+    nothing = UUID(int=0)
+    source = view("live", topic(nothing))
+    target = view("offline", topic(nothing), claims=(claim(HERE, THERE),))
+    assert the_plan(source, target).decision is Decision.COPY
+
+
+def test_clusters_own_topics_are_never_copied() -> None:
+    own = [topic(HERE, 1, name) for name in ("__consumer_offsets", "ottla-mirror-progress", "ottla-audit", "mine")]
+    internal = TopicView("other", HERE, 1, is_internal=True)
+    plans = plan_topics(view("live", *own, internal), view("offline"), MirrorOptions())
+    assert [plan.topic for plan in plans] == ["mine"]
+
+
+def test_names_are_whole_and_exclusions_win() -> None:
+    names = Names(("page-.*", "clicks"), (".*-test",))
+    assert [each for each in ("page-views", "page-test", "clicks", "clicks2", "my-page-views") if each in names] == [
+        "page-views",
+        "clicks",
+    ]
+
+
+def test_options_that_cannot_be_meant_are_refused() -> None:
+    with pytest.raises(ConfigError, match="is not a pattern"):
+        Names(("(",))
+    with pytest.raises(ConfigError, match="start is 'now'"):
+        MirrorOptions(start="now")
+    with pytest.raises(ConfigError, match="rate_bytes_s is 0"):
+        MirrorOptions(rate_bytes_s=0)
