@@ -39,6 +39,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/clients/test_other_languages.py": "jvm",
     "tests/interop/probes": "jvm",
     "tests/interop/librdkafka": "jvm",
+    "tests/interop/serializers": "jvm",
     "tests/interop/test_apache_tools.py": "jvm",
     "tests/interop/test_compacted_topics.py": "jvm",
     "tests/interop/test_dump_": "jvm",
