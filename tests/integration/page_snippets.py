@@ -1,8 +1,9 @@
 """The snippets of a page of the documentation, and how they are run: as a reader would, from the top to the end.
 
 * ```` ```python ```` and ```` ```sh ```` fences are run, in one process and one namespace; other fences are only shown.
-* `localhost:9092` is the test's broker, `localhost:2181/ottla` its ZooKeeper, `live:9092` another broker
-  and `offline:9092` the test's; the verbs of `ottla` that a `sh` fence has go to that broker unless they name one.
+* `localhost:9092` is the test's broker, `localhost:2181/ottla` its ZooKeeper, `http://localhost:8081` its registry,
+  `live:9092` another broker and `offline:9092` the test's; the verbs of `ottla` that a `sh` fence has go to that broker
+  unless they name one.
 * A fence ```` ```output ```` right after a snippet has lines that it must have printed; one that ends with `...` begins
   a line.
 """
@@ -23,6 +24,7 @@ ZOOKEEPER: Final = "localhost:2181/ottla"
 # Two clusters: what is copied, and where to.
 LIVE: Final = "live:9092"
 OFFLINE: Final = "offline:9092"
+REGISTRY: Final = "http://localhost:8081"
 PYTHON: Final = "python"
 SHELL: Final = "sh"
 # A page that does not end by itself fails here.
@@ -53,6 +55,7 @@ class Site(NamedTuple):
     bootstrap: str
     zookeeper: str = "127.0.0.1:1/none"
     live: str = "127.0.0.1:1"
+    registry: str = "http://127.0.0.1:1"
 
 
 def read_snippets(page: Path) -> list[Snippet]:
@@ -116,6 +119,7 @@ def _placed(code: str, site: Site) -> str:
         code.replace(ZOOKEEPER, site.zookeeper)
         .replace(LIVE, site.live)
         .replace(OFFLINE, site.bootstrap)
+        .replace(REGISTRY, site.registry)
         .replace(BROKER, site.bootstrap)
         .replace("127.0.0.1:9092", site.bootstrap)
     )

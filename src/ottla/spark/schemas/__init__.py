@@ -1,0 +1,49 @@
+"""Records with a schema of a registry, decoded by columns.
+
+    from ottla.spark.schemas import from_registry
+
+    orders = frame.select(from_registry("value", "http://localhost:8081", subject="orders-value").alias("order"))
+    orders.select("order.value.*").where("order.error is null")
+
+Importing this package imports no pyspark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+__all__ = ["from_registry"]
+
+
+def from_registry(
+    column: Column | str,
+    registry: str,
+    *,
+    subject: str | None = None,
+    schema: str | None = None,
+    message: str | None = None,
+) -> Column:
+    """Decode keys or values that a registry's serializer has written: Confluent's wire format, a byte 0 and an id.
+
+    The result is a struct of three: `value`, in the columns of the reader's schema; `error`, why a record could not be
+    decoded, which then has no value; `schema_id`, with which it was written.  Null stays null.  Records of different
+    versions are read side by side, each by the schema that it was written with.
+
+    registry    its address; several with commas between
+    subject     its latest version is the reader's schema
+    schema      the reader's schema itself instead: Avro's JSON, or a Protobuf file's text
+    message     the full name of a Protobuf message; without it the first of the file
+
+    JSON is given as text, which `pyspark.sql.functions.from_json` reads with a schema of Spark's.  An id that the
+    registry does not know is the record's error; a registry that does not answer fails the task, and Spark tries it
+    again.
+
+    Raises `ottla.spark.schemas.registry_reader.RegistryUnreachable`, and `UnreadableSchema` when the reader's schema
+    has no columns: it refers to itself, or has a union of several types.
+    """
+    from ottla.spark.schemas.column import registry_column
+
+    return registry_column(column, registry, subject=subject, schema=schema, message=message)

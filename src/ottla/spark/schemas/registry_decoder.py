@@ -1,0 +1,133 @@
+"""A column of records in the wire format, each decoded by the schema that it was written with."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ottla.spark.arrow.varint_columns import Ints, Octets
+from ottla.spark.schemas.avro_decoder import AvroDecoder
+from ottla.spark.schemas.avro_types import arrow_type, resolved
+from ottla.spark.schemas.registry_reader import FoundSchema, UnknownSchema, UnreadableSchema
+from ottla.spark.schemas.rows import DecodedRows, rows_as_column, told
+from ottla.spark.schemas.wire_format import WireColumn, split
+
+AVRO: Final = "AVRO"
+JSON: Final = "JSON"
+PROTOBUF: Final = "PROTOBUF"
+
+
+class SchemaDecoder(Protocol):
+    """Decodes rows of one writer's schema; `type` is its column's."""
+
+    type: pa.DataType
+
+    def decode(self, data: Octets, starts: Ints, ends: Ints) -> DecodedRows: ...
+
+
+class SchemaSource(Protocol):
+    """A registry (registry_reader.py)."""
+
+    def by_id(self, schema_id: int) -> FoundSchema: ...
+
+
+class RegistryDecoder:
+    """`reader` is the schema of the columns; `message` that of Protobuf (its first, unless it is named).
+
+    `registry` is asked for each writer's schema, once.  Raises `UnreadableSchema`.
+    """
+
+    def __init__(self, registry: SchemaSource, reader: FoundSchema, message: str | None = None) -> None:
+        self._registry = registry
+        self._kind = reader.type
+        self._reader: Any = None
+        match reader.type:
+            case "AVRO":
+                self._reader = resolved(reader)
+                value_type = arrow_type(self._reader)
+            case "JSON":
+                value_type = pa.string()
+            case "PROTOBUF":
+                # With it comes a compiler's module, which the others do not need.
+                from ottla.spark.schemas.protobuf_decoder import message_descriptor, message_type
+
+                self._reader = message_descriptor(reader, message)
+                value_type = message_type(self._reader, ())
+            case _:
+                raise UnreadableSchema(f"schemas of the type {reader.type} are not read")
+        self.value_type: Final = value_type
+        self.type: Final = pa.struct([("value", value_type), ("error", pa.string()), ("schema_id", pa.int32())])
+        self._decoders: dict[int, SchemaDecoder] = {}
+
+    def decode(self, column: pa.Array) -> pa.StructArray:
+        """A column of `type` from one of bytes.  Raises `RegistryUnreachable`."""
+        wire = split(column)
+        errors: list[str | None] | None = None
+        if wire.is_foreign.any():
+            errors = [_FOREIGN if foreign else None for foreign in wire.is_foreign]
+        rows, parts = [], []
+        is_ours = ~wire.is_null & ~wire.is_foreign
+        for schema_id in np.unique(wire.ids[is_ours]):
+            chosen = np.flatnonzero(is_ours & (wire.ids == schema_id))
+            part = self._decoded(int(schema_id), wire, chosen)
+            rows.append(chosen)
+            parts.append(part.column)
+            if part.errors is not None:
+                errors = errors or [None] * len(column)
+                for row, error in zip(chosen.tolist(), part.errors, strict=True):
+                    errors[row] = error
+        value = _in_place(rows, parts, len(column), self.value_type)
+        told_errors = pa.nulls(len(column), pa.string()) if errors is None else pa.array(errors, pa.string())
+        ids = pa.array(wire.ids.astype(np.uint32).view(np.int32), mask=~is_ours)
+        whole_null = pa.array(wire.is_null) if wire.is_null.any() else None
+        return pa.StructArray.from_arrays([value, told_errors, ids], fields=list(self.type), mask=whole_null)
+
+    def _decoded(self, schema_id: int, wire: WireColumn, rows: Ints) -> DecodedRows:
+        try:
+            decoder = self._decoders.get(schema_id)
+            if decoder is None:
+                decoder = self._decoders[schema_id] = self._decoder(self._registry.by_id(schema_id))
+        except (UnknownSchema, UnreadableSchema) as error:
+            return DecodedRows(pa.nulls(len(rows), self.value_type), [told(error)] * len(rows))
+        return decoder.decode(wire.data, wire.starts[rows], wire.ends[rows])
+
+    def _decoder(self, writer: FoundSchema) -> SchemaDecoder:
+        if writer.type != self._kind:
+            raise UnreadableSchema(f"a schema of {writer.type}, and {self._kind} is read")
+        if writer.type == JSON:
+            return _JsonText()
+        if writer.type == PROTOBUF:
+            from ottla.spark.schemas.protobuf_decoder import ProtobufDecoder
+
+            return ProtobufDecoder(writer, self._reader)
+        try:
+            return AvroDecoder(resolved(writer), self._reader)
+        except (ValueError, KeyError, TypeError) as error:
+            raise UnreadableSchema(f"the writer's schema cannot be read: {told(error)}") from None
+
+
+_FOREIGN: Final = "not in the wire format of a registry: it has no byte 0 and schema id before it"
+
+
+class _JsonText:
+    """JSON as it is: Spark reads it itself."""
+
+    type = pa.string()
+
+    def decode(self, data: Octets, starts: Ints, ends: Ints) -> DecodedRows:
+        payloads = [data[start:end].tobytes() for start, end in zip(starts, ends, strict=True)]
+        return rows_as_column(payloads, bytes.decode, self.type, self.type)
+
+
+def _in_place(rows: list[Ints], parts: list[pa.Array], count: int, value_type: pa.DataType) -> pa.Array:
+    """The parts' values at their rows; null elsewhere."""
+    if len(parts) == 1 and len(rows[0]) == count:
+        return parts[0]
+    if not parts:
+        return pa.nulls(count, value_type)
+    places = np.full(count, -1, np.int64)
+    taken = np.concatenate(rows)
+    places[taken] = np.arange(len(taken))
+    return pa.concat_arrays(parts).take(pa.array(places, mask=places < 0))

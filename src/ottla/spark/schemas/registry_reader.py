@@ -1,0 +1,99 @@
+"""Reads schemas from a registry, each once in a process: what an id means never changes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+from ottla.model.errors import OttlaError
+
+ANSWERS_WITHIN_S: Final = 20.0
+_ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
+
+
+class RegistryUnreachable(OttlaError):
+    hint = "is the registry running, and is its address right (http://HOST:PORT)?"
+
+
+class UnknownSchema(OttlaError):
+    """The registry has no such schema."""
+
+
+class UnreadableSchema(OttlaError):
+    """A schema that cannot be read as columns."""
+
+
+@dataclass(frozen=True)
+class FoundSchema:
+    """`type` is AVRO, JSON or PROTOBUF; `referenced` has the texts that it refers to by name, each after its own."""
+
+    type: str
+    text: str
+    referenced: Mapping[str, str] = field(default_factory=dict)
+
+
+class RegistryReader:
+    """`urls`: one answers for all."""
+
+    def __init__(self, urls: str) -> None:
+        self._urls = [url.strip().rstrip("/") for url in urls.split(",") if url.strip()]
+        self._known: dict[int, FoundSchema] = {}
+
+    def by_id(self, schema_id: int) -> FoundSchema:
+        """Raises `UnknownSchema` and `RegistryUnreachable`."""
+        found = self._known.get(schema_id)
+        if found is None:
+            found = self._known[schema_id] = self._found(self._get(f"/schemas/ids/{schema_id}"))
+        return found
+
+    def latest(self, subject: str) -> FoundSchema:
+        """Raises `UnknownSchema` and `RegistryUnreachable`."""
+        return self._found(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"))
+
+    def _found(self, answer: Mapping[str, Any]) -> FoundSchema:
+        referenced: dict[str, str] = {}
+        self._refer(answer, referenced)
+        return FoundSchema(answer.get("schemaType") or "AVRO", answer["schema"], referenced)
+
+    def _refer(self, answer: Mapping[str, Any], referenced: dict[str, str]) -> None:
+        for each in answer.get("references") or ():
+            if each["name"] not in referenced:
+                path = f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}?deleted=true"
+                other = self._get(path)
+                self._refer(other, referenced)
+                referenced[each["name"]] = other["schema"]
+
+    def _get(self, path: str) -> Mapping[str, Any]:
+        reasons = []
+        for url in self._urls:
+            request = urllib.request.Request(f"{url}{path}", headers={"Accept": _ACCEPT})
+            try:
+                with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_S) as answer:
+                    found: Mapping[str, Any] = json.load(answer)
+                    return found
+            except urllib.error.HTTPError as error:
+                with error:
+                    told = error.read(2_000).decode(errors="replace")
+                if error.code == http.HTTPStatus.NOT_FOUND:
+                    raise UnknownSchema(f"the registry does not know {path}: {told}") from None
+                reasons.append(f"{url}: {error.code} {told}")
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                reasons.append(f"{url}: {error}")
+        raise RegistryUnreachable(f"no registry answers: {'; '.join(reasons) or 'no address is given'}")
+
+
+_readers: Final[dict[str, RegistryReader]] = {}
+_lock: Final = threading.Lock()
+
+
+def shared_reader(urls: str) -> RegistryReader:
+    """The one of this process, whose schemas the tasks of a worker share."""
+    with _lock:
+        return _readers.setdefault(urls, RegistryReader(urls))
