@@ -78,6 +78,7 @@ HEAVY: Final[Mapping[str, str]] = {
     # Spark sessions.
     "tests/cluster/test_spark_through_kills.py": "spark",
     "tests/integration/spark": "spark",
+    "tests/loads": "spark",
     "tests/integration/test_demo.py": "spark",
     "tests/integration/test_readme.py": "spark",
     "tests/interop/clients/test_spark_connector.py": "spark",

@@ -142,6 +142,7 @@ SLEEPS: Final = {
     "tests/integration/test_topic_made_anew.py": "the pace of a producer, and the moment of a kill",
     "tests/kill/workload.py": "the moment of a kill",
     "tests/mirror/test_killed_mirror.py": "the moment of a kill",
+    "tests/loads/kills.py": "the moment of a kill",
     "tests/peers/answering.py": "a poll with a deadline that ends with the process",
     "tests/peers/cache.py": "a poll with a deadline for another process' lock",
     "tests/peers/peer_process.py": "a poll with a deadline that ends with the process",

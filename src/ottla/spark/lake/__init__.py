@@ -5,9 +5,10 @@ from __future__ import annotations
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.load import LakeLoad, Loader, LoadState, load_topic_to_lake
 from ottla.spark.lake.tables import append_once
-from ottla.spark.lake.target import LakeTarget, parse_target
+from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
 
 __all__ = [
+    "IcebergTarget",
     "LakeError",
     "LakeLoad",
     "LakeTarget",

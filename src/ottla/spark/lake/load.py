@@ -26,13 +26,13 @@ from ottla.model.uuid_text import uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
-from ottla.spark.lake.delta_table import DeltaLake
 from ottla.spark.lake.files import TARGET_FILE_BYTES
 from ottla.spark.lake.lake_table import LakeTable, TableCommit
+from ottla.spark.lake.opening import open_table
 from ottla.spark.lake.plans import EARLIEST_START, LoadPlan, Start, plan_load, share_out
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
-from ottla.spark.lake.target import LakeTarget, parse_target
+from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
 from ottla.spark.lake.tasks import (
     REPORT_DDL,
     Counts,
@@ -112,9 +112,9 @@ class Loader:
         loader.load()                    # what is there now; run it again for what came since
         loader.follow(every_s=10)        # until interrupted
 
-    `target`: a path or a URL (`parse_target`, with `storage`), or an opened `LakeTable`.  The table is created when
-    there is none, partitioned by `partition_by`: `topic`, `event_hour` (UTC, as in 2011-06-12-09), `event_date`, or
-    columns of `decode`; times beyond the years 1 to 9999 are "out-of-range".
+    `target`: the path or the URL of a Delta table (`parse_target`, with `storage`), or an `IcebergTarget`.  The table
+    is created when there is none, partitioned by `partition_by`: `topic`, `event_hour` (UTC, as in 2011-06-12-09),
+    `event_date`, or columns of `decode`; times beyond the years 1 to 9999 are "out-of-range".
     Columns: key, value, topic, topic_id, partition, offset, timestamp, event_time, and those of `decode`; `columns`
     chooses among the record's own (key, value, timestamp, headers, timestampType).
 
@@ -136,7 +136,7 @@ class Loader:
         spark: SparkSession,
         bootstrap: str,
         topics: str | Sequence[str],
-        target: str | Path | LakeTarget,
+        target: str | Path | LakeTarget | IcebergTarget,
         *,
         storage: Mapping[str, str] | None = None,
         event_time: str | EventTime = "timestamp",
@@ -158,7 +158,9 @@ class Loader:
         self._shape = RowShape(
             tuple(columns), tuple(partition_by), decode, None if isinstance(event_time, str) else event_time
         )
-        self._target = parse_target(target, storage)
+        self._place = target if isinstance(target, IcebergTarget) else parse_target(target, storage)
+        # Where the tasks write.
+        self._target = self._place.location if isinstance(self._place, IcebergTarget) else self._place
         self._target.refuse_remote_master(spark.sparkContext.master or "")
         self._start = start
         self._rows_per_commit = rows_per_commit
@@ -210,16 +212,10 @@ class Loader:
     def _table(self) -> LakeTable:
         """As it is now.  Raises `LakeError` where it is partitioned otherwise."""
         if self._opened is None:
-            self._opened = DeltaLake(self._target, self._shape.first_schema, self._shape.partition_by)
+            self._opened = open_table(self._place, self._shape.first_schema, self._shape.partition_by)
         else:
             self._opened.refresh()
-        table = self._opened
-        if table.partition_by != self._shape.partition_by:
-            raise LakeError(
-                f"{table.name} is partitioned by {', '.join(table.partition_by) or 'nothing'}",
-                hint=f"give partition_by={table.partition_by!r}, or load into a new table",
-            )
-        return table
+        return self._opened
 
     def _offsets_per_commit(self) -> int:
         return max(1, min(self._rows_per_commit, self._bytes_per_commit // self._record_bytes))

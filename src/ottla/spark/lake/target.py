@@ -106,6 +106,22 @@ class LakeTarget:
             ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class IcebergTarget:
+    """An Iceberg table: its name in a catalog, and where its files are.
+
+        IcebergTarget("lake.clicks", parse_target("s3://lake/clicks"), {"type": "rest", "uri": "https://catalog"})
+
+    `catalog`: pyiceberg's properties of a catalog (its `name` is "default" unless given), or the name of one in
+    pyiceberg's configuration.  A table on this machine needs none: its catalog is then a SQLite file beside it,
+    `<location>.catalog.db`.
+    """
+
+    table: str
+    location: LakeTarget
+    catalog: str | Mapping[str, str] | None = None
+
+
 def parse_target(
     target: str | Path | LakeTarget,
     storage: Mapping[str, str] | None = None,

@@ -44,7 +44,7 @@ def test_decoded_columns_stand_beside_the_records_and_may_give_the_time() -> Non
         return pa.table({"number": numbers, "event_time": times, "nothing": pa.nulls(3)})
 
     rows = RowShape(kept=("value",), partition_by=("event_date", "number"), decode=decode).rows(RECORDS, IDS)
-    assert rows.column("number").type == pa.int16()
+    assert rows.column("number").type == pa.int32()
     assert rows.column_names == [
         "value",
         "topic",

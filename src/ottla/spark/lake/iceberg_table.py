@@ -1,0 +1,290 @@
+"""An Iceberg table, through pyiceberg: a load's numbers are in its snapshots' summaries, and in the table's properties.
+
+A snapshot has the numbers that its commit changed.  They are looked for from the newest snapshot backwards, since
+other writers' snapshots (compactions) lie between ours; those of expired snapshots are in the properties, which the
+same commit sets.  After a rollback to an earlier snapshot its numbers count: what came after it is loaded again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.columns import stored_type
+from ottla.spark.lake.lake_table import (
+    COMMIT_ID,
+    COMMITS_SEARCHED,
+    ColumnBounds,
+    CommitConflict,
+    DataFile,
+    TableCommit,
+)
+from ottla.spark.lake.target import ACCESS_KEY, ENDPOINT, REGION, SECRET_KEY, SESSION_TOKEN, IcebergTarget
+
+try:
+    from pyiceberg import manifest
+    from pyiceberg.catalog import Catalog, load_catalog
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, RESTError, ValidationException
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table, TableProperties
+    from pyiceberg.table.snapshots import Snapshot, ancestors_of
+    from pyiceberg.transforms import IdentityTransform
+    from pyiceberg.typedef import Record
+    from pyiceberg.types import BooleanType, DateType, IntegerType, LongType, PrimitiveType
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "Iceberg tables need the package pyiceberg: pip install 'ottla[iceberg]'", name=error.name
+    ) from None
+
+T = TypeVar("T")
+
+NUMBERS: Final = "ottla.numbers"
+_NUMBER_PROPERTY: Final = "ottla.number."
+_NAME_MAPPING: Final = TableProperties.DEFAULT_NAME_MAPPING
+
+
+class IcebergLake:
+    """A `LakeTable`.  Used on the driver only."""
+
+    def __init__(self, target: IcebergTarget, first_schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        self._location = target.location
+        self._identifier = target.table
+        self._catalog = _catalog(target)
+        self._table = _done(self._open, first_schema, partition_by)
+
+    @property
+    def name(self) -> str:
+        return self._identifier
+
+    @property
+    def version(self) -> int:
+        """The sequence number of the newest snapshot, 0 without one."""
+        newest = self._table.current_snapshot()
+        return 0 if newest is None else newest.sequence_number or 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        found = self._table.schema().as_arrow()
+        return pa.schema([pa.field(field.name, stored_type(field.name, field.type)) for field in found])
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        schema, fields = self._table.schema(), self._table.spec().fields
+        if any(not isinstance(field.transform, IdentityTransform) for field in fields):
+            raise LakeError(f"{self.name} is partitioned by {self._table.spec()}", hint="load into a table of its own")
+        return tuple(schema.find_column_name(field.source_id) or field.name for field in fields)
+
+    def refresh(self) -> None:
+        _done(self._table.refresh)
+
+    def number_of(self, app_id: str) -> int | None:
+        for snapshot in self._snapshots():
+            found: str | None = snapshot.summary[NUMBERS] if snapshot.summary else None
+            if found is not None and (number := json.loads(found).get(app_id)) is not None:
+                return int(number)
+        kept = self._table.properties.get(_NUMBER_PROPERTY + app_id)
+        return None if kept is None else int(kept)
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        if fields:
+            _done(self._add_columns, pa.schema(fields))
+            self.refresh()
+
+    def commit(self, commit: TableCommit) -> int:
+        _done(self._commit, commit)
+        return self.version
+
+    def has_commit(self, commit_id: str) -> bool:
+        newest = (snapshot for snapshot, _ in zip(self._snapshots(), range(COMMITS_SEARCHED), strict=False))
+        return any(snapshot.summary is not None and snapshot.summary[COMMIT_ID] == commit_id for snapshot in newest)
+
+    def files(self) -> list[DataFile]:
+        return [self._our_file(file) for file in _done(self._their_files)]
+
+    def _snapshots(self) -> Iterator[Snapshot]:
+        """From the newest backwards, as far as they have not expired."""
+        newest = self._table.current_snapshot()
+        return iter(()) if newest is None else iter(ancestors_of(newest, self._table.metadata))
+
+    def _open(self, first_schema: pa.Schema, partition_by: Sequence[str]) -> Table:
+        namespace = Catalog.namespace_from(self._identifier)
+        with contextlib.suppress(NamespaceAlreadyExistsError):  # another one created it meanwhile
+            self._catalog.create_namespace_if_not_exists(namespace)
+        if self._catalog.table_exists(self._identifier):
+            return self._catalog.load_table(self._identifier)
+        url = f"file://{self._location.url}" if self._location.is_local else self._location.url
+        # Ids as the catalog will give them, so that the partitions can name them.
+        schema = pyarrow_to_schema(with_ids(first_schema))
+        fields = [
+            PartitionField(schema.find_field(name).field_id, 1000 + index, IdentityTransform(), name)
+            for index, name in enumerate(partition_by)
+        ]
+        return self._catalog.create_table_if_not_exists(
+            self._identifier,
+            schema,
+            location=url,
+            partition_spec=PartitionSpec(*fields),
+            # Our files know their columns by name.
+            properties={_NAME_MAPPING: schema.name_mapping.model_dump_json()},
+        )
+
+    def _add_columns(self, fields: pa.Schema) -> None:
+        with self._without_retries().transaction() as transaction, transaction.update_schema() as update:
+            update.union_by_name(fields)
+
+    def _without_retries(self) -> Table:
+        """A commit that met another one is decided on anew, by its numbers; only we know how.
+
+        pyiceberg would commit it again as it is.  The property is changed in memory only.
+        """
+        properties = {**self._table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+        self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
+        return self._table
+
+    def _commit(self, commit: TableCommit) -> None:
+        facts = dict(commit.facts)
+        if commit.numbers:
+            facts[NUMBERS] = json.dumps(dict(commit.numbers))
+        removed = {file.path for file in commit.removed}
+        theirs = [file for file in self._their_files() if self._relative(file.file_path) in removed] if removed else []
+        transaction = self._without_retries().transaction()
+        update = transaction.update_snapshot(snapshot_properties=facts)
+        with update.overwrite() if removed else update.fast_append() as snapshot:
+            for file in theirs:
+                snapshot.delete_data_file(file)
+            for ours in commit.added:
+                snapshot.append_data_file(self._their_file(ours))
+        if commit.numbers:
+            kept = {_NUMBER_PROPERTY + app_id: str(number) for app_id, number in commit.numbers.items()}
+            transaction.set_properties(kept)
+        transaction.commit_transaction()
+
+    def _their_files(self) -> list[manifest.DataFile]:
+        return [task.file for task in self._table.scan().plan_files()]
+
+    def _their_file(self, file: DataFile) -> manifest.DataFile:
+        schema, spec = self._table.schema(), self._table.spec()
+        ids = {name: schema.find_field(name).field_id for name in file.bounds}
+        least = {
+            ids[name]: to_bytes(_kind(schema, name), n)
+            for name, each in file.bounds.items()
+            if (n := each.least) is not None
+        }
+        most = {
+            ids[name]: to_bytes(_kind(schema, name), n)
+            for name, each in file.bounds.items()
+            if (n := each.most) is not None
+        }
+        values = [_value(_kind(schema, name), file.partition[name]) for name in self.partition_by]
+        return manifest.DataFile.from_args(
+            content=manifest.DataFileContent.DATA,
+            file_path=f"{self._table.location().rstrip('/')}/{file.path}",
+            file_format=manifest.FileFormat.PARQUET,
+            partition=Record(*values),
+            file_size_in_bytes=file.size_bytes,
+            sort_order_id=None,
+            spec_id=spec.spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            record_count=file.rows_count,
+            column_sizes={},
+            value_counts={ids[name]: file.rows_count for name in file.bounds},
+            null_value_counts={ids[name]: each.nulls_count for name, each in file.bounds.items()},
+            nan_value_counts={},
+            lower_bounds=least,
+            upper_bounds=most,
+            split_offsets=None,
+        )
+
+    def _our_file(self, file: manifest.DataFile) -> DataFile:
+        values = [file.partition[index] for index in range(len(self.partition_by))]
+        offset = self._table.schema().find_field("offset").field_id
+        bounds = [(each or {}).get(offset) for each in (file.lower_bounds, file.upper_bounds)]
+        least, most = (None if each is None else int.from_bytes(each, "little", signed=True) for each in bounds)
+        return DataFile(
+            self._relative(file.file_path),
+            dict(zip(self.partition_by, map(_text, values), strict=True)),
+            file.file_size_in_bytes,
+            file.record_count,
+            pa.schema([field for field in self.schema if field.name not in self.partition_by]),
+            {"offset": ColumnBounds(0, least, most)},
+        )
+
+    def _relative(self, path: str) -> str:
+        return path.removeprefix(f"{self._table.location().rstrip('/')}/")
+
+
+def with_ids(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(
+        [field.with_metadata({b"PARQUET:field_id": str(index).encode()}) for index, field in enumerate(schema, 1)]
+    )
+
+
+def _catalog(target: IcebergTarget) -> Catalog:
+    location, settings = target.location, target.location.settings
+    given = target.catalog
+    files = {
+        "s3.endpoint": settings.get(ENDPOINT),
+        "s3.access-key-id": settings.get(ACCESS_KEY),
+        "s3.secret-access-key": settings.get(SECRET_KEY),
+        "s3.session-token": settings.get(SESSION_TOKEN),
+        "s3.region": settings.get(REGION),
+    }
+    known = {name: value for name, value in files.items() if value is not None}
+    if isinstance(given, str):
+        return _done(load_catalog, given, **known)
+    if given is None:
+        if not location.is_local:
+            raise LakeError(
+                f"the Iceberg table at {location.url} needs a catalog",
+                hint='give pyiceberg\'s properties of one, as {"type": "sql", "uri": "sqlite:////data/catalog.db"}',
+            )
+        os.makedirs(os.path.dirname(location.url), exist_ok=True)
+        given = {"type": "sql", "uri": f"sqlite:///{location.url}.catalog.db"}
+    properties = {"warehouse": location.url, **known, **given}
+    return _done(load_catalog, properties.pop("name", "default"), **properties)
+
+
+def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
+    """The call's result.  Raises `CommitConflict`, `LakeError`."""
+    try:
+        return call(*arguments, **named)
+    except (CommitFailedException, ValidationException) as error:
+        raise CommitConflict(str(error)) from error
+    except (RESTError, OSError, ValueError) as error:
+        raise LakeError(f"the Iceberg table or its catalog failed: {error}") from error
+
+
+def _kind(schema: Schema, name: str) -> PrimitiveType:
+    kind = schema.find_field(name).field_type
+    assert isinstance(kind, PrimitiveType), f"{name} is {kind}"
+    return kind
+
+
+def _value(kind: object, text: str | None) -> Any:
+    """A partition's value as Iceberg keeps it; dates are days since 1970."""
+    if text is None:
+        return None
+    if isinstance(kind, BooleanType):
+        return text == "true"
+    if isinstance(kind, (IntegerType, LongType)):
+        return int(text)
+    if isinstance(kind, DateType):
+        return (date.fromisoformat(text) - date(1970, 1, 1)).days
+    return text
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)

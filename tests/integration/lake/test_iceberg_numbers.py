@@ -1,0 +1,40 @@
+"""Where an Iceberg table keeps a load's numbers, when other writers add, expire and roll back snapshots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+
+from ottla.spark.lake.iceberg_table import IcebergLake
+from ottla.spark.lake.lake_table import TableCommit
+from ottla.spark.lake.target import IcebergTarget, parse_target
+
+SCHEMA = pa.schema([("offset", pa.int64()), ("topic", pa.string())])
+
+
+def test_numbers_are_found_below_others_snapshots_after_expiry_and_as_of_a_rollback(tmp_path: Path) -> None:
+    target = IcebergTarget("lake.events", parse_target(tmp_path / "events"))
+    lake = IcebergLake(target, SCHEMA, ())
+    lake.commit(TableCommit(numbers={"a": 1, "b": 1}))
+    lake.commit(TableCommit(numbers={"a": 2}))
+    theirs = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/events.catalog.db").load_table(target.table)
+    first = theirs.snapshots()[0]
+    theirs.append(pa.table({"offset": [1], "topic": ["x"]}))
+    lake.refresh()
+    assert (lake.number_of("a"), lake.number_of("b")) == (2, 1)
+
+    theirs.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+    lake.refresh()
+    assert (lake.number_of("a"), lake.number_of("b")) == (1, 1)
+
+    lake.commit(TableCommit(numbers={"a": 5}))
+    theirs.refresh()
+    theirs.append(pa.table({"offset": [2], "topic": ["x"]}))
+    newest = theirs.current_snapshot()
+    assert newest is not None
+    ours = [each.snapshot_id for each in theirs.snapshots() if each.snapshot_id != newest.snapshot_id]
+    theirs.maintenance.expire_snapshots().by_ids(ours).commit()
+    lake.refresh()
+    assert (lake.number_of("a"), lake.number_of("b")) == (5, 1)

@@ -1,0 +1,143 @@
+"""What a load needs of a table, of both formats, on this machine and on S3; without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.files import LakeFiles
+from ottla.spark.lake.lake_table import ColumnBounds, CommitConflict, DataFile, LakeTable, TableCommit
+from ottla.spark.lake.opening import open_table
+from ottla.spark.lake.publishing import publish
+from ottla.spark.lake.rows import RowShape
+from ottla.spark.lake.target import IcebergTarget, LakeTarget
+
+HOUR_US = 3_600_000_000
+SHAPE = RowShape(kept=("value",))
+
+
+class Place:
+    """A table of one format, opened as often as a test wants."""
+
+    def __init__(self, target: LakeTarget, kind: str, catalog: Path) -> None:
+        self.files_target = target
+        self._target: LakeTarget | IcebergTarget = target
+        if kind == "iceberg":
+            self._target = IcebergTarget("lake.events", target, {"type": "sql", "uri": f"sqlite:///{catalog}"})
+
+    def open(self, partition_by: tuple[str, ...] = SHAPE.partition_by) -> LakeTable:
+        return open_table(self._target, SHAPE.first_schema, partition_by)
+
+    def write(self, *offsets: int, **extra: pa.Array) -> list[DataFile]:
+        """Files with these offsets of a partition, each at the hour of its number."""
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "value": pa.array([b"%d" % offset for offset in offsets]),
+                "topic": ["clicks"] * len(offsets),
+                "partition": pa.array([0] * len(offsets), pa.int32()),
+                "offset": pa.array(offsets, pa.int64()),
+                "timestamp": pa.array([offset * HOUR_US for offset in offsets], pa.timestamp("us", tz="UTC")),
+            }
+        )
+        rows = SHAPE.rows(batch, {"clicks": "id"})
+        for name, column in extra.items():
+            rows = rows.append_column(name, column)
+        files = LakeFiles(self.files_target, SHAPE.partition_by)
+        files.add(rows)
+        return files.close()
+
+    def offsets(self) -> list[int]:
+        """Of all rows, read by the format's own library."""
+        return sorted(self.rows().column("offset").to_pylist())
+
+    def rows(self) -> pa.Table:
+        if isinstance(self._target, LakeTarget):
+            return DeltaTable(self._target.url, storage_options=self._target.storage_options).to_pyarrow_table()
+        table = self.open()
+        return table._table.scan().to_arrow()  # type: ignore[attr-defined]  # Iceberg's
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def place(request: pytest.FixtureRequest, target: LakeTarget, tmp_path: Path) -> Place:
+    return Place(target, request.param, tmp_path / "catalog.db")
+
+
+def test_files_and_numbers_are_one_commit_that_a_new_opening_sees(place: Place) -> None:
+    table = place.open()
+    assert (table.number_of("a"), table.files()) == (None, [])
+    version = publish(table, TableCommit(place.write(0, 1), numbers={"a": 2}, facts={"fact": "x"}), {"a": None})
+    publish(table, TableCommit(numbers={"b": 7}), {"b": None})
+    again = place.open()
+    assert (again.number_of("a"), again.number_of("b"), again.number_of("c")) == (2, 7, None)
+    assert again.version == version + 1
+    assert again.partition_by == ("topic", "event_hour")
+    assert place.offsets() == [0, 1]
+    found = {file.partition["event_hour"]: file for file in again.files()}
+    assert found["1970-01-01-01"].bounds["offset"] == ColumnBounds(0, 1, 1)
+    assert found["1970-01-01-01"].rows_count == 1
+    assert sorted(file.path for file in found.values()) == sorted(file.path for file in table.files())
+
+
+def test_of_two_commits_with_the_same_numbers_the_second_is_refused(place: Place) -> None:
+    first, second = place.open(), place.open()
+    publish(first, TableCommit(place.write(0), numbers={"a": 1}), {"a": None})
+    with pytest.raises(LakeError, match="another load of these topics"):
+        publish(second, TableCommit(place.write(0), numbers={"a": 1}), {"a": None})
+    assert place.offsets() == [0]
+
+
+def test_commits_of_others_do_not_disturb(place: Place) -> None:
+    first, second = place.open(), place.open()
+    publish(first, TableCommit(place.write(0), numbers={"a": 1}), {"a": None})
+    publish(second, TableCommit(place.write(1), numbers={"b": 1}), {"b": None})
+    assert place.offsets() == [0, 1]
+    assert (second.number_of("a"), second.number_of("b")) == (1, 1)
+
+
+def test_a_commit_whose_answer_was_lost_is_found_and_not_repeated(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = place.open()
+    commit = table.commit
+
+    def commit_and_lose_the_answer(wanted: TableCommit) -> int:
+        commit(wanted)
+        raise CommitConflict("the answer was lost")
+
+    monkeypatch.setattr(table, "commit", commit_and_lose_the_answer)
+    publish(table, TableCommit(place.write(0), numbers={"a": 1}), {"a": None})
+    assert place.offsets() == [0]
+
+
+def test_new_columns_are_added_and_another_type_is_refused(place: Place) -> None:
+    table = place.open()
+    publish(table, TableCommit(place.write(0)), {})
+    publish(table, TableCommit(place.write(1, new=pa.array(["text"]))), {})
+    assert {row["offset"]: row["new"] for row in place.rows().to_pylist()} == {0: None, 1: "text"}
+    with pytest.raises(LakeError, match="'new' is string in the table, and int64 in the new rows"):
+        publish(table, TableCommit(place.write(2, new=pa.array([5]))), {})
+    assert place.offsets() == [0, 1]
+
+
+def test_files_are_replaced_unless_another_writer_replaced_them(place: Place) -> None:
+    table, other = place.open(), place.open()
+    publish(table, TableCommit(place.write(0)), {})
+    publish(table, TableCommit(place.write(0, 1), numbers={"a": 5}), {})
+    small = [file for file in table.files() if file.partition["event_hour"] == "1970-01-01-00"]
+    other.refresh()
+    publish(table, TableCommit(place.write(0), removed=small, is_same_data=True), {})
+    assert place.offsets() == [0, 1]
+    with pytest.raises(LakeError, match=r"files of .* were replaced meanwhile"):
+        publish(other, TableCommit(place.write(0), removed=small), {})
+    assert place.offsets() == [0, 1]
+    assert place.open().number_of("a") == 5
+
+
+def test_a_table_that_is_partitioned_otherwise_is_refused(place: Place) -> None:
+    place.open()
+    with pytest.raises(LakeError, match="is partitioned by topic, event_hour; give partition_by"):
+        place.open(("topic",))

@@ -1,0 +1,38 @@
+"""`./dev chaos loads`: loads killed at four points and at random times, on every kind of table.
+
+    python -m tests.loads.chaos [--times N] [--random N] [--table NAME] [--seed N]
+
+Prints the kills of each table, and ends with 1 when an offset is not in its table exactly once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.loads.kills import TABLES, run_points, run_random
+
+RANDOM_TABLES = ("delta-local", "delta-s3")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev chaos loads", description=__doc__)
+    parser.add_argument("--times", type=int, default=5, help="kills of each victim at each point (default 5)")
+    parser.add_argument("--random", type=int, default=50, help="kills at random times of each Delta table (default 50)")
+    parser.add_argument("--table", choices=TABLES, action="append", help="only this one (repeatable)")
+    parser.add_argument("--seed", type=int, default=2011)
+    chosen = parser.parse_args()
+    failed = 0
+    for table in chosen.table or TABLES:
+        outcomes = [run_points(table, chosen.times)] if chosen.times else []
+        if chosen.random and table in RANDOM_TABLES:
+            outcomes.append(run_random(table, chosen.random, chosen.seed))
+        for outcome in outcomes:
+            print(outcome, flush=True)
+            failed += bool(outcome.problems)
+    print(f"{failed} tables are wrong" if failed else "each offset is in its table exactly once")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

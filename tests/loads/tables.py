@@ -1,0 +1,61 @@
+"""The tables that loads under kills write, and what they hold in the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """`storage`: settings of S3.  `catalog`: the file of an Iceberg table's catalog; empty for a Delta table."""
+
+    name: str
+    url: str
+    storage: Mapping[str, str]
+    catalog: str = ""
+
+    def target(self) -> LakeTarget | IcebergTarget:
+        place = parse_target(self.url, self.storage or None, {})
+        if not self.catalog:
+            return place
+        return IcebergTarget("lake.clicks", place, {"type": "sql", "uri": f"sqlite:///{self.catalog}"})
+
+    def rows(self) -> pa.Table:
+        """Read by the table's own library."""
+        target = self.target()
+        if isinstance(target, LakeTarget):
+            return DeltaTable(target.url, storage_options=target.storage_options).to_pyarrow_table()
+        s3 = {
+            f"s3.{name}": self.storage[variable]
+            for name, variable in (
+                ("endpoint", "AWS_ENDPOINT_URL"),
+                ("access-key-id", "AWS_ACCESS_KEY_ID"),
+                ("secret-access-key", "AWS_SECRET_ACCESS_KEY"),
+                ("region", "AWS_REGION"),
+            )
+            if variable in self.storage
+        }
+        catalog = load_catalog("default", type="sql", uri=f"sqlite:///{self.catalog}", **s3)
+        return catalog.load_table(target.table).scan().to_arrow()
+
+
+def problems(rows: pa.Table, log_ends: Mapping[int, int], values: Counter[bytes]) -> list[str]:
+    """How the table differs from the log, in which partition p has the offsets 0 to `log_ends[p]`, exclusive."""
+    found = Counter(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+    wanted = Counter((partition, offset) for partition, end in log_ends.items() for offset in range(end))
+    wrong = []
+    if lost := wanted - found:
+        wrong.append(f"{lost.total()} records are lost, as {sorted(lost)[:5]}")
+    if twice := found - wanted:
+        wrong.append(f"{twice.total()} rows are too many, as {sorted(twice)[:5]}")
+    if Counter(rows["value"].to_pylist()) != values:
+        wrong.append("the values are not those that were produced")
+    return wrong
