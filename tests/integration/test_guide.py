@@ -38,7 +38,11 @@ def site_of(snippets: list[Snippet]) -> Iterator[Site]:
             yield Site(broker.bootstrap, registry=broker.schema_registry_url)
         return
     if not any(ZOOKEEPER in each.code for each in snippets):
-        with RunningBroker() as broker:
+        # The page of the audit has its setting in a file.
+        is_audited = any("ottla audit" in each.code for each in snippets)
+        with RunningBroker(
+            settings={"audit.enable": "true", "audit.interval.ms": "200"} if is_audited else {}
+        ) as broker:
             yield Site(broker.bootstrap)
         return
     with skips_without_zookeeper(), RunningZooKeeper() as zookeeper:

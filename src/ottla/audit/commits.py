@@ -6,12 +6,14 @@ likes, from the commit's own metadata and by whoever reads it: they count once.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from ottla.audit.count import NO_TOPIC_ID, Count, CountKey
+from ottla.audit.count import LAKE, NO_TOPIC_ID, Count, CountKey
+from ottla.model.uuid_text import uuid_from_text
 from ottla.model.windows import DEFAULT_WINDOW_MS, Window, check_window_ms
 
 _COMMITS: Final = UUID("6f9d3c0e-5a0b-4a53-9c39-30a8a4d2a1c7")
@@ -46,3 +48,22 @@ def commit_counts(
         )
         for start_ms, count in sorted(records.items())
     ]
+
+
+def load_counts(table: str, facts: Mapping[str, str], committed_ms: int) -> list[Count]:
+    """What one commit of a load counts, from the facts that the load keeps beside it in the table.
+
+    `table` names the table.  The commit is known by the offsets that it holds, which no other one does.  Without counts
+    among the facts, as of somebody else's commit, there are none.  Raises ValueError for facts that are not a load's.
+    """
+    if "ottla.window_counts" not in facts:
+        return []
+    window_ms = int(facts["ottla.window_ms"])
+    topic_ids = json.loads(facts["ottla.topic_ids"])
+    commit = f"{table} {facts['ottla.first_offsets']} {facts['ottla.offsets']}"
+    found: list[Count] = []
+    for topic, records in json.loads(facts["ottla.window_counts"]).items():
+        counts = {int(start_ms): int(count) for start_ms, count in records.items()}
+        topic_id = uuid_from_text(topic_ids[topic])
+        found += commit_counts(LAKE, commit, topic, counts, committed_ms, topic_id=topic_id, window_ms=window_ms)
+    return found

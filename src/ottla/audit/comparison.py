@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.audit.count import BROKER, LAKE, PRODUCER, Count
@@ -84,7 +84,13 @@ def compare(counts: Iterable[Count], window_ms: int, *, tiers: Sequence[str] = (
 
     A tier that counts the topic at all, or that `tiers` names, has a line in each window, of 0 records if need be.
     """
-    sums = sum_windows(counts, window_ms)
+    return compare_sums(sum_windows(counts, window_ms), tiers=tiers)
+
+
+def compare_sums(
+    sums: Mapping[tuple[str, Window], Mapping[str, TierCount]], *, tiers: Sequence[str] = ()
+) -> list[TierLine]:
+    """The same of what `sum_windows` gives."""
     of_topic: dict[str, set[str]] = defaultdict(set)
     for (topic, _), found in sums.items():
         of_topic[topic] |= found.keys() | set(tiers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final
 
@@ -54,18 +54,47 @@ def publish(
 
     To send them again is harmless.
     """
+    store(cluster, ((key_bytes(message), to_json(message)) for message in messages), name, timeout_ms=timeout_ms)
+
+
+def store(cluster: Cluster, rows: Iterable[tuple[bytes, bytes]], name: str, *, timeout_ms: float | None = None) -> None:
+    """The same for keys and values as they are."""
     ensure_topic(cluster, name)
     now_ms = cluster.clock.now_ms()
     with RecordProducer(cluster) as producer:
         results = []
-        for message in messages:
-            producer.add(name, key_bytes(message), to_json(message), timestamp_ms=now_ms)
+        for key, value in rows:
+            producer.add(name, key, value, timestamp_ms=now_ms)
             results += producer.poll()
         results += producer.flush(timeout_ms)
         failed = [each for each in results if each.delivery is not Delivery.ACKNOWLEDGED]
         if failed or producer.pending_count:
             reason = failed[0].error if failed else "no acknowledgement came in time"
             raise CountsNotSent(f"counts were not stored in {name}: {reason}")
+
+
+def read_values(cluster: Cluster, name: str, positions: dict[TopicPartition, int]) -> Iterator[bytes | None]:
+    """The values in a topic from `positions` on, up to its end as it is now; then the positions are moved there.
+
+    Nothing where there is no such topic.
+    """
+    try:
+        partitions = [TopicPartition(name, each) for each in cluster.partitions(name)]
+    except UnknownTopic:
+        return
+    ranges = log_ranges(cluster, partitions)
+    ends = {partition: offsets.stop for partition, offsets in ranges.items()}
+    starts = {
+        partition: max(positions.get(partition, 0), offsets.start)
+        for partition, offsets in ranges.items()
+        if positions.get(partition, 0) < offsets.stop and offsets.start < offsets.stop
+    }
+    with Fetcher(cluster, starts, ends) as fetcher:
+        for fetched in fetcher:
+            for batch in fetched.batches():
+                for run in read_runs(batch):
+                    yield from run.from_offset(fetched.fetch_offset).values
+    positions |= ends
 
 
 class AuditReader:
@@ -81,32 +110,13 @@ class AuditReader:
 
     def update(self) -> AuditBook:
         """Read up to the topic's end as it is now; nothing when there is no such topic."""
-        try:
-            partitions = [TopicPartition(self._name, each) for each in self._cluster.partitions(self._name)]
-        except UnknownTopic:
-            return self.book
-        ranges = log_ranges(self._cluster, partitions)
-        ends = {partition: offsets.stop for partition, offsets in ranges.items()}
-        starts = {
-            partition: max(self._positions.get(partition, 0), offsets.start)
-            for partition, offsets in ranges.items()
-            if self._positions.get(partition, 0) < offsets.stop and offsets.start < offsets.stop
-        }
-        with Fetcher(self._cluster, starts, ends) as fetcher:
-            for fetched in fetcher:
-                for batch in fetched.batches():
-                    for run in read_runs(batch):
-                        self._apply(run.values)
-        self._positions |= ends
-        return self.book
-
-    def _apply(self, values: Iterable[bytes | None]) -> None:
-        for value in values:
+        for value in read_values(self._cluster, self._name, self._positions):
             try:
                 self.book.apply(from_json(value or b""))
             except WireError as error:
                 self.refused_count += 1
                 log.debug("audit.message_refused", extra=fields(topic=self._name, error=str(error)))
+        return self.book
 
 
 class AuditTopic:

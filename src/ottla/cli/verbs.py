@@ -25,6 +25,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "registry": Verb("ottla.cli.registry", "Serve schemas to Kafka's clients."),
     "dead-letter": Verb("ottla.cli.dead_letter", "List, show and put back records that could not be processed."),
     "mirror": Verb("ottla.cli.mirror", "Copy topics from one cluster to another."),
+    "audit": Verb("ottla.cli.audit", "Compare the counts of all tiers; wait until a topic is complete."),
     "testing": Verb("ottla.cli.testing", "Run a broker for tests, in any language."),
     "doctor": Verb("ottla.cli.doctor", "Check settings, address, disk and limits."),
     "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),
@@ -46,4 +47,11 @@ CLUSTER_VERBS: Final[Mapping[str, Verb]] = {
     "plan": Verb("ottla.cli.cluster_plan", "Show the moves that would spread replicas evenly."),
     "rebalance": Verb("ottla.cli.cluster_rebalance", "Spread replicas evenly over brokers and racks."),
     "drain": Verb("ottla.cli.cluster_drain", "Move everything off a broker."),
+}
+
+AUDIT_VERBS: Final[Mapping[str, Verb]] = {
+    "status": Verb("ottla.cli.audit_status", "Show what each tier has counted, and until when topics are complete."),
+    "wait": Verb("ottla.cli.audit_wait", "Wait until a topic is complete; for batch jobs."),
+    "ledger": Verb("ottla.cli.audit_ledger", "Show the ranges that readers could not read, and why."),
+    "run": Verb("ottla.cli.audit_run", "Compare all tiers on Spark, into a table and a topic."),
 }

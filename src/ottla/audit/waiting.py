@@ -1,0 +1,74 @@
+"""Waits until a topic is complete: what a batch job calls before it reads an hour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.audit.completeness import Completeness, CompletenessRules, completeness_of
+from ottla.audit.count import AUDIT_TOPIC
+from ottla.audit.topic import AuditReader
+from ottla.client.cluster import Cluster
+from ottla.model.errors import OttlaError
+from ottla.model.windows import time_text
+
+POLL_MS = 2_000
+
+
+class NotComplete(OttlaError):
+    """The time was over before the topic was complete; `status` is what was known last."""
+
+    hint = "`ottla audit status` shows what each tier has counted; allow more time, or a lower threshold"
+
+    def __init__(self, message: str, status: Completeness) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def wait_until_complete(
+    cluster: Cluster,
+    topic: str,
+    until_ms: int,
+    rules: CompletenessRules | None = None,
+    *,
+    timeout_ms: float | None = None,
+    audit_topic: str = AUDIT_TOPIC,
+    poll_ms: float = POLL_MS,
+    on_status: Callable[[Completeness], object] = lambda _: None,
+) -> Completeness:
+    """Return when every window of `topic` that ended by `until_ms` is complete.
+
+    with Cluster("localhost:9092") as cluster:
+        wait_until_complete(cluster, "clicks", 1_330_608_000_000, timeout_ms=3_600_000)
+
+    `on_status` is called with what is known at each look, every `poll_ms`.  Raises NotComplete after `timeout_ms`; None
+    waits for ever.
+    """
+    rules = rules or CompletenessRules()
+    deadline = None if timeout_ms is None else cluster.retrying.deadline(timeout_ms)
+    reader = AuditReader(cluster, audit_topic)
+    while True:
+        status = completeness_of(reader.update(), topic, rules, cluster.clock.now_ms())
+        on_status(status)
+        if status.until_ms is not None and status.until_ms >= until_ms:
+            return status
+        if deadline is not None and deadline.has_passed:
+            raise NotComplete(f"not complete until {time_text(until_ms)}: {why_not(status, until_ms)}", status)
+        pause_ms = poll_ms if deadline is None else min(poll_ms, max(1.0, deadline.remaining_ms))
+        cluster.retrying.sleep_ms(pause_ms)
+
+
+def why_not(status: Completeness, until_ms: int) -> str:
+    """What keeps the topic from being complete until this time."""
+    short = [line for line in status.short if line.window.end_ms <= until_ms]
+    if short:
+        line = short[0]
+        more = f", and {len(short) - 1} windows more lack some" if len(short) > 1 else ""
+        return (
+            f"{line.tier} has {line.records} of {line.expected_records} records of {status.topic} "
+            f"in {line.window}{more}"
+        )
+    if status.told_until_ms is None:
+        return f"no counter of {status.topic} before tier {status.rules.tier} has told anything"
+    if status.told_until_ms < until_ms:
+        return f"{status.topic} is counted until {time_text(status.told_until_ms)} only"
+    return str(status)

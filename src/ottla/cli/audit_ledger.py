@@ -1,0 +1,52 @@
+"""`ottla audit ledger`: the ranges that readers could not read, and why."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from ottla.cli.client_flags import bootstrap_flag, open_cluster
+from ottla.cli.job_settings import config_flag, json_flag
+from ottla.cli.table import table
+
+
+@click.command(name="ledger")
+@config_flag("audit", "ledger")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@bootstrap_flag
+@click.option(
+    "--ledger-topic", default="ottla-ledger", show_default=True, metavar="TOPIC", help="Where readers write them."
+)
+@json_flag
+def command(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json: bool) -> None:
+    """Show the ranges that readers could not read, and why.
+
+    A reader with `onDataLoss=ledger` writes them before it goes on.
+    """
+    from ottla.audit.ledger import read_ledger
+    from ottla.model.windows import time_text
+
+    with open_cluster(bootstrap, "ottla-audit-ledger") as cluster:
+        entries = [each for each in read_ledger(cluster, ledger_topic) if not topics or each.topic in topics]
+    if as_json:
+        for entry in entries:
+            click.echo(json.dumps(entry._asdict() | {"topic_id": str(entry.topic_id)}))
+    elif entries:
+        head = ("TOPIC", "PARTITION", "FIRST", "END", "OFFSETS", "SEEN", "READER", "REASON")
+        rows = [
+            (
+                each.topic,
+                each.partition,
+                each.first_offset,
+                each.end_offset,
+                each.offsets_count,
+                time_text(each.seen_ms),
+                each.reader,
+                each.reason,
+            )
+            for each in entries
+        ]
+        click.echo(table(head, rows))
+    else:
+        click.echo("no range was lost")

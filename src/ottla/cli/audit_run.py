@@ -1,0 +1,90 @@
+"""`ottla audit run`: compares all tiers on Spark, into a table and a topic."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.audit_flags import audit_topic_flag, window_flag
+from ottla.cli.client_flags import assignments, bootstrap_flag
+from ottla.cli.counted import counted
+from ottla.cli.job_progress import JobProgress
+from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
+from ottla.cli.moments import duration_ms
+
+if TYPE_CHECKING:
+    from ottla.spark.audit import AuditRun
+
+
+@click.command(name="run")
+@config_flag("audit", "run")
+@bootstrap_flag
+@click.option("--target", metavar="URL", help="The table of results: a path, s3://..., hdfs://...  [default: none]")
+@click.option("--storage", multiple=True, metavar=KEY_VALUE, help="A setting of the table's storage; may be repeated.")
+@window_flag
+@audit_topic_flag
+@click.option(
+    "--results-topic", default="ottla-audit-results", show_default=True, metavar="TOPIC", help="Where results go."
+)
+@click.option("--every", metavar="TIME", help="Again and again, until Ctrl-C: 5m.  [default: once]")
+@click.option("--master", metavar="URL", help="Where Spark runs.  [default: as spark-submit says, else local[*]]")
+@json_flag
+def command(
+    bootstrap: str,
+    target: str | None,
+    storage: tuple[str, ...],
+    window: str,
+    audit_topic: str,
+    results_topic: str,
+    every: str | None,
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Compare all tiers on Spark, into a table and a topic.
+
+    Only what has changed is written: the newest line of a topic, window and tier counts.
+    """
+    window_ms = duration_ms(window, "--window")
+    every_ms = None if every is None else duration_ms(every, "--every")
+    settings = assignments(storage, "--storage")
+    import ottla.spark
+    from ottla.spark.audit import run_audit
+    from ottla.spark.lake.target import parse_target
+
+    place = None if target is None else parse_target(target, settings)
+    with JobProgress() as progress:
+        progress.show("Spark starts")
+        spark = ottla.spark.session("ottla audit", master=master)
+        while True:
+            progress.show("comparing")
+            found = run_audit(
+                spark, bootstrap, place, window_ms=window_ms, audit_topic=audit_topic, results_topic=results_topic
+            )
+            click.echo(_object(found) if as_json else _line(found))
+            if every_ms is None:
+                return
+            time.sleep(every_ms / 1000)
+
+
+def _object(found: AuditRun) -> str:
+    return json.dumps(
+        {
+            "lines": len(found.lines),
+            "changed": len(found.changed),
+            "missing_records": sum(line.missing_records for line in found.lines),
+            "surplus_records": sum(line.surplus_records for line in found.lines),
+            "late_records": sum(line.late_records for line in found.lines),
+        }
+    )
+
+
+def _line(found: AuditRun) -> str:
+    missing = sum(line.missing_records for line in found.lines)
+    surplus = sum(line.surplus_records for line in found.lines)
+    return (
+        f"{counted(len(found.lines), 'line')}, {len(found.changed)} changed; "
+        f"{counted(missing, 'record')} missing, {surplus} too many"
+    )

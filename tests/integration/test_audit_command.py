@@ -1,0 +1,152 @@
+"""`ottla audit status`, `wait` and `ledger` against a broker, without Spark."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ottla.audit.book import AuditBook
+from ottla.audit.commits import commit_counts
+from ottla.audit.completeness import CompletenessRules
+from ottla.audit.count import NO_TOPIC_ID, AuditMessage, Report, ReportKey
+from ottla.audit.ledger import LEDGER_TOPIC, entry_from_json, read_ledger
+from ottla.audit.topic import publish, store
+from ottla.audit.waiting import NotComplete, wait_until_complete
+from ottla.cli.audit import command
+from ottla.client.cluster import Cluster
+from ottla.model.errors import WireError
+from ottla.testing.broker import RunningBroker
+
+HOUR_MS = 3_600_000
+# 2012-03-01T12:00Z
+NOON_MS = 1_330_603_200_000
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with RunningBroker() as broker:
+        yield broker.bootstrap
+
+
+def tell(bootstrap: str, *messages: AuditMessage) -> None:
+    with Cluster(bootstrap) as cluster:
+        publish(cluster, messages)
+
+
+def counts(tier: str, topic: str, records: dict[int, int], commit: str = "1") -> list[AuditMessage]:
+    return [*commit_counts(tier, commit, topic, {NOON_MS + start: count for start, count in records.items()}, NOON_MS)]
+
+
+def ended(topic: str) -> Report:
+    return Report(ReportKey("producer", UUID(int=1), topic, NO_TOPIC_ID), 1, NOON_MS, has_ended=True)
+
+
+def ottla_audit(*arguments: str) -> Result:
+    return CliRunner().invoke(command, arguments, standalone_mode=False)
+
+
+def test_status_shows_each_tier_and_what_is_missing(bootstrap: str) -> None:
+    tell(bootstrap, *counts("producer", "clicks", {0: 1_000, HOUR_MS: 9}), ended("clicks"))
+    tell(bootstrap, *counts("lake", "clicks", {0: 1_000, HOUR_MS: 7}))
+    outcome = ottla_audit("status", "clicks", "-b", bootstrap)
+    assert outcome.return_value == 1, "records are missing"
+    noon, one = (line.split() for line in outcome.stdout.splitlines() if " lake " in line and "/" in line)
+    assert noon == ["clicks", "2012-03-01T12:00Z/2012-03-01T13:00Z", "lake", "1000", "-", "-", "-", "-", "100.00%"]
+    assert one[3:5] == ["7", "2"]
+    assert one[-1] == "77.77%"
+    assert outcome.stdout.splitlines()[-1] == "clicks at lake is complete to 99.9% until 2012-03-01T13:00Z"
+    assert ottla_audit("status", "clicks", "-b", bootstrap, "--threshold", "0.5").return_value == 0
+    objects = [
+        json.loads(line) for line in ottla_audit("status", "clicks", "-b", bootstrap, "--json").stdout.splitlines()
+    ]
+    assert [each["missing_records"] for each in objects if "records" in each] == [0, 0, 0, 2]
+    assert objects[-1]["complete_until_ms"] == NOON_MS + HOUR_MS
+
+
+def test_wait_returns_when_the_last_record_is_counted(bootstrap: str) -> None:
+    tell(bootstrap, *counts("producer", "awaited", {0: 10}), ended("awaited"), *counts("lake", "awaited", {0: 9}))
+    until_ms = NOON_MS + HOUR_MS
+    looked = threading.Event()
+
+    def load_the_rest() -> None:
+        looked.wait()
+        tell(bootstrap, *counts("lake", "awaited", {0: 1}, commit="2"))
+
+    loading = threading.Thread(target=load_the_rest)
+    loading.start()
+    with Cluster(bootstrap) as cluster:
+        status = wait_until_complete(cluster, "awaited", until_ms, poll_ms=20, on_status=lambda _: looked.set())
+    loading.join()
+    assert status.until_ms is not None
+    assert status.until_ms >= until_ms
+    outcome = ottla_audit("wait", "awaited", "--until", "2012-03-01T13:00", "-b", bootstrap)
+    assert outcome.exit_code == 0, outcome.output
+
+
+def test_wait_says_what_is_missing_when_the_time_is_over(bootstrap: str) -> None:
+    tell(bootstrap, *counts("producer", "short", {0: 10}), ended("short"), *counts("lake", "short", {0: 9}))
+    with Cluster(bootstrap) as cluster, pytest.raises(NotComplete, match="lake has 9 of 10 records of short in 2012"):
+        wait_until_complete(cluster, "short", NOON_MS + HOUR_MS, timeout_ms=1)
+    with Cluster(bootstrap) as cluster, pytest.raises(NotComplete, match="no counter of nothing before tier lake"):
+        wait_until_complete(cluster, "nothing", NOON_MS, CompletenessRules(), timeout_ms=1)
+    outcome = ottla_audit("wait", "short", "--until", "2012-03-01T13:00", "-b", bootstrap, "--timeout", "1ms")
+    assert isinstance(outcome.exception, NotComplete)
+
+
+def entry(first: int, end: int, seen_ms: int = NOON_MS) -> dict[str, object]:
+    return {
+        "topic": "clicks",
+        "topic_id": str(UUID(int=7)),
+        "partition": 3,
+        "first_offset": first,
+        "end_offset": end,
+        "reason": "deleted by retention",
+        "reader": "loads",
+        "seen_ms": seen_ms,
+    }
+
+
+def test_ledger_shows_each_range_once(bootstrap: str) -> None:
+    assert ottla_audit("ledger", "-b", bootstrap).stdout == "no range was lost\n"
+    written = [entry(5, 9), entry(5, 9, NOON_MS + 1), entry(20, 21)]
+    with Cluster(bootstrap) as cluster:
+        store(cluster, [(b"k", json.dumps(each).encode()) for each in written] + [(b"k", b"{}")], LEDGER_TOPIC)
+        assert [(each.first_offset, each.end_offset, each.seen_ms) for each in read_ledger(cluster)] == [
+            (5, 9, NOON_MS),
+            (20, 21, NOON_MS),
+        ]
+    lines = ottla_audit("ledger", "-b", bootstrap).stdout.splitlines()
+    assert lines[1].split() == [
+        "clicks",
+        "3",
+        "5",
+        "9",
+        "4",
+        "2012-03-01T12:00Z",
+        "loads",
+        "deleted",
+        "by",
+        "retention",
+    ]
+    assert ottla_audit("ledger", "other", "-b", bootstrap).stdout == "no range was lost\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"end_offset": 5}, {"partition": -1}, {"topic": "a/b"}, {"reason": None}, {"topic_id": "x"}, {"seen_ms": True}],
+)
+def test_foreign_ledger_entries_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(WireError):
+        entry_from_json(json.dumps(entry(5, 9) | change).encode())
+
+
+def test_book_of_an_empty_cluster_is_empty() -> None:
+    with RunningBroker() as broker:
+        outcome = ottla_audit("status", "-b", broker.bootstrap)
+        assert (outcome.return_value, outcome.stdout) == (0, "no counts yet\n")
+    assert AuditBook() == AuditBook([])
