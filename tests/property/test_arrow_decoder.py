@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import TypeAlias
+from unittest import mock
 
 import pyarrow as pa
 from hypothesis import example, given, settings
@@ -16,6 +17,7 @@ from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
 from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, CRC, CRC_AT, read_header
 from ottla.records.record import Headers, Record, decode_batch, split_batches
+from ottla.spark.arrow import slices
 from ottla.spark.arrow.columns import ALL_COLUMNS, arrow_schema
 from ottla.spark.arrow.decoder import Decoder
 from ottla.spark.errors import CorruptRecords
@@ -107,6 +109,14 @@ def by_columns(data: bytes, first_offset: int = 0, offset_limit: int = 2**63 - 1
 def test_columns_equal_rows_for_any_batches(batch_list: list[Batch]) -> None:
     data = build(batch_list)
     assert by_columns(data) == by_rows(data)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(batches, min_size=1, max_size=6), st.integers(1, 2000), st.integers(1, 4000))
+def test_columns_equal_rows_for_slices_of_any_size(batch_list: list[Batch], slice_bytes: int, room_bytes: int) -> None:
+    data = build(batch_list)
+    with mock.patch.multiple(slices, SLICE_BYTES=slice_bytes, _ROOM_BYTES_MAX=room_bytes):
+        assert by_columns(data) == by_rows(data)
 
 
 @settings(max_examples=50, deadline=None)

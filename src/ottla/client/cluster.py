@@ -18,6 +18,7 @@ from ottla.client.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, 
 from ottla.client.metadata import BrokerInfo, ClusterInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla.client.options import ClientOptions
 from ottla.client.retrying import Retrying
+from ottla.client.reused_memory import ReusedMemory
 from ottla.client.transport import Dial, Wait, dial_tcp, wait_readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, topic_name_problem
@@ -38,7 +39,8 @@ class Cluster:
     with Cluster("localhost:9092") as cluster:
         cluster.partitions("clicks")
 
-    `dial`, `clock`, `sleep` and `wait` are its only access to the system: tests replace them.
+    `dial`, `clock`, `sleep` and `wait` are its only access to the system: tests replace them.  Large responses are
+    received into `memory`, which several clusters may share.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Cluster:
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
         wait: Wait = wait_readable,
+        memory: ReusedMemory | None = None,
     ) -> None:
         self.options = options or ClientOptions()
         self.wait = wait
@@ -58,6 +61,7 @@ class Cluster:
         self._bootstrap = parse_bootstrap(bootstrap)
         self._metadata = MetadataCache(self.options.metadata_max_age_ms)
         self._dial = dial
+        self._memory = memory
         self._pool = self.new_pool()
 
     def __enter__(self) -> Cluster:
@@ -74,7 +78,7 @@ class Cluster:
 
     def new_pool(self) -> ConnectionPool:
         """For a reader or a producer that keeps requests in flight; it closes the pool itself."""
-        return ConnectionPool(self._dial, self.options, self.clock)
+        return ConnectionPool(self._dial, self.options, self.clock, self._memory)
 
     def connect_any(self, deadline: Deadline) -> Connection:
         """A connection to any broker: an open one, a known broker's, or one of the bootstrap addresses."""

@@ -13,6 +13,7 @@ from ottla.client.deadline import Deadline
 from ottla.client.errors import ClientError, ConnectionLost, UnsupportedByBroker
 from ottla.client.frame_reader import FrameReader
 from ottla.client.options import ClientOptions
+from ottla.client.reused_memory import ReusedMemory
 from ottla.client.transport import Dial, Transport
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
@@ -46,24 +47,39 @@ class Connection:
     After any error but one in a valid response the connection is closed: `is_open` is False.
     """
 
-    def __init__(self, transport: Transport, address: Address, options: ClientOptions, clock: Clock) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        address: Address,
+        options: ClientOptions,
+        clock: Clock,
+        memory: ReusedMemory | None = None,
+    ) -> None:
         self.address = address
         self.is_open = True
         self.in_flight: deque[Sent] = deque()
         self._transport = transport
         self._options = options
         self._clock = clock
-        self._frames = FrameReader(options.response_bytes_max)
+        self._frames = FrameReader(options.response_bytes_max, memory)
         self._client_id = options.client_id.encode()
         self._next_correlation_id = 0
         self._versions: Mapping[int, VersionRange] = {ApiKey.API_VERSIONS: API_VERSIONS[ApiKey.API_VERSIONS]}
         self._used_at_ms = clock.monotonic_ms()
 
     @classmethod
-    def open(cls, address: Address, dial: Dial, options: ClientOptions, clock: Clock, deadline: Deadline) -> Connection:
-        """Connect and negotiate versions."""
+    def open(
+        cls,
+        address: Address,
+        dial: Dial,
+        options: ClientOptions,
+        clock: Clock,
+        deadline: Deadline,
+        memory: ReusedMemory | None = None,
+    ) -> Connection:
+        """Connect and negotiate versions.  Large responses are received into `memory`."""
         deadline = deadline.at_most(options.connect_timeout_ms)
-        connection = cls(dial(address, deadline), address, options, clock)
+        connection = cls(dial(address, deadline), address, options, clock, memory)
         connection._negotiate(deadline)
         return connection
 

@@ -9,6 +9,7 @@ from ottla.client.connection import Connection
 from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerUnreachable, ClientError
 from ottla.client.options import ClientOptions
+from ottla.client.reused_memory import ReusedMemory
 from ottla.client.transport import Dial
 from ottla.runtime.clock import Clock
 
@@ -16,10 +17,11 @@ from ottla.runtime.clock import Clock
 class ConnectionPool:
     """A caller that keeps requests in flight has its own pool: a parked fetch would delay every request after it."""
 
-    def __init__(self, dial: Dial, options: ClientOptions, clock: Clock) -> None:
+    def __init__(self, dial: Dial, options: ClientOptions, clock: Clock, memory: ReusedMemory | None = None) -> None:
         self._dial = dial
         self._options = options
         self._clock = clock
+        self._memory = memory
         self._connections: dict[Address, Connection] = {}
 
     def connect(self, address: Address, deadline: Deadline) -> Connection:
@@ -29,7 +31,7 @@ class ConnectionPool:
             if connection.is_fresh:
                 return connection
             connection.close()
-        connection = Connection.open(address, self._dial, self._options, self._clock, deadline)
+        connection = Connection.open(address, self._dial, self._options, self._clock, deadline, self._memory)
         self._connections[address] = connection
         return connection
 

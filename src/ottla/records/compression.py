@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -31,7 +31,6 @@ _FIRST_GUESS_BYTES_MIN: Final = 1 << 14
 _GROWTH: Final = 4
 # What the last batch of a codec needed is expected of the next one, within these bounds.
 _GUESSED_GROWTH_MAX: Final = 32
-_last_growths: dict[str, int] = {}
 
 _XERIAL_HEAD: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_MAGIC_BYTES: Final = 8
@@ -59,6 +58,12 @@ class Codec(IntEnum):
             ) from None
 
 
+_last_growths: Final[dict[Codec, int]] = {}
+_STREAMED: Final[Mapping[Codec, Callable[[memoryview, memoryview], int]]] = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
 # The levels that each codec's library accepts; snappy has none.
 _LEVELS: Final = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 12), Codec.ZSTD: (-7, 22)}
 
@@ -93,13 +98,25 @@ def decompress(codec: Codec, data: Buffer, size_bytes_max: int) -> bytes:
         if len(plain) > size_bytes_max:
             raise DecompressedTooLarge("uncompressed", size_bytes_max)
         return plain
-    if codec is Codec.GZIP:
-        return _decompress_streamed("gzip", cramjam.gzip.decompress_into, bytes(data), size_bytes_max)
     if codec is Codec.SNAPPY:
         return _decompress_snappy(memoryview(data).cast("B"), size_bytes_max)
-    if codec is Codec.LZ4:
-        return _decompress_streamed("lz4", cramjam.lz4.decompress_into, bytes(data), size_bytes_max)
-    return _decompress_streamed("zstd", cramjam.zstd.decompress_into, bytes(data), size_bytes_max)
+    return _decompress_streamed(codec, memoryview(data).cast("B"), size_bytes_max)
+
+
+def decompress_into(codec: Codec, data: memoryview, target: memoryview) -> int | None:
+    """The records of a batch, at the beginning of `target`: the count of their bytes, or None when they do not fit.
+
+    What is behind them in `target` may be overwritten, too.  Raises CorruptCompression.
+    """
+    if codec is Codec.SNAPPY:
+        return _decompress_snappy_into(data, target)
+    into = _STREAMED[codec]
+    try:
+        return int(into(data, target))
+    except cramjam.DecompressionError as error:
+        if str(error) == "failed to write whole buffer":
+            return None
+        raise CorruptCompression(f"{codec.name.lower()}: {error}") from None
 
 
 def check_level(codec: Codec, level: int | None) -> None:
@@ -113,26 +130,20 @@ def check_level(codec: Codec, level: int | None) -> None:
         raise ConfigError(f"{codec.name.lower()} has no compression level {level}", hint=f"use {low} to {high}")
 
 
-def _decompress_streamed(
-    name: str, decompress_into: Callable[[bytes, bytearray], int], data: bytes, size_bytes_max: int
-) -> bytes:
+def _decompress_streamed(codec: Codec, data: memoryview, size_bytes_max: int) -> bytes:
     """Decompress into a buffer that grows up to the limit; the library stops when it is full."""
     # As the last one grew: a guess that is too low costs a second decompression.
-    growth = _last_growths.get(name, _GROWTH)
+    growth = _last_growths.get(codec, _GROWTH)
     capacity = min(size_bytes_max, max(_FIRST_GUESS_BYTES_MIN, growth * len(data)))
     while True:
-        buffer = bytearray(capacity)
-        try:
-            written = decompress_into(data, buffer)
-        except cramjam.DecompressionError as error:
-            if str(error) != "failed to write whole buffer":
-                raise CorruptCompression(f"{name}: {error}") from None
-            if capacity == size_bytes_max:
-                raise DecompressedTooLarge(name, size_bytes_max) from None
-            capacity = min(size_bytes_max, capacity * _GROWTH)
-            continue
-        _last_growths[name] = min(_GUESSED_GROWTH_MAX, max(_GROWTH, written // max(1, len(data)) + 2))
-        return bytes(memoryview(buffer)[:written])
+        buffer = memoryview(bytearray(capacity))
+        written = decompress_into(codec, data, buffer)
+        if written is not None:
+            _last_growths[codec] = min(_GUESSED_GROWTH_MAX, max(_GROWTH, written // max(1, len(data)) + 2))
+            return bytes(buffer[:written])
+        if capacity == size_bytes_max:
+            raise DecompressedTooLarge(codec.name.lower(), size_bytes_max)
+        capacity = min(size_bytes_max, capacity * _GROWTH)
 
 
 def _compress_xerial(data: Buffer) -> bytes:
@@ -146,12 +157,39 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, size_bytes_max: int) -> bytes:
-    if data[:_XERIAL_MAGIC_BYTES] != _XERIAL_HEAD[:_XERIAL_MAGIC_BYTES]:
-        return _decompress_snappy_block(bytes(data), size_bytes_max, size_bytes_max)
-    if len(data) < len(_XERIAL_HEAD):
-        raise CorruptCompression("snappy: the stream head is cut off")
     parts: list[bytes] = []
     room = size_bytes_max
+    for block, size_bytes in _snappy_blocks(data):
+        if size_bytes > room:
+            raise DecompressedTooLarge("snappy", size_bytes_max)
+        try:
+            parts.append(bytes(cramjam.snappy.decompress_raw(block)))
+        except cramjam.DecompressionError as error:
+            raise CorruptCompression(f"{error}") from None
+        room -= size_bytes
+    return b"".join(parts)
+
+
+def _decompress_snappy_into(data: memoryview, target: memoryview) -> int | None:
+    written = 0
+    for block, size_bytes in _snappy_blocks(data):
+        if size_bytes > len(target) - written:
+            return None
+        try:
+            cramjam.snappy.decompress_raw_into(block, target[written : written + size_bytes])
+        except cramjam.DecompressionError as error:
+            raise CorruptCompression(f"{error}") from None
+        written += size_bytes
+    return written
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
+    """Each block with its size before compression, which it begins with: no memory is allocated for it before."""
+    if data[:_XERIAL_MAGIC_BYTES] != _XERIAL_HEAD[:_XERIAL_MAGIC_BYTES]:
+        yield data, _snappy_size(data)
+        return
+    if len(data) < len(_XERIAL_HEAD):
+        raise CorruptCompression("snappy: the stream head is cut off")
     position = len(_XERIAL_HEAD)
     while position < len(data):
         if len(data) - position < _BLOCK_LENGTH.size:
@@ -160,18 +198,13 @@ def _decompress_snappy(data: memoryview, size_bytes_max: int) -> bytes:
         position += _BLOCK_LENGTH.size
         if not 0 < length <= len(data) - position:
             raise CorruptCompression(f"snappy: a block of {length} bytes, {len(data) - position} are left")
-        part = _decompress_snappy_block(bytes(data[position : position + length]), room, size_bytes_max)
-        parts.append(part)
-        room -= len(part)
+        block = data[position : position + length]
+        yield block, _snappy_size(block)
         position += length
-    return b"".join(parts)
 
 
-def _decompress_snappy_block(block: bytes, room: int, size_bytes_max: int) -> bytes:
+def _snappy_size(block: memoryview) -> int:
     try:
-        # A block begins with its own size: refused before any memory is allocated for it.
-        if cramjam.snappy.decompress_raw_len(block) > room:
-            raise DecompressedTooLarge("snappy", size_bytes_max)
-        return bytes(cramjam.snappy.decompress_raw(block))
+        return int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
         raise CorruptCompression(f"{error}") from None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.model.errors import ConfigError, WireError
 from ottla.records import compression
-from ottla.records.compression import Codec, compress, decompress
+from ottla.records.compression import Codec, compress, decompress, decompress_into
 from ottla.records.errors import CorruptCompression, DecompressedTooLarge
 
 PACKING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -143,17 +143,45 @@ def test_codec_from_name_knows_kafkas_names_and_says_which() -> None:
         Codec.from_name("brotli")
 
 
-def test_batch_that_grows_as_the_one_before_it_is_decompressed_once() -> None:
+def test_batch_that_grows_as_the_one_before_it_is_decompressed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = bytes(cramjam.zstd.compress(bytes(1 << 16) + random.Random(1).randbytes(1 << 13)))
     calls = 0
 
-    def decompress_into(source: bytes, target: bytearray) -> int:
+    def zstd_into(source: memoryview, target: memoryview) -> int:
         nonlocal calls
         calls += 1
         return int(cramjam.zstd.decompress_into(source, target))
 
-    first = compression._decompress_streamed("a codec of this test", decompress_into, packed, 1 << 24)
+    monkeypatch.setattr(compression, "_STREAMED", {Codec.ZSTD: zstd_into})
+    monkeypatch.setattr(compression, "_last_growths", {})
+    first = decompress(Codec.ZSTD, packed, 1 << 24)
     calls_of_first = calls
-    assert compression._decompress_streamed("a codec of this test", decompress_into, packed, 1 << 24) == first
+    assert decompress(Codec.ZSTD, packed, 1 << 24) == first
     assert calls_of_first > 1
     assert calls == calls_of_first + 1
+
+
+@pytest.mark.parametrize("codec", PACKING)
+@pytest.mark.parametrize("size_bytes", [0, 1, 70_000])
+def test_data_is_decompressed_in_place_where_it_fits(codec: Codec, size_bytes: int) -> None:
+    data = random.Random(2).randbytes(size_bytes)
+    packed = memoryview(compress(codec, data))
+    target = bytearray(b"#" * (size_bytes + 10))
+    assert decompress_into(codec, packed, memoryview(target)[5 : 5 + size_bytes]) == size_bytes
+    assert (bytes(target[:5]), bytes(target[5:-5]), bytes(target[-5:])) == (b"#####", data, b"#####")
+
+
+@pytest.mark.parametrize("codec", PACKING)
+def test_data_that_does_not_fit_is_told_and_nothing_behind_the_place_is_touched(codec: Codec) -> None:
+    packed = memoryview(compress(codec, bytes(70_000)))
+    target = bytearray(b"#" * 69_999 + b"behind")
+    assert decompress_into(codec, packed, memoryview(target)[:69_999]) is None
+    assert bytes(target[69_999:]) == b"behind"
+
+
+@pytest.mark.parametrize("codec", PACKING)
+def test_broken_data_is_refused_in_place_too(codec: Codec) -> None:
+    packed = bytearray(compress(codec, random.Random(3).randbytes(70_000)))
+    for broken in (packed[:-9], b"\xff" * 40):
+        with pytest.raises(CorruptCompression):
+            decompress_into(codec, memoryview(broken), memoryview(bytearray(100_000)))

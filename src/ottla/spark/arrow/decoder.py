@@ -1,38 +1,55 @@
 """Record batches to Arrow columns, a buffer at a time: no Python object per record.
 
-The steps: headers, checksums and decompression (`batch_spans`), the records' positions (`record_chain`), their fields
-column by column (`record_fields`), keys, values and headers copied by Arrow (`arrow_gather`, `header_columns`).
+The steps: headers and checksums (`batch_spans`), decompression (`slices`), the records' positions (`record_chain`),
+their fields column by column (`record_fields`), keys, values and headers copied by Arrow (`gather`, `header_columns`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from typing_extensions import Buffer
 
 from ottla.client.aborted_batches import AbortedBatches
+from ottla.client.reused_memory import ReusedMemory
+from ottla.model.limits import MIB
 from ottla.records.header import BatchHeader
-from ottla.spark.arrow.batch_spans import OFFSET_LIMIT, TIMESTAMP_MS_MAX, BatchScanner, Slice
+from ottla.spark.arrow.batch_spans import OFFSET_LIMIT, TIMESTAMP_MS_MAX, BatchScanner
 from ottla.spark.arrow.columns import ARROW_TYPES, PLAIN_COLUMNS, arrow_schema
 from ottla.spark.arrow.gather import gather
 from ottla.spark.arrow.header_columns import headers_column
 from ottla.spark.arrow.record_chain import ChainWalker
 from ottla.spark.arrow.record_fields import RecordFields, read_fields, refuse_where
+from ottla.spark.arrow.slices import Slice, Slicer
 from ottla.spark.arrow.varint_columns import Ints, Octets
 from ottla.spark.errors import UnreadableElement
 
+# Where no memory is shared: one buffer for what is decompressed.
+_OWN_MEMORY_BYTES: Final = 16 * MIB
+
 
 class Decoder:
-    """Decodes fetched bytes of one partition into the wanted columns, in the wanted order."""
+    """Decodes fetched bytes of one partition into the wanted columns, in the wanted order.
 
-    def __init__(self, topic: str, partition: int, columns: Sequence[str] = PLAIN_COLUMNS) -> None:
+    Compressed records are decompressed into `memory`, which several decoders may share.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        columns: Sequence[str] = PLAIN_COLUMNS,
+        memory: ReusedMemory | None = None,
+    ) -> None:
         self._topic = topic
         self._partition = partition
         self._columns = tuple(columns)
         self._schema = arrow_schema(columns)
         self._scanner = BatchScanner(topic, partition)
+        self._slicer = Slicer(self._scanner, ReusedMemory(_OWN_MEMORY_BYTES) if memory is None else memory)
         self._walker = ChainWalker()
 
     def decode(
@@ -48,7 +65,7 @@ class Decoder:
         it is yielded.  The results do not refer to `data`.  Raises `CorruptRecords`.
         """
         view = memoryview(data)
-        for part in self._scanner.slices(view, self._scanner.spans(view, first_offset, offset_limit, aborted)):
+        for part in self._slicer.slices(view, self._scanner.spans(view, first_offset, offset_limit, aborted)):
             rows = self._decode_slice(part, first_offset, offset_limit)
             if rows.num_rows:
                 yield rows
@@ -65,7 +82,7 @@ class Decoder:
             else:
                 headers = None
         except UnreadableElement as error:
-            raise self._scanner.corrupt_record(part, error.index, error.problem) from None
+            raise self._slicer.corrupt_record(part, error.index, error.problem) from None
         return self._rows(data, fields[rows], offsets[rows], timestamps[rows], _timestamp_types(part)[rows], headers)
 
     def _rows(

@@ -11,6 +11,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, UnknownTopic
 from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import IsolationLevel, list_offsets
+from ottla.client.reused_memory import ReusedMemory
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import DataLoss, ReadTimedOut, SparkOptionError
 from ottla.spark.options.connection import Connection
@@ -24,8 +25,8 @@ from ottla.spark.options.read_options import (
 from ottla.spark.source.gone_topics import is_gone
 
 
-def open_cluster(connection: Connection) -> Cluster:
-    return Cluster(connection.bootstrap, connection.client_options)
+def open_cluster(connection: Connection, memory: ReusedMemory | None = None) -> Cluster:
+    return Cluster(connection.bootstrap, connection.client_options, memory=memory)
 
 
 @dataclass(frozen=True, slots=True)

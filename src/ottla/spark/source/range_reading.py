@@ -18,7 +18,9 @@ from ottla.client.errors import ClientError, OffsetOutOfRange, TopicRecreated, U
 from ottla.client.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetcher import Fetcher, FetchFailure
 from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from ottla.client.reused_memory import ReusedMemory
 from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import MIB
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.arrow.decoder import Decoder
 from ottla.spark.errors import DataLoss, ReadTimedOut
@@ -32,6 +34,8 @@ FETCH_WAIT_MS: Final = 500
 # A small range is not worth a large fetch: most of it would be after the range's end.
 FETCH_BYTES_MIN: Final = 1 << 16
 BYTES_PER_OFFSET_GUESS: Final = 1024
+# Of this process, for all its tasks: two fetches of each leader, one of which is decoded, and what is decompressed.
+_MEMORY: Final = ReusedMemory(64 * MIB)
 # A broker that has stalled is asked once more why, but not for long.
 _QUESTION_MS: Final = 5_000
 
@@ -53,7 +57,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
     Raises `CorruptRecords`, `DataLoss`, `ReadTimedOut`, or the client's errors.
     """
-    with open_cluster(task.connection) as cluster:
+    with open_cluster(task.connection, _MEMORY) as cluster:
         yield from _TaskReader(cluster, task).read()
 
 
@@ -64,7 +68,7 @@ class _TaskReader:
         self._ends = {TopicPartition(part.topic, part.partition): part.end_offset for part in task.ranges}
         assert len(self._ends) == len(task.ranges), "a partition is in two ranges of one task"
         self._topic_ids = {part.topic: part.topic_id for part in task.ranges}
-        self._decoders = {place: Decoder(place.topic, place.partition, task.columns) for place in self._ends}
+        self._decoders = {place: Decoder(place.topic, place.partition, task.columns, _MEMORY) for place in self._ends}
         self._progress_ms = cluster.clock.monotonic_ms()
         self._trouble: FetchFailure | None = None
 

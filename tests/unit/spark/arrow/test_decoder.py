@@ -5,8 +5,11 @@ import time
 import tracemalloc
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from ottla.client.reused_memory import ReusedMemory
+from ottla.model.limits import MIB
 from ottla.records.builder import BatchBuilder, build_batch
 from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec, compress
@@ -101,6 +104,33 @@ def test_large_input_comes_in_slices() -> None:
     rows = [batch.num_rows for batch in Decoder("t", 0).decode(data)]
     assert sum(rows) == 18
     assert len(rows) > 1
+
+
+def test_rows_stay_when_the_memory_of_their_batches_is_used_again() -> None:
+    memory = ReusedMemory(32 * MIB)
+    first = list(Decoder("t", 0, memory=memory).decode(plain_batch(2000, codec=Codec.ZSTD)))
+    kept = [batch.to_pylist() for batch in first]
+    assert list(Decoder("t", 0, memory=memory).decode(plain_batch(5000, 7, codec=Codec.LZ4)))
+    assert [batch.to_pylist() for batch in first] == kept
+    assert memory.kept_bytes > 0
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.SNAPPY])
+def test_batch_that_is_far_larger_than_its_neighbours_is_read_in_its_place(codec: Codec) -> None:
+    large = build_batch([Record(0, 0, None, bytes(20 * MIB))], codec, base_offset=3)
+    data = plain_batch(3, codec=Codec.ZSTD) + bytes(large) + plain_batch(3, 4, codec=Codec.ZSTD)
+    batches = list(Decoder("t", 0).decode(data))
+    lengths = [length for batch in batches for length in pc.binary_length(batch.column("value")).to_pylist()]
+    assert lengths == [2, 2, 2, 20 * MIB, 2, 2, 2]
+    assert offsets(data) == list(range(7))
+
+
+def test_memory_that_is_lent_out_does_not_stop_a_decoder() -> None:
+    memory = ReusedMemory(MIB)
+    lent = memory.lend(MIB)
+    (batch,) = Decoder("t", 0, ["offset"], memory).decode(plain_batch(3, codec=Codec.GZIP))
+    assert batch.column("offset").to_pylist() == [0, 1, 2]
+    assert lent is not None
 
 
 def test_a_wrong_checksum_is_refused() -> None:
