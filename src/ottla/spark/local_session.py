@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import sys
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from ottla.spark.java import ensure_java
 from ottla.spark.jvm import start_jvm
+from ottla.spark.quick_python import quick_python
 from ottla.spark.registration import register_source
 from ottla.spark.worker_python import is_local
 
@@ -84,7 +84,7 @@ def _start_java(given: Mapping[str, str]) -> None:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
         ensure_java()
         if not os.environ.get("PYSPARK_PYTHON") and is_local(given.get("spark.master", "local")):
-            os.environ["PYSPARK_PYTHON"] = sys.executable
+            os.environ["PYSPARK_PYTHON"] = quick_python()
     # Settings of the driver's Java; a user's own come after them and win.
     launch = {
         "spark.driver.defaultJavaOptions": _log_option(),

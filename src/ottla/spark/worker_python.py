@@ -18,6 +18,7 @@ from pyspark import SparkContext
 import ottla
 from ottla.spark.errors import SparkUserError
 from ottla.spark.jvm import jvm_of
+from ottla.spark.quick_python import quick_python
 
 # What PySpark takes when nothing is chosen.
 PYTHON_DEFAULT: Final = "python3"
@@ -49,7 +50,7 @@ def settle_worker_python(context: SparkContext) -> None:
         return
     if is_local(context.master or ""):
         # One machine: a virtual environment need not be activated.
-        context.pythonExec = sys.executable
+        context.pythonExec = quick_python()
     elif not _has_ottla(PYTHON_DEFAULT):
         context.pythonExec = PYTHON_DEFAULT
         _lend_packages(context)

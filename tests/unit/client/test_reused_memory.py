@@ -40,7 +40,7 @@ def sliced(lent: memoryview) -> memoryview:
 
 
 def as_array(lent: memoryview) -> memoryview:
-    return memoryview(np.frombuffer(lent, np.uint8))
+    return np.frombuffer(lent, np.uint8).data
 
 
 def cast_to_long(lent: memoryview) -> memoryview:

@@ -21,6 +21,7 @@ from ottla.spark.errors import NotWritten
 from ottla.spark.options.write_options import WriteOptions
 from ottla.spark.sink.sink_rows import RowEncoder
 from ottla.spark.source.cluster_view import open_cluster
+from ottla.spark.worker_heap import settle_heap
 from ottla.spark.worker_import import Shipped
 
 _log: Final = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWri
 
     Raises `NotWritten` for the first batch that the cluster did not acknowledge.
     """
+    settle_heap()
     task = TaskContext.get()
     rows_count = batches_count = 0
     with open_cluster(options.connection) as cluster, RawProducer(cluster, options.producer) as producer:

@@ -14,6 +14,7 @@ from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.cluster_view import ClusterView
 from ottla.spark.source.offset_ranges import OffsetRange, plan_tasks, ranges_between
 from ottla.spark.source.range_reading import ReadTask, read_task
+from ottla.spark.worker_heap import settle_heap
 from ottla.spark.worker_import import Shipped
 
 
@@ -90,4 +91,5 @@ def read_partition(partition: InputPartition | None) -> Iterator[pa.RecordBatch]
     if partition is None or (type(partition) is InputPartition and partition.value is None):
         return iter(())
     assert isinstance(partition, TaskPartition)
+    settle_heap()
     return read_task(partition.task)
