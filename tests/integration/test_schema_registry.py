@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import http.client
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
@@ -287,6 +290,76 @@ def test_writer_that_was_frozen_and_overtaken_passes_its_requests_on() -> None:
             os.kill(first.process.pid, signal.SIGCONT)
             status, made = ask("POST", f"{first.url}/subjects/returns/versions", {"schema": '"int"'})
             assert (status, made["id"]) == (200, 2)
+
+
+class Registering:
+    """Registers one schema after the other at a registry that may die; remembers what was acknowledged."""
+
+    def __init__(self, name: str, url: str, acknowledged: dict[str, int]) -> None:
+        self._name = name
+        self._url = url
+        self._acknowledged = acknowledged
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._stop.wait(0.005):
+                return
+            subject = f"{self._name}-{number}"
+            body = {"schema": json.dumps({"type": "enum", "name": subject.replace("-", "_"), "symbols": ["A"]})}
+            try:
+                status, made = ask("POST", f"{self._url}/subjects/{subject}/versions", body)
+            except (OSError, http.client.HTTPException):
+                continue
+            if status == 200:
+                self._acknowledged[subject] = made["id"]
+
+
+@pytest.mark.slow
+def test_what_was_acknowledged_is_there_after_kills_of_registries_and_of_the_broker() -> None:
+    acknowledged: dict[str, int] = {}
+
+    def more(count: int) -> None:
+        wanted = len(acknowledged) + count
+        eventually(lambda: len(acknowledged), lambda found: found >= wanted)
+
+    with ControlledBroker() as broker:
+        for turn in range(4):
+            with (
+                serving(broker.bootstrap) as first,
+                serving(broker.bootstrap) as second,
+                Registering(f"first-{turn}", first.url, acknowledged),
+                Registering(f"second-{turn}", second.url, acknowledged),
+            ):
+                more(20)
+                match turn:
+                    case 0:
+                        second.process.kill()
+                    case 1:
+                        first.process.kill()
+                    case 2:
+                        with broker.killed():
+                            pass
+                    case 3:
+                        # It is overtaken while it writes.
+                        with serving(broker.bootstrap):
+                            more(20)
+                more(20)
+        with serving(broker.bootstrap) as last:
+            for subject, schema_id in acknowledged.items():
+                status, found = ask("GET", f"{last.url}/schemas/ids/{schema_id}")
+                assert (status, json.loads(found["schema"])["name"]) == (200, subject.replace("-", "_")), subject
+                assert ask("GET", f"{last.url}/subjects/{subject}/versions/latest")[1]["id"] == schema_id
+    assert len(set(acknowledged.values())) == len(acknowledged)
 
 
 def test_broker_that_cannot_be_reached_is_told_and_ids_are_still_served(broker: ControlledBroker) -> None:

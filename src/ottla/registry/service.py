@@ -63,8 +63,8 @@ class Registry:
             return question(self._state)
 
     def read_known(self, question: Callable[[RegistryState], T | None]) -> T | None:
-        """From what was read so far: for what never changes, when the cluster need not be asked."""
-        with self._lock:
+        """From what was read so far: for what never changes.  It waits for nobody who waits for the cluster."""
+        with self._state.lock:
             return question(self._state)
 
     def change(self, decide: Callable[[RegistryState], Decision]) -> Decision:

@@ -10,6 +10,7 @@ latter once more (`overtaken`), and the topic keeps its records uncompacted for 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -46,9 +47,13 @@ class Claim(NamedTuple):
 
 
 class RegistryState:
-    """Subjects, versions and settings as of `next_offset`."""
+    """Subjects, versions and settings as of `next_offset`.  One thread applies records.
+
+    Others may ask between two records: with `lock`.
+    """
 
     def __init__(self) -> None:
+        self.lock: Final = threading.Lock()
         self.next_offset = 0
         self.claim: Claim | None = None
         # The largest id that was ever given: an id that was deleted must not come to mean another schema.
@@ -66,6 +71,10 @@ class RegistryState:
 
     def apply(self, offset: int, key: bytes | None, value: bytes | None, claimed: int | None) -> None:
         """The next record; `claimed` is the number that it carries, None for a registry without claims."""
+        with self.lock:
+            self._apply(offset, key, value, claimed)
+
+    def _apply(self, offset: int, key: bytes | None, value: bytes | None, claimed: int | None) -> None:
         self.next_offset = offset + 1
         try:
             found, content = decode_key(key), decode_value(value)

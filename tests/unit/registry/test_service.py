@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from ottla.registry import decisions
@@ -118,11 +120,20 @@ def test_question_changes_nothing(log: MemoryLog, first: Registry) -> None:
     assert len(log.records) == stored
 
 
-def test_what_is_known_needs_no_topic(log: MemoryLog, first: Registry) -> None:
+def test_what_is_known_waits_for_nobody_who_waits_for_the_topic(log: MemoryLog, first: Registry) -> None:
     made = register(first, "orders", ONE)
+    is_reading, may_end = threading.Event(), threading.Event()
 
-    def fail(state: RegistryState) -> None:
-        raise AssertionError("the topic was read")
+    def read(state: RegistryState) -> None:
+        is_reading.set()
+        may_end.wait()
 
-    log.read = fail  # type: ignore[method-assign]
-    assert first.read_known(lambda state: state.schema(made.id)) == made.schema
+    log.read = read  # type: ignore[method-assign]
+    waiting = threading.Thread(target=lambda: first.read(lambda state: None))
+    waiting.start()
+    is_reading.wait()
+    try:
+        assert first.read_known(lambda state: state.schema(made.id)) == made.schema
+    finally:
+        may_end.set()
+        waiting.join()

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.runtime.installed import require_modules
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
@@ -41,9 +43,12 @@ def from_registry(
     registry does not know is the record's error; a registry that does not answer fails the task, and Spark tries it
     again.
 
-    Raises `ottla.spark.schemas.registry_reader.RegistryUnreachable`, and `UnreadableSchema` when the reader's schema
-    has no columns: it refers to itself, or has a union of several types.
+    Raises `ConfigError` for what is not installed, and of `ottla.spark.schemas.registry_reader` `RegistryUnreachable`,
+    `UnknownSchema`, and `UnreadableSchema` when the reader's schema has no columns: it refers to itself, or has a union
+    of several types.
     """
+    require_modules("from_registry", ("fastavro",), "schemas")
+
     from ottla.spark.schemas.column import registry_column
 
     return registry_column(column, registry, subject=subject, schema=schema, message=message)

@@ -85,13 +85,20 @@ class RegistryDecoder:
         return pa.StructArray.from_arrays([value, told_errors, ids], fields=list(self.type), mask=whole_null)
 
     def _decoded(self, schema_id: int, wire: WireColumn, rows: Ints) -> DecodedRows:
-        try:
-            decoder = self._decoders.get(schema_id)
-            if decoder is None:
-                decoder = self._decoders[schema_id] = self._decoder(self._registry.by_id(schema_id))
-        except (UnknownSchema, UnreadableSchema) as error:
-            return DecodedRows(pa.nulls(len(rows), self.value_type), [told(error)] * len(rows))
+        decoder = self._decoders.get(schema_id)
+        if decoder is None:
+            try:
+                writer = self._registry.by_id(schema_id)
+            except UnknownSchema as error:
+                return self._unread(rows, error)
+            try:
+                decoder = self._decoders[schema_id] = self._decoder(writer)
+            except Exception as error:  # noqa: BLE001 (a schema that no library of ours reads is its records' error)
+                return self._unread(rows, error)
         return decoder.decode(wire.data, wire.starts[rows], wire.ends[rows])
+
+    def _unread(self, rows: Ints, error: Exception) -> DecodedRows:
+        return DecodedRows(pa.nulls(len(rows), self.value_type), [told(error)] * len(rows))
 
     def _decoder(self, writer: FoundSchema) -> SchemaDecoder:
         if writer.type != self._kind:
@@ -102,10 +109,7 @@ class RegistryDecoder:
             from ottla.spark.schemas.protobuf_decoder import ProtobufDecoder
 
             return ProtobufDecoder(writer, self._reader)
-        try:
-            return AvroDecoder(resolved(writer), self._reader)
-        except (ValueError, KeyError, TypeError) as error:
-            raise UnreadableSchema(f"the writer's schema cannot be read: {told(error)}") from None
+        return AvroDecoder(resolved(writer), self._reader)
 
 
 _FOREIGN: Final = "not in the wire format of a registry: it has no byte 0 and schema id before it"

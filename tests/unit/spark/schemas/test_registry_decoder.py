@@ -353,6 +353,15 @@ def test_json_is_its_text() -> None:
     assert "utf-8" in rows[1]["error"]
 
 
+@pytest.mark.parametrize("text", ["{", "7", '{"type":"record","name":"R"}', '{"type":"enum","name":"E","symbols":[1]}'])
+def test_writers_schema_that_cannot_be_read_is_the_error_of_its_records(text: str) -> None:
+    good = wire(2, written(ORDER, {"id": "7", "cents": 1, "note": None}))
+    registry = Registry(id1=FoundSchema("AVRO", text), id2=avro(ORDER))
+    rows = RegistryDecoder(registry, avro(ORDER)).decode(pa.array([wire(1, b"x"), good], pa.binary())).to_pylist()
+    assert rows[0]["error"]
+    assert rows[1]["error"] is None
+
+
 def test_record_of_another_kind_of_schema_is_told() -> None:
     column = pa.array([wire(1, b'{"a": 1}')], pa.binary())
     decoder = RegistryDecoder(Registry(id1=FoundSchema("JSON", "{}")), avro(ORDER))
