@@ -57,6 +57,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/test_tree_groups.py": "zookeeper",
     # Clusters: three brokers and a ZooKeeper each.
     "tests/cluster/test_adopt.py": "cluster",
+    "tests/cluster/test_audit.py": "cluster",
     "tests/cluster/test_cluster_figures.py": "cluster",
     "tests/cluster/test_damaged_replicas.py": "cluster",
     "tests/cluster/test_apache_reassignment_tools.py": "jvm",

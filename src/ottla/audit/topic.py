@@ -26,6 +26,7 @@ from ottla.records.record_run import read_runs
 log = logging.getLogger(__name__)
 
 PARTITIONS_COUNT: Final = 4
+REPLICAS_COUNT: Final = 3
 # Replaced messages go by compaction, windows that nobody asks for any more by their age.
 TOPIC_CONFIGS: Final = {"cleanup.policy": "compact,delete", "retention.ms": str(30 * DAY_MS)}
 
@@ -37,11 +38,12 @@ class CountsNotSent(ClientError):
 
 
 def ensure_topic(cluster: Cluster, name: str = AUDIT_TOPIC) -> None:
-    """Create the topic unless it is there."""
+    """Create the topic unless it is there: with three replicas, or as many as there are brokers."""
     if not cluster.refresh([name])[0].error_code:
         return
+    replicas_count = min(REPLICAS_COUNT, max(1, len(cluster.info.brokers)))
     try:
-        Admin(cluster).create_topic(name, PARTITIONS_COUNT, configs=TOPIC_CONFIGS)
+        Admin(cluster).create_topic(name, PARTITIONS_COUNT, replicas_count, TOPIC_CONFIGS)
     except BrokerRefused as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
