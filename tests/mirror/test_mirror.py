@@ -9,6 +9,7 @@ from operator import eq
 
 import pytest
 
+from ottla.audit import AuditTopic
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
@@ -19,14 +20,26 @@ from ottla.client.groups import GroupAdmin
 from ottla.client.offsets import log_ranges
 from ottla.client.producer import RawProducer
 from ottla.mirror import Decision, Mirror, MirrorOptions, MirrorReport
+from ottla.mirror.audit_commits import WINDOW_MS
 from ottla.mirror.mirror import SameCluster
 from ottla.mirror.options import PROGRESS_TOPIC
 from ottla.mirror.report import PartitionStatus
 from ottla.model.identifiers import TopicPartition
+from ottla.model.windows import window_start_ms
 from ottla.records.header import CRC_AT, PRODUCER_AT, read_header
 from ottla.testing import ControlledBroker, Namespace, Record, produce
 from tests.eventually import eventually
-from tests.mirror.mirrored import CODECS, TIME_MS, MirrorProcess, Writer, batch_of, content_of, offsets_of, write
+from tests.mirror.mirrored import (
+    CODECS,
+    TIME_MS,
+    MirrorProcess,
+    Writer,
+    batch_of,
+    content_of,
+    copied_count,
+    offsets_of,
+    write,
+)
 
 MakeMirror = Callable[..., Mirror]
 
@@ -472,3 +485,43 @@ def test_names_of_a_plan_are_topics(names: Namespace, mirror_of: MakeMirror) -> 
     names.topic("b")
     names.topic("a")
     assert [each.topic.removeprefix(names.prefix) for each in mirror_of().plan().topics] == ["a", "b"]
+
+
+def audited(bootstrap: str, topic: str) -> dict[int, int]:
+    """What the audit of a cluster knows of mirrors, by the windows' starts."""
+    counts: dict[int, int] = {}
+    with AuditTopic(bootstrap) as audit:
+        for each in audit.read().counts:
+            if each.key.tier == "mirror" and each.key.topic == topic:
+                counts[each.key.window.start_ms] = counts.get(each.key.window.start_ms, 0) + each.records
+    return counts
+
+
+def test_audit_of_both_clusters_knows_each_record_once_although_the_mirror_was_killed(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks", partitions=2)
+    pattern = mirror_of().options.topics.include[0]
+    flags = ("--topics", pattern, "--session-timeout-ms", "500", "--progress-interval-ms", "100", "--audit")
+    written = 0
+    for _ in range(3):
+        process = MirrorProcess(live.bootstrap, offline.bootstrap, *flags, "--audit-interval-ms", "50")
+        try:
+            for _ in range(20):
+                times = [TIME_MS - 700_000 * (written % 5) + at for at in range(3)]
+                produce(topic, [Record(f"{written}-{time_ms}", timestamp_ms=time_ms) for time_ms in times])
+                written += 3
+            least = written
+            eventually(partial(copied_count, offline.bootstrap, topic, 2), partial(eq, least))
+        finally:
+            process.kill()
+    mirror_of(MirrorOptions(session_timeout_ms=500, tells_audit=True)).run(once=True)
+    expected: dict[int, int] = {}
+    for rows in content_of(offline.bootstrap, topic).values():
+        for time_ms, *_ in rows:
+            start_ms = window_start_ms(time_ms, WINDOW_MS)
+            expected[start_ms] = expected.get(start_ms, 0) + 1
+    assert sum(expected.values()) == written
+    assert len(expected) >= 5
+    assert audited(live.bootstrap, topic) == expected
+    assert audited(offline.bootstrap, topic) == expected

@@ -124,6 +124,8 @@ def plan(source: str, target: str, as_json: bool, **what: object) -> int:
     metavar="MS",
     help="A killed mirror is replaced after this.",
 )
+@click.option("--audit", "tells_audit", is_flag=True, help="Tell the audit of both clusters what was copied.")
+@click.option("--audit-interval-ms", type=click.IntRange(min=1), default=60_000, show_default=True, metavar="MS")
 @json_flag
 def run(
     source: str,
@@ -134,6 +136,8 @@ def run(
     groups_interval_ms: int,
     progress_interval_ms: int,
     session_timeout_ms: int,
+    tells_audit: bool,
+    audit_interval_ms: int,
     as_json: bool,
     **what: object,
 ) -> int:
@@ -144,6 +148,8 @@ def run(
         "groups_interval_ms": groups_interval_ms,
         "progress_interval_ms": progress_interval_ms,
         "session_timeout_ms": session_timeout_ms,
+        "tells_audit": tells_audit,
+        "audit_interval_ms": audit_interval_ms,
     }
     from ottla.cli.stop_request import StopRequest
 

@@ -180,6 +180,12 @@ class Copier:
         stored = self._writer.journal.stored_chunks(copy.source)
         return progress_entries(copy.source, copy.progress(now_ms), copy.offsets, stored)
 
+    def close_audit(self) -> None:
+        """What was copied by now is told to the audit once it is stored."""
+        now_ms = self._target.clock.now_ms()
+        for copy in self._copies.values():
+            copy.close_audit(now_ms)
+
     # --- reading ------------------------------------------------------------------------------------------------
 
     def _send(self, fetched: FetchedPartition) -> None:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.mirror.audit_commits import AuditCommit, AuditState
 from ottla.mirror.offset_map import OffsetMap, Run
 from ottla.model.errors import OttlaError
 
@@ -90,13 +91,15 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Everything of the source below `source_end` is on the target below `target_end`; both are exclusive."""
+    """Everything of the source below `source_end` is on the target below `target_end`; both are exclusive.
+    `audit` None: the audit is not told of this partition."""
 
     source_end: int
     target_end: int
     target_topic_id: UUID
     counts: Counts = field(default_factory=Counts)
     updated_ms: int = 0
+    audit: AuditState | None = None
 
 
 class Journal:
@@ -120,7 +123,7 @@ class Journal:
                 self._apply_runs(_partition(rest), int(rest[4]), content)
             else:
                 raise ValueError(f"it is of the kind {kind!r}")
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError) as error:
             raise UnreadableJournal(f"the mirror's record with the key {key!r} cannot be read: {error}") from error
 
     def offset_map(self, partition: SourcePartition) -> OffsetMap | None:
@@ -162,6 +165,7 @@ class Journal:
             UUID(str(content["target_topic_id"])),
             Counts(**known),
             int(str(content["updated_ms"])),
+            _audit(content.get("audit")),
         )
 
     def _apply_runs(self, partition: SourcePartition, first: int, content: list[list[int]] | None) -> None:
@@ -174,6 +178,23 @@ class Journal:
 def _partition(rest: list[object]) -> SourcePartition:
     cluster_id, topic_id, topic, partition = rest[:4]
     return SourcePartition(str(cluster_id), UUID(str(topic_id)), str(topic), int(str(partition)))
+
+
+def _audit(content: object) -> AuditState | None:
+    if content is None:
+        return None
+    assert isinstance(content, dict)
+    untold = content["untold"]
+    commit = None
+    if untold is not None:
+        commit = AuditCommit(
+            int(untold["first"]), int(untold["end"]), _windows(untold["windows"]), int(untold["closed_ms"])
+        )
+    return AuditState(int(content["first"]), _windows(content["windows"]), commit)
+
+
+def _windows(content: dict[str, int]) -> dict[int, int]:
+    return {int(start_ms): int(count) for start_ms, count in content.items()}
 
 
 def claim_entry(claim: Claim) -> Entry:
@@ -208,6 +229,7 @@ def progress_entries(
         "target_topic_id": str(progress.target_topic_id),
         "counts": asdict(progress.counts),
         "updated_ms": progress.updated_ms,
+        "audit": None if progress.audit is None else asdict(progress.audit),
     }
     entries.append((_encoded([_PROGRESS, *key]), _encoded(content)))
     return entries

@@ -156,7 +156,7 @@ class Mirror:
         ) as session:
             session.refresh()
             clock = target.cluster.clock
-            refreshed_ms = synced_ms = clock.monotonic_ms()
+            refreshed_ms = synced_ms = told_ms = clock.monotonic_ms()
             while fence.is_held and not session.is_finished and not should_stop():
                 session.copy()
                 on_progress(session.report())
@@ -167,11 +167,15 @@ class Mirror:
                 if now_ms - synced_ms >= self.options.groups_interval_ms:
                     self._attempt(session.sync_groups)
                     synced_ms = clock.monotonic_ms()
+                if now_ms - told_ms >= self.options.audit_interval_ms:
+                    self._attempt(session.tell_audit)
+                    told_ms = clock.monotonic_ms()
             if not fence.is_held:
                 self._note("another mirror of this source has taken over")
                 return session.report(), False
             session.drain()
             self._attempt(session.sync_groups)
+            self._attempt(session.finish_audit)
             return session.report(), True
 
     def _attempt(self, step: Callable[[], None]) -> None:

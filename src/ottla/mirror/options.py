@@ -73,6 +73,8 @@ class MirrorOptions:
     recreated_topics       the source's topic was deleted and made anew: "append" copies the new one from its beginning,
                            after what is there; "fail" stops copying it
     foreign_records        somebody else writes to the copy: "fail" stops copying that partition, "accept" counts
+    tells_audit            the audit of both clusters is told what was copied, in the tier "mirror"; that takes a look
+                           into every batch for its records' times
     session_timeout_ms     a mirror that was killed is replaced by another one after this
     """
 
@@ -85,9 +87,11 @@ class MirrorOptions:
     existing_topics: str = FAIL
     recreated_topics: str = APPEND
     foreign_records: str = FAIL
+    tells_audit: bool = False
     refresh_interval_ms: int = 10_000
     groups_interval_ms: int = 10_000
     progress_interval_ms: int = 1_000
+    audit_interval_ms: int = 60_000
     session_timeout_ms: int = 10_000
     in_flight_bytes_max: int = 32 * MIB
 
@@ -98,7 +102,7 @@ class MirrorOptions:
         _one_of("foreign_records", self.foreign_records, (FAIL, ACCEPT))
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, int) and value < 1 and (each.name, value) != ("replication_factor", -1):
+            if type(value) is int and value < 1 and (each.name, value) != ("replication_factor", -1):
                 raise ConfigError(f"{each.name} is {value}; it must be at least 1")
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from uuid import UUID
 
 from ottla.client.fetch import FetchedPartition
+from ottla.mirror.audit_commits import WINDOW_MS, AuditLedger
 from ottla.mirror.batch_copy import copied_batch, copyable_batches
 from ottla.mirror.journal import Counts, Progress, SourcePartition
 from ottla.mirror.offset_map import OffsetMap, Run
 from ottla.mirror.tail_match import TailMatch
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.records.batch_times import window_counts
 
 
 class TargetLostRecords(OttlaError):
@@ -38,6 +40,7 @@ class Flight:
     runs: tuple[Run, ...]
     source_end: int
     counts: Counts
+    windows: Mapping[int, int]
     base_offset: int = -1
 
     def on_stored(self, base_offset: int) -> None:
@@ -52,14 +55,23 @@ class PartitionCopy:
     """`offsets` has what is acknowledged without a gap; everything after `offsets.source_end` would be copied again.
 
     `problem`: why it is stuck, or was the last time.  `is_dirty`: there is progress that is not stored.
+    `audit` None: the audit is not told.
     """
 
-    def __init__(self, source: SourcePartition, target_topic_id: UUID, offsets: OffsetMap, counts: Counts) -> None:
+    def __init__(
+        self,
+        source: SourcePartition,
+        target_topic_id: UUID,
+        offsets: OffsetMap,
+        counts: Counts,
+        audit: AuditLedger | None = None,
+    ) -> None:
         self.source = source
         self.partition = TopicPartition(source.topic, source.partition)
         self.target_topic_id = target_topic_id
         self.offsets = offsets
         self.counts = counts
+        self.audit = audit
         self.phase = Phase.UNPROVEN
         self.problem: str | None = None
         self.is_final = False
@@ -83,7 +95,10 @@ class PartitionCopy:
         return max(0, self.source_log_end - self.offsets.source_end)
 
     def progress(self, now_ms: int) -> Progress:
-        return Progress(self.offsets.source_end, self.offsets.target_end, self.target_topic_id, self.counts, now_ms)
+        audit = None if self.audit is None else self.audit.state
+        return Progress(
+            self.offsets.source_end, self.offsets.target_end, self.target_topic_id, self.counts, now_ms, audit
+        )
 
     def take(self, fetched: FetchedPartition) -> Iterator[Flight]:
         """What of a fetch is to be sent, in order.  Raises CorruptBatch."""
@@ -94,7 +109,8 @@ class PartitionCopy:
             if copied is None:
                 continue
             counts = Counts(copied.records_count, len(copied.batch), 1, int(copied.is_rebuilt))
-            flight = Flight(self, copied.batch, tuple(copied.runs), header.next_offset, counts)
+            windows = {} if self.audit is None else window_counts(batch, WINDOW_MS, first_offset=self.next_offset)
+            flight = Flight(self, copied.batch, tuple(copied.runs), header.next_offset, counts, windows)
             self._flights.append(flight)
             yield flight
         # Left out after the last batch: markers, aborted transactions.
@@ -123,6 +139,8 @@ class PartitionCopy:
                 self.offsets.extend(run._replace(target_first=done.base_offset + run.target_first))
             self.offsets.skip_to(done.source_end)
             self.counts = self.counts.plus(done.counts)
+            if self.audit is not None:
+                self.audit.add(done.windows)
             self.is_dirty = True
         return unknown
 
@@ -133,8 +151,12 @@ class PartitionCopy:
         self.problem = problem
         self.is_final = is_final
 
-    def on_tail_matched(self, match: TailMatch, target_end: int, *, foreign_count: int) -> None:
-        """Copying goes on after what is there."""
+    def on_tail_matched(
+        self, match: TailMatch, target_end: int, *, foreign_count: int, windows: Mapping[int, int] | None = None
+    ) -> None:
+        """Copying goes on after what is there.  `windows`: its records by their windows, for the audit."""
+        if self.audit is not None:
+            self.audit.add(windows or {})
         for run in match.runs:
             self.offsets.extend(run)
         self.counts = self.counts.plus(Counts(records=match.records_count, foreign_records=foreign_count))
@@ -161,6 +183,16 @@ class PartitionCopy:
     def on_source_shrank(self, source_end: int) -> None:
         """The source has lost what was copied, and goes on from there: so does the copy, after what it has."""
         self.offsets.truncate_source(source_end)
+        self.is_dirty = True
+
+    def close_audit(self, now_ms: int) -> None:
+        """What was copied by now is stored as a commit with the next progress, and told after that."""
+        if self.audit is not None and self.audit.close(self.offsets.source_end, now_ms):
+            self.is_dirty = True
+
+    def on_audit_told(self) -> None:
+        assert self.audit is not None
+        self.audit.on_told()
         self.is_dirty = True
 
     def add_counts(self, counts: Counts) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.client.offsets import IsolationLevel
+from ottla.mirror.audit_commits import WINDOW_MS
 from ottla.mirror.journal import Counts
 from ottla.mirror.options import ACCEPT, APPEND, MirrorOptions
 from ottla.mirror.partition_copy import PartitionCopy
 from ottla.mirror.tail_match import TailMatch
-from ottla.mirror.tail_reading import LogEnds, compare_tail, log_ends
+from ottla.mirror.tail_reading import LogEnds, compare_tail, log_ends, windows_of_runs
 from ottla.model.errors import OttlaError
 
 
@@ -75,7 +76,8 @@ class Prover:
         match = self._compare(copy, range(max(here.start, expected), here.end), tail)
         # What the source has deleted since cannot be compared: it is not called somebody else's.
         foreign = len(match.foreign_offsets) if here.start <= expected else 0
-        copy.on_tail_matched(match, there.end, foreign_count=foreign)
+        windows = {} if copy.audit is None else self._windows(copy, match)
+        copy.on_tail_matched(match, there.end, foreign_count=foreign, windows=windows)
         lost = copy.on_overtaken(here.start)
         if lost:
             self._note(f"{copy.source}: the source deleted {lost} offsets before they were copied")
@@ -104,6 +106,9 @@ class Prover:
         if self._options.foreign_records != ACCEPT:
             raise ForeignRecords(problem)
         self._note(f"{copy.source}: {problem}")
+
+    def _windows(self, copy: PartitionCopy, match: TailMatch) -> dict[int, int]:
+        return windows_of_runs(self._source, copy.partition, copy.source.topic_id, match.runs, WINDOW_MS)
 
     def _compare(self, copy: PartitionCopy, source: range, target: range, records_max: int | None = None) -> TailMatch:
         if not target:

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from ottla.client.errors import ClientError
 from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from ottla.mirror.audit_commits import AuditLedger, AuditState
+from ottla.mirror.audit_telling import AuditTelling
 from ottla.mirror.cluster_side import ClusterSide, is_one_of, is_selected
 from ottla.mirror.copier import Copier
 from ottla.mirror.group_copy import GroupCopy
@@ -81,6 +83,7 @@ class MirrorSession:
             failures_max=failures_max,
         )
         self._groups = GroupCopy(source.cluster, target.cluster, options.groups, note)
+        self._telling = AuditTelling(source.cluster, target.cluster, note)
         self._before: dict[TopicPartition, Counts] = {}
         self._done = Counts()
         self._left_alone: dict[str, str] = {}
@@ -124,6 +127,18 @@ class MirrorSession:
         """Raises ClientError."""
         maps = {partition: copy.offsets for partition, copy in self._copier.copies.items()}
         self._committed_count += self._groups.sync(maps)
+
+    def tell_audit(self) -> None:
+        """Both clusters get the counts of what was copied by now.  Raises JournalNotWritten."""
+        if self._options.tells_audit:
+            self._copier.close_audit()
+            self._copier.finish_progress()
+            self._telling.tell(self._copier.copies.values(), self._writer.journal)
+
+    def finish_audit(self) -> None:
+        """The same at the end: what waited behind a commit that was not told yet, too."""
+        for _ in range(2):
+            self.tell_audit()
 
     def refresh(self) -> None:
         """Look at both clusters; make, change and begin to copy what is new.  Raises ClientError, JournalNotWritten."""
@@ -251,7 +266,9 @@ class MirrorSession:
                 offsets = OffsetMap(starts[partition].offset, there[partition].offset)
             else:
                 counts = known.counts
-            copy = PartitionCopy(source, target_ids[source.topic], offsets, counts)
+            state = known.audit if known is not None and known.target_topic_id == target_ids[source.topic] else None
+            audit = AuditLedger(state or AuditState(offsets.source_end)) if self._options.tells_audit else None
+            copy = PartitionCopy(source, target_ids[source.topic], offsets, counts, audit)
             copy.is_dirty = known is None or known.target_topic_id != copy.target_topic_id
             copies.append(copy)
         return copies

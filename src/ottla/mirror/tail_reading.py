@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -13,9 +14,11 @@ from ottla.client.fetch import FetchLimits
 from ottla.client.fetcher import Fetcher
 from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
 from ottla.mirror.batch_copy import copyable_batches
+from ottla.mirror.offset_map import Run
 from ottla.mirror.tail_match import Digest, TailMatch, match_tail
 from ottla.model.identifiers import TopicPartition
-from ottla.records.record_run import read_runs
+from ottla.model.windows import window_start_ms
+from ottla.records.record_run import RecordRun, read_runs
 
 
 class LogEnds(NamedTuple):
@@ -70,6 +73,21 @@ def compare_tail(
     return match_tail(tail, islice(reader.digests(with_times=with_times), records_max or len(tail)))
 
 
+def windows_of_runs(
+    source: Cluster, partition: TopicPartition, source_topic_id: UUID, runs: Sequence[Run], window_ms: int
+) -> dict[int, int]:
+    """By the windows' starts, the source's records in these runs."""
+    if not runs:
+        return {}
+    wanted = range(runs[0].source_first, runs[-1].source_first + runs[-1].length)
+    offsets = {offset for run in runs for offset in range(run.source_first, run.source_first + run.length)}
+    found: Counter[int] = Counter()
+    for offset, time_ms in _RecordReader(source, partition, wanted, source_topic_id).times():
+        if offset in offsets:
+            found[window_start_ms(time_ms, window_ms)] += 1
+    return dict(found)
+
+
 class _RecordReader:
     """`has_own_times`: a batch was seen whose times its broker made."""
 
@@ -83,6 +101,18 @@ class _RecordReader:
         self.has_own_times = False
 
     def digests(self, *, with_times: bool) -> Iterator[Digest]:
+        for run in self._runs():
+            for offset, time_ms, *content in zip(*run, strict=True):
+                if offset in self._offsets:
+                    yield Digest(offset, hash((time_ms if with_times else 0, *content)))
+
+    def times(self) -> Iterator[tuple[int, int]]:
+        """Offsets and times in ms."""
+        for run in self._runs():
+            yield from zip(run.offsets, run.timestamps_ms, strict=True)
+
+    def _runs(self) -> Iterator[RecordRun]:
+        """The first may begin below the range, the last end above it."""
         if not self._offsets:
             return
         with Fetcher(
@@ -96,7 +126,4 @@ class _RecordReader:
             for fetched in fetcher:
                 for header, batch in copyable_batches(fetched):
                     self.has_own_times = self.has_own_times or header.is_log_append_time
-                    for run in read_runs(batch, check_crc=False):
-                        for offset, time_ms, *content in zip(*run, strict=True):
-                            if offset in self._offsets:
-                                yield Digest(offset, hash((time_ms if with_times else 0, *content)))
+                    yield from read_runs(batch, check_crc=False)
