@@ -14,7 +14,7 @@ from ottla.audit.book import AuditBook
 from ottla.audit.commits import commit_counts
 from ottla.audit.completeness import CompletenessRules
 from ottla.audit.count import NO_TOPIC_ID, AuditMessage, Report, ReportKey
-from ottla.audit.ledger import LEDGER_TOPIC, entry_from_json, read_ledger
+from ottla.audit.ledger import LEDGER_TOPIC, entry_from_json, read_ledger, write_ledger
 from ottla.audit.topic import publish, store
 from ottla.audit.waiting import NotComplete, wait_until_complete
 from ottla.cli.audit import command
@@ -115,7 +115,8 @@ def test_ledger_shows_each_range_once(bootstrap: str) -> None:
     assert ottla_audit("ledger", "-b", bootstrap).stdout == "no range was lost\n"
     written = [entry(5, 9), entry(5, 9, NOON_MS + 1), entry(20, 21)]
     with Cluster(bootstrap) as cluster:
-        store(cluster, [(b"k", json.dumps(each).encode()) for each in written] + [(b"k", b"{}")], LEDGER_TOPIC)
+        write_ledger(cluster, [entry_from_json(json.dumps(each).encode()) for each in written])
+        store(cluster, [(b"k", b"{}")], LEDGER_TOPIC)
         assert [(each.first_offset, each.end_offset, each.seen_ms) for each in read_ledger(cluster)] == [
             (5, 9, NOON_MS),
             (20, 21, NOON_MS),

@@ -15,6 +15,7 @@ import ottla
 from ottla.audit import AuditTopic, CompletenessRules, completeness_of
 from ottla.audit.book import AuditBook
 from ottla.audit.count import BROKER, PRODUCER
+from ottla.audit.ledger import read_ledger
 from ottla.audit.log_counter import GROUP
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
@@ -171,6 +172,25 @@ def test_records_that_were_deleted_before_they_could_be_counted_are_left_out(tmp
     with new_broker(tmp_path) as broker:
         # Those in the middle of a batch, too.
         eventually_counted(broker, "cut", Counter({0: 6}))
+
+
+def test_range_that_is_gone_before_it_is_counted_is_told_in_the_ledger(tmp_path: Path) -> None:
+    def send(broker: RunningBroker) -> None:
+        with ottla.Producer(broker.bootstrap) as producer:
+            producer.send("gone", [b"%d" % number for number in range(10)], timestamp_ms=0, partition=0)
+
+    with new_broker(tmp_path) as broker:
+        send(broker)
+        eventually_counted(broker, "gone", Counter({0: 10}))
+    with RunningBroker(tmp_path, settings=SETTINGS | {"audit.enable": "false"}) as between:
+        send(between)
+        with Cluster(between.bootstrap) as cluster:
+            Admin(cluster).delete_records({TopicPartition("gone", 0): 15})
+    with new_broker(tmp_path) as broker:
+        eventually_counted(broker, "gone", Counter({0: 15}))
+        with Cluster(broker.bootstrap) as cluster:
+            (lost,) = read_ledger(cluster)
+    assert lost[:1] + lost[2:-1] == ("gone", 0, 10, 15, "deleted before it was counted", GROUP)
 
 
 def test_progress_is_a_group_whose_lag_every_tool_shows(broker: RunningBroker) -> None:

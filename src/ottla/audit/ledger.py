@@ -1,4 +1,7 @@
-"""Reads the ledger: the ranges of offsets that a reader could not read, and why; from the topic `ottla-ledger`."""
+"""The ledger: the ranges of offsets that a reader could not read, and why; in the topic `ottla-ledger`.
+
+A range is written, and confirmed, before its reader goes on behind it.  An entry that comes again changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.audit.topic import read_values
+from ottla.audit.count import NO_TOPIC_ID
+from ottla.audit.topic import read_values, store
 from ottla.client.cluster import Cluster
 from ottla.model.errors import WireError
 from ottla.model.identifiers import topic_name_problem
@@ -34,6 +38,11 @@ class LostRange(NamedTuple):
         return self.end_offset - self.first_offset
 
 
+def entry_to_json(entry: LostRange) -> bytes:
+    topic_id = None if entry.topic_id == NO_TOPIC_ID else str(entry.topic_id)
+    return json.dumps(entry._asdict() | {"topic_id": topic_id}, separators=(",", ":")).encode()
+
+
 def entry_from_json(data: bytes) -> LostRange:
     """Raises WireError."""
     try:
@@ -42,7 +51,7 @@ def entry_from_json(data: bytes) -> LostRange:
             raise WireError("a ledger entry that is no JSON object")
         texts = [found[name] for name in ("topic", "reason", "reader")]
         numbers = [found[name] for name in ("partition", "first_offset", "end_offset", "seen_ms")]
-        topic_id = UUID(found["topic_id"]) if found.get("topic_id") else UUID(int=0)
+        topic_id = UUID(found["topic_id"]) if found.get("topic_id") else NO_TOPIC_ID
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WireError(f"a ledger entry cannot be read: {error!r}") from None
     if not all(isinstance(each, str) for each in texts) or topic_name_problem(texts[0]) is not None:
@@ -75,3 +84,15 @@ def read_ledger(cluster: Cluster, name: str = LEDGER_TOPIC) -> list[LostRange]:
         except WireError:
             continue
     return distinct(entries)
+
+
+def write_ledger(
+    cluster: Cluster, entries: Iterable[LostRange], name: str = LEDGER_TOPIC, *, timeout_ms: float | None = None
+) -> None:
+    """Store the entries on all in-sync replicas.  Raises ClientError: then the reader must not go on."""
+    # The topic keeps entries by their keys, so the range is a part of it.
+    rows = (
+        (f"{entry.topic_id}:{entry.partition}:{entry.first_offset}:{entry.end_offset}".encode(), entry_to_json(entry))
+        for entry in entries
+    )
+    store(cluster, rows, name, timeout_ms=timeout_ms)

@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.audit.count import AUDIT_TOPIC, Report
+from ottla.audit.ledger import LEDGER_TOPIC, LostRange, write_ledger
 from ottla.audit.partition_count import PartitionCount, Place
 from ottla.audit.topic import publish
 from ottla.client.cluster import Cluster
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 GROUP: Final = "ottla-audit"
 # Counts of counts, and what tells of lost ranges, say nothing of users' records.
-LEFT_OUT_PREFIXES: Final = ("__", AUDIT_TOPIC, "ottla-ledger")
+LEFT_OUT_PREFIXES: Final = ("__", AUDIT_TOPIC, LEDGER_TOPIC)
 _LIMITS: Final = FetchLimits(max_bytes=8 * MIB, partition_max_bytes=1 * MIB)
 _TURN_MS: Final = 500
 # A group's offsets expire; those of quiet partitions are committed again.
@@ -117,7 +118,11 @@ class LogCounter:
         self._close_fetcher()
 
     def _on_uncounted(self, count: PartitionCount, end_offset: int, reason: str) -> None:
+        """In the ledger first: with a ClientError the count stays where it is."""
         first_offset = count.place.next_offset
+        now_ms = self._cluster.clock.now_ms()
+        lost = LostRange(*_names(count), first_offset, end_offset, reason, GROUP, now_ms)
+        write_ledger(self._cluster, [lost])
         log.error(
             "audit.range_not_counted",
             extra=fields(
@@ -242,3 +247,7 @@ class LogCounter:
         if self._fetcher is not None:
             self._fetcher.close()
             self._fetcher = None
+
+
+def _names(count: PartitionCount) -> tuple[str, UUID, int]:
+    return count.partition.topic, count.topic_id, count.partition.partition
