@@ -19,7 +19,7 @@ ROWS: Final = (
     {"console", "spark"},
     {"mirror"},
     {"audit"},
-    {"aio", "dead_letters", "errors", "registry"},
+    {"aio", "dead_letters", "errors", "ledger", "registry"},
     {"client", "broker"},
     {"groups", "consumers", "transactions", "replication", "coordination", "storage", "security"},
     {"protocol", "records"},

@@ -1,0 +1,12 @@
+"""The ledger of offsets that a reader could not read, and why: a topic, `ottla-ledger`.
+
+from ottla.ledger import read_ledger
+
+for entry in read_ledger("localhost:9092"):
+    print(entry.lost.topic, entry.lost.partition, entry.lost.first_offset, entry.lost.end_offset, entry.lost.reason)
+"""
+
+from ottla.ledger.entry import LEDGER_TOPIC, UNKNOWN_END, LedgerEntry, LostRange
+from ottla.ledger.topic import read_ledger
+
+__all__ = ["LEDGER_TOPIC", "UNKNOWN_END", "LedgerEntry", "LostRange", "read_ledger"]
