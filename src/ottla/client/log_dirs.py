@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import BrokerRefused, error_code_of
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
-from ottla.protocol.schemas.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.protocol.schemas.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 
 
 class StoredReplica(NamedTuple):
@@ -20,12 +25,27 @@ class StoredReplica(NamedTuple):
 
 
 def describe_replicas(
-    cluster: Cluster, node_id: int, timeout_ms: float | None = None
+    cluster: Cluster,
+    node_id: int,
+    timeout_ms: float | None = None,
+    *,
+    partitions: Iterable[TopicPartition] | None = None,
 ) -> Mapping[TopicPartition, StoredReplica]:
-    """All replicas on one broker.  Raises `BrokerRefused` when its disk is offline, and `ClientError`."""
+    """The replicas on one broker, all or those of these partitions.
+
+    Raises `BrokerRefused` when its disk is offline, and `ClientError`.
+    """
+    topics = (
+        None
+        if partitions is None
+        else [
+            DescribableLogDirTopic(topic, [each.partition for each in group])
+            for topic, group in groupby(sorted(partitions), key=lambda each: each.topic)
+        ]
+    )
     deadline = cluster.retrying.deadline(timeout_ms)
     response = cluster.connect_broker(node_id, deadline).call(
-        ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, deadline
+        ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse, deadline
     )
     found: dict[TopicPartition, StoredReplica] = {}
     for directory in response.results:

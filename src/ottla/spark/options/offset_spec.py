@@ -35,10 +35,14 @@ class AtOffsets:
 
 @dataclass(frozen=True, slots=True)
 class AtTimestamp:
-    """Every partition at its first record that is not older."""
+    """Every partition at its first record that is not older.
+
+    Where there is none a start is an error, unless `is_latest_when_late`; an end is the log's.
+    """
 
     option: str
     timestamp_ms: int
+    is_latest_when_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +51,18 @@ class AtTimestamps:
 
     option: str
     timestamps_ms: Mapping[TopicPartition, int]
+    is_latest_when_late: bool = False
 
 
-OffsetSpec: TypeAlias = AtOffset | AtOffsets | AtTimestamp | AtTimestamps
+@dataclass(frozen=True, slots=True)
+class AtGroup:
+    """Each partition where the consumer group has committed; at its earliest offset where it has not."""
+
+    option: str
+    group_id: str
+
+
+OffsetSpec: TypeAlias = AtOffset | AtOffsets | AtTimestamp | AtTimestamps | AtGroup
 
 
 def parse_offsets(option: str, text: str, number_min: int) -> Offsets:

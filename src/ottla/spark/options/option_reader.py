@@ -16,12 +16,11 @@ SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode", 
 
 # Options of the official connector that are not supported here: ignoring them would change what is read.
 NOT_OFFERED: Final[Mapping[str, str]] = {
-    "kafka.group.id": "no consumer group is used: offsets are kept in the query's checkpoint",
-    "groupidprefix": "no consumer group is used: offsets are kept in the query's checkpoint",
-    "minoffsetspertrigger": "use maxOffsetsPerTrigger and the trigger's interval",
-    "maxtriggerdelay": "it works only with minOffsetsPerTrigger",
-    "maxrecordsperpartition": "use minPartitions",
-    "startingoffsetsbytimestampstrategy": "a timestamp later than every record is an error",
+    "kafka.group.id": "use groupId, which also commits the offsets after each batch",
+    "kafka.auto.offset.reset": "use startingOffsets; records that are lost are told by failOnDataLoss or onDataLoss",
+    "kafka.exclude.internal.topics": "internal topics can be named by subscribe",
+    "kafka.group.instance.id": "Spark divides the partitions, no consumer joins a group",
+    "kafka.group.protocol": "Spark divides the partitions, no consumer joins a group",
     "path": "topics are named by subscribe, subscribePattern or assign, or by the option topic when writing",
 }
 # Families of such options.

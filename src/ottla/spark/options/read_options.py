@@ -2,109 +2,114 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
 
 from ottla.client.offsets import IsolationLevel
-from ottla.model.identifiers import TopicPartition, topic_name_problem
+from ottla.ledger.entry import LEDGER_TOPIC
+from ottla.model.identifiers import topic_name_problem
 from ottla.spark.errors import SparkOptionError
-from ottla.spark.options.connection import Connection, parse_connection
+from ottla.spark.options.connection import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, Connection, parse_connection
 from ottla.spark.options.offset_spec import (
     EARLIEST,
     LATEST,
+    AtGroup,
     AtOffset,
     AtOffsets,
     AtTimestamp,
     AtTimestamps,
     OffsetSpec,
-    parse_assignment,
     parse_offsets,
 )
 from ottla.spark.options.option_reader import OptionReader
+from ottla.spark.options.read_limits import TaskSizes, TriggerLimits, parse_task_sizes, parse_trigger_limits
+from ottla.spark.options.subscription import Subscription, parse_subscription
 
 FETCH_BYTES_DEFAULT: Final = 8 * 1024 * 1024
 FETCH_BYTES_MAX: Final = 1 << 30
+# Accepted, since no result depends on them: consumers of groups, whose work Spark does here, and how fetches wait.
+READS_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "groupIdPrefix",
+        "kafka.check.crcs",
+        "kafka.client.rack",
+        "kafka.fetch.max.bytes",
+        "kafka.fetch.max.wait.ms",
+        "kafka.fetch.min.bytes",
+        "kafka.heartbeat.interval.ms",
+        "kafka.max.poll.interval.ms",
+        "kafka.max.poll.records",
+        "kafka.partition.assignment.strategy",
+        "kafka.session.timeout.ms",
+    }
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """All partitions of these topics."""
+class OnLoss(Enum):
+    """What is done when records are proven to be lost: the read fails, goes on in silence, or writes them down."""
 
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPattern:
-    """All partitions of every topic whose whole name matches."""
-
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """These partitions."""
-
-    partitions: tuple[TopicPartition, ...]
-
-
-Subscription: TypeAlias = Topics | TopicPattern | Assigned
-
-
-def subscribed_names(subscription: Subscription) -> list[str] | None:
-    """The topics that are named; None for a pattern."""
-    if isinstance(subscription, Topics):
-        return list(subscription.names)
-    if isinstance(subscription, Assigned):
-        return list(dict.fromkeys(partition.topic for partition in subscription.partitions))
-    return None
-
-
-def is_subscribed(subscription: Subscription, place: TopicPartition) -> bool:
-    """Whether the subscription includes this partition, if it exists."""
-    if isinstance(subscription, Topics):
-        return place.topic in subscription.names
-    if isinstance(subscription, Assigned):
-        return place in subscription.partitions
-    return re.fullmatch(subscription.pattern, place.topic) is not None
+    FAIL = "fail"
+    SKIP = "skip"
+    LEDGER = "ledger"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
+    """`reader` names this reader in the ledger: the group id, else the client id."""
+
     connection: Connection
     subscription: Subscription
     starting: OffsetSpec
     ending: OffsetSpec
     fetch_bytes: int
-    rows_per_trigger_max: int | None
-    input_partitions_min: int | None
-    fails_on_data_loss: bool
+    limits: TriggerLimits
+    task_sizes: TaskSizes
+    on_loss: OnLoss
+    ledger_topic: str
+    group_id: str | None
     isolation: IsolationLevel
+    read_timeout_ms: int
+    pushes_filters: bool
+
+    @property
+    def fails_on_data_loss(self) -> bool:
+        return self.on_loss is OnLoss.FAIL
+
+    @property
+    def reader(self) -> str:
+        return self.group_id or self.connection.client_id
 
 
 def parse_read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     """Raises `SparkOptionError`, which names the option."""
     reader = OptionReader(options)
     connection = parse_connection(reader)
-    subscription = _subscription(reader)
-    starting = _spec(reader, "starting", AtOffset(LATEST if is_stream else EARLIEST))
-    ending = _spec(reader, "ending", AtOffset(LATEST))
-    rows_max = reader.number("maxOffsetsPerTrigger", at_least=1)
-    partitions_min = reader.number("minPartitions", at_least=1, at_most=100_000)
+    group_id = _group_id(reader)
+    read_ms = reader.number("kafkaConsumer.pollTimeoutMs", at_least=TIMEOUT_MS_MIN, at_most=TIMEOUT_MS_MAX)
     parsed = ReadOptions(
         connection,
-        subscription,
-        starting,
-        ending,
+        parse_subscription(reader),
+        _starting(reader, AtOffset(LATEST if is_stream else EARLIEST), group_id),
+        _spec(reader, "ending", AtOffset(LATEST)),
         _fetch_bytes(reader),
-        rows_max,
-        partitions_min,
-        reader.flag("failOnDataLoss", True),
+        parse_trigger_limits(reader),
+        parse_task_sizes(reader),
+        _on_loss(reader),
+        _ledger_topic(reader),
+        group_id,
         _isolation(reader),
+        connection.call_timeout_ms if read_ms is None else read_ms,
+        reader.flag("pushFilters", False),
     )
-    includes_headers(options)
     reader.flag("includeHeaders", False)
+    # What would be another read is refused; these values are what is done anyhow.
+    reader.choice("kafka.enable.auto.commit", {"false": "false"}, "false")
+    reader.choice("kafka.allow.auto.create.topics", {"false": "false"}, "false")
+    reader.without_effect(READS_WITHOUT_EFFECT)
     reader.refuse_rest()
     if is_stream:
         _refuse_in_streams(options)
@@ -127,32 +132,42 @@ def _isolation(reader: OptionReader) -> IsolationLevel:
     return IsolationLevel[reader.choice("kafka.isolation.level", levels, IsolationLevel.READ_UNCOMMITTED.name)]
 
 
-def _subscription(reader: OptionReader) -> Subscription:
-    given = reader.one_of(("subscribe", "subscribePattern", "assign"))
+def _group_id(reader: OptionReader) -> str | None:
+    group_id = reader.text("groupId")
+    if group_id is not None and not group_id:
+        raise SparkOptionError("the option 'groupId' is empty")
+    return group_id
+
+
+def _on_loss(reader: OptionReader) -> OnLoss:
+    given = reader.one_of(("failOnDataLoss", "onDataLoss"))
     if given is None:
-        raise SparkOptionError(
-            "none of the options 'subscribe', 'subscribePattern' and 'assign' is given", hint="name the topics to read"
-        )
-    name, value = given
-    if name == "assign":
-        return Assigned(parse_assignment(name, value))
-    if name == "subscribePattern":
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise SparkOptionError(f"the option {name!r} is not a regular expression: {error}") from None
-        return TopicPattern(value)
-    topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
-    if not topics:
-        raise SparkOptionError(f"the option {name!r} names no topic", hint="write topic1,topic2")
-    for topic in topics:
-        problem = topic_name_problem(topic)
-        if problem is not None:
-            raise SparkOptionError(f"the option {name!r}: {problem}")
-    return Topics(topics)
+        return OnLoss.FAIL
+    if given[0] == "failOnDataLoss":
+        return OnLoss.FAIL if reader.flag("failOnDataLoss", True) else OnLoss.SKIP
+    choices = {"fail": "fail", "ledger": "ledger"}
+    return OnLoss(reader.choice("onDataLoss", choices, "fail"))
 
 
-def _spec(reader: OptionReader, side: str, default: OffsetSpec) -> OffsetSpec:
+def _ledger_topic(reader: OptionReader) -> str:
+    topic = reader.text("ledgerTopic")
+    if topic is None:
+        return LEDGER_TOPIC
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise SparkOptionError(f"the option 'ledgerTopic': {problem}")
+    return topic
+
+
+def _starting(reader: OptionReader, default: OffsetSpec, group_id: str | None) -> OffsetSpec:
+    strategy = reader.choice("startingOffsetsByTimestampStrategy", {"error": "error", "latest": "latest"}, "error")
+    spec = _spec(reader, "starting", default, group_id)
+    if isinstance(spec, AtTimestamp | AtTimestamps):
+        return replace(spec, is_latest_when_late=strategy == "latest")
+    return spec
+
+
+def _spec(reader: OptionReader, side: str, default: OffsetSpec, group_id: str | None = None) -> OffsetSpec:
     """`startingOffsets` and its variants, or `endingOffsets` and its variants."""
     by_offset, by_time, by_times = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     given = reader.one_of((by_offset, by_time, by_times))
@@ -169,8 +184,12 @@ def _spec(reader: OptionReader, side: str, default: OffsetSpec) -> OffsetSpec:
         return AtOffset(EARLIEST)
     if value.lower() == "latest":
         return AtOffset(LATEST)
+    if value.lower() == "group" and side == "starting":
+        if group_id is None:
+            raise SparkOptionError("the option 'startingOffsets' is group", hint="name the group with 'groupId'")
+        return AtGroup(name, group_id)
     if not value.startswith("{"):
-        raise SparkOptionError(f"the option {name!r} is {value!r}", hint="use earliest, latest or JSON")
+        raise SparkOptionError(f"the option {name!r} is {value!r}", hint="use earliest, latest, group or JSON")
     return AtOffsets(name, parse_offsets(name, value, EARLIEST))
 
 
@@ -193,5 +212,5 @@ def _refuse_in_batches(options: ReadOptions) -> None:
         raise SparkOptionError("the option 'startingOffsets' cannot have -1 (latest) in a batch read")
     if isinstance(options.ending, AtOffsets) and EARLIEST in options.ending.offsets.values():
         raise SparkOptionError("the option 'endingOffsets' cannot have -2 (earliest)")
-    if options.rows_per_trigger_max is not None:
-        raise SparkOptionError("the option 'maxOffsetsPerTrigger' does not apply to a batch read")
+    if options.limits.given:
+        raise SparkOptionError(f"the option {options.limits.given[0]!r} does not apply to a batch read")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from ottla.ledger.entry import LostRange
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.errors import DataLoss, SparkOptionError
-from ottla.spark.options.offset_spec import AtOffsets, Offsets
-from ottla.spark.options.read_options import ReadOptions
+from ottla.spark.errors import SparkOptionError
+from ottla.spark.options.offset_spec import AtGroup, AtOffsets, AtTimestamp, Offsets
+from ottla.spark.options.read_options import OnLoss, ReadOptions
 from ottla.spark.source.cluster_view import ClusterView
 from ottla.spark.source.offset_ranges import OffsetRange, plan_tasks, ranges_between
-from ottla.spark.source.range_reading import ReadTask, read_task
+from ottla.spark.source.pushed_filters import Bounds, bounds_of
+from ottla.spark.source.range_reading import Ledger, ReadTask, read_task
 from ottla.spark.worker_heap import settle_heap
 from ottla.spark.worker_import import Shipped
 
@@ -30,6 +34,7 @@ class BatchReader(Shipped, DataSourceReader):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
+        self._bounds = Bounds()
 
     def shipped(self) -> tuple[ReadOptions, tuple[str, ...]]:
         return self._options, self._columns
@@ -40,7 +45,8 @@ class BatchReader(Shipped, DataSourceReader):
             places = subscribed.partitions
             first = self._settled(view, places, is_start=True)
             end = self._settled(view, places, is_start=False)
-        self._check_order(first, end)
+            self._check_order(view, subscribed.topic_ids, first, end)
+            first, end = self._bounded(view, first, end)
         return task_partitions(self._options, self._columns, ranges_between(first, end, subscribed.topic_ids))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -49,11 +55,23 @@ class BatchReader(Shipped, DataSourceReader):
     def _settled(self, view: ClusterView, places: list[TopicPartition], *, is_start: bool) -> Offsets:
         spec = self._options.starting if is_start else self._options.ending
         offsets = view.offsets(spec, places, is_start=is_start)
-        if isinstance(spec, AtOffsets):
+        if isinstance(spec, AtOffsets | AtGroup):
             return view.checked(spec.option, offsets)
         return offsets
 
-    def _check_order(self, first: Offsets, end: Offsets) -> None:
+    def _bounded(self, view: ClusterView, first: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+        """What the query's conditions leave of the ranges."""
+        bounds = self._bounds
+        places = [place for place in end if bounds.admits(place) and first[place] < end[place]]
+        ranges = {place: bounds.clipped(first[place], end[place]) for place in places}
+        if bounds.time_ms is not None:
+            found = view.offsets(AtTimestamp("timestamp", bounds.time_ms), ranges, is_start=False)
+            ranges = {place: (max(start, found[place]), stop) for place, (start, stop) in ranges.items()}
+        return {place: start for place, (start, _) in ranges.items()}, {
+            place: stop for place, (_, stop) in ranges.items()
+        }
+
+    def _check_order(self, view: ClusterView, topic_ids: Mapping[str, UUID], first: Offsets, end: Offsets) -> None:
         """An end before its start is the user's mistake when both were given, else retention moved the start."""
         wrong = sorted(place for place in end if end[place] < first[place])
         if not wrong:
@@ -64,25 +82,43 @@ class BatchReader(Shipped, DataSourceReader):
                 f"the option {self._options.ending.option!r} names offset {end[place]} of {place}, "
                 f"which is before its start {first[place]}"
             )
-        if self._options.fails_on_data_loss:
-            raise DataLoss(f"{place} ends at {end[place]}, before the start {first[place]}")
+        reason = "the log ends before the start"
+        view.lose(
+            [
+                LostRange(place.topic, topic_ids[place.topic], place.partition, end[place], first[place], reason)
+                for place in wrong
+            ]
+        )
+
+
+class FilteredBatchReader(BatchReader):
+    """Reads only what the query's conditions can be true for.
+
+    A class of its own: Spark refuses any `pushFilters` while its setting is off.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._bounds = bounds_of(filters)
+        return filters  # Spark evaluates them all the same
 
 
 def task_partitions(
     options: ReadOptions, columns: tuple[str, ...], ranges: Sequence[OffsetRange]
 ) -> list[InputPartition]:
+    ledger = Ledger(options.ledger_topic, options.reader) if options.on_loss is OnLoss.LEDGER else None
     return [
         TaskPartition(
             ReadTask(
-                options.connection,
+                replace(options.connection, call_timeout_ms=options.read_timeout_ms),
                 task_ranges,
                 columns,
                 options.fetch_bytes,
                 options.fails_on_data_loss,
                 options.isolation,
+                ledger,
             )
         )
-        for task_ranges in plan_tasks(ranges, options.input_partitions_min)
+        for task_ranges in plan_tasks(ranges, options.task_sizes)
     ]
 
 

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from uuid import UUID
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, UnknownTopic
+from ottla.client.groups import GroupAdmin
+from ottla.client.log_dirs import describe_replicas
 from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import IsolationLevel, list_offsets
 from ottla.client.reused_memory import ReusedMemory
+from ottla.ledger.entry import LostRange
+from ottla.ledger.topic import write_losses
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import DataLoss, ReadTimedOut, SparkOptionError
 from ottla.spark.options.connection import Connection
-from ottla.spark.options.offset_spec import EARLIEST, LATEST, AtOffset, AtOffsets, AtTimestamp, Offsets, OffsetSpec
-from ottla.spark.options.read_options import (
-    Assigned,
-    ReadOptions,
-    is_subscribed,
-    subscribed_names,
+from ottla.spark.options.offset_spec import (
+    EARLIEST,
+    LATEST,
+    AtGroup,
+    AtOffset,
+    AtOffsets,
+    AtTimestamp,
+    Offsets,
+    OffsetSpec,
 )
+from ottla.spark.options.read_options import OnLoss, ReadOptions
+from ottla.spark.options.subscription import Assigned, is_subscribed, subscribed_names
 from ottla.spark.source.gone_topics import is_gone
 
 
@@ -135,22 +144,53 @@ class ClusterView:
             _check_same(spec.option, spec.offsets, wanted)
             asked = {place: offset for place, offset in spec.offsets.items() if offset < 0}
             return {**spec.offsets, **self._asked(asked)}
+        if isinstance(spec, AtGroup):
+            return self._at_group(spec, wanted)
         if isinstance(spec, AtTimestamp):
             times: Mapping[TopicPartition, int] = dict.fromkeys(wanted, spec.timestamp_ms)
         else:
             _check_same(spec.option, spec.timestamps_ms, wanted)
             times = spec.timestamps_ms
-        return self._at_times(spec.option, times, is_start)
+        return self._at_times(spec.option, times, must_exist=is_start and not spec.is_latest_when_late)
 
-    def _at_times(self, option: str, times_ms: Mapping[TopicPartition, int], is_start: bool) -> Offsets:
+    def _at_times(self, option: str, times_ms: Mapping[TopicPartition, int], *, must_exist: bool) -> Offsets:
         offsets = self._asked(times_ms)
         late = sorted(place for place, offset in offsets.items() if offset < 0)
-        if late and is_start:
+        if late and must_exist:
             raise SparkOptionError(
                 f"the option {option!r}: {late[0]} has no record at or after {times_ms[late[0]]}",
-                hint="start earlier, or read nothing",
+                hint="start earlier, or set startingOffsetsByTimestampStrategy to latest",
             )
         return {**offsets, **self._asked(dict.fromkeys(late, LATEST))}
+
+    def _at_group(self, spec: AtGroup, wanted: list[TopicPartition]) -> Offsets:
+        committed = GroupAdmin(self._cluster).committed(spec.group_id, wanted)
+        offsets = {place: committed[place].offset for place in wanted if place in committed}
+        return offsets | self.earliest(place for place in wanted if place not in offsets)
+
+    def offset_bytes(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
+        """The stored bytes of each log for one of its offsets, on average; 0 for an empty one."""
+        wanted = list(places)
+        starts, ends = self.earliest(wanted), self.latest(wanted)
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for place in wanted:
+            by_leader.setdefault(self._cluster.leader(place).leader_id, []).append(place)
+        averages: dict[TopicPartition, float] = {}
+        for node_id, led in by_leader.items():
+            stored = describe_replicas(self._cluster, node_id, partitions=led)
+            averages |= {
+                place: stored[place].size_bytes / max(1, ends[place] - starts[place])
+                for place in led
+                if place in stored
+            }
+        return averages
+
+    def lose(self, losses: Sequence[LostRange]) -> None:
+        """Records are proven to be lost: raises `DataLoss`, or writes them down, as the options say."""
+        if losses and self._options.on_loss is OnLoss.FAIL:
+            raise DataLoss("; ".join(dict.fromkeys(map(str, losses))))
+        if losses and self._options.on_loss is OnLoss.LEDGER:
+            write_losses(self._cluster, self._options.ledger_topic, self._options.reader, losses)
 
     def _asked(self, questions: Mapping[TopicPartition, int]) -> Offsets:
         if not questions:
@@ -171,15 +211,23 @@ class ClusterView:
     def checked(self, option: str, offsets: Offsets) -> Offsets:
         """Offsets given by the user, checked against the logs.
 
-        Raises `DataLoss` for one outside of its log, or moves it to the nearest end under `failOnDataLoss=false`.
+        Raises `DataLoss` for one outside of its log, unless the options say to go on: then it is moved to the nearest
+        end.
         """
         starts, ends = self.earliest(offsets), self.latest(offsets)
-        for place, offset in offsets.items():
-            if not starts[place] <= offset <= ends[place] and self._options.fails_on_data_loss:
-                raise DataLoss(
-                    f"the option {option!r} names offset {offset} of {place}, which has "
-                    f"{starts[place]} to {ends[place]} (exclusive)"
-                )
+        losses = []
+        for place, offset in sorted(offsets.items()):
+            if starts[place] <= offset <= ends[place]:
+                continue
+            has = f"which has {starts[place]} to {ends[place]} (exclusive)"
+            named = f"the option {option!r} names offset {offset} of {place}, {has}"
+            if self._options.on_loss is OnLoss.FAIL:
+                raise DataLoss(named)
+            moved = min(max(offset, starts[place]), ends[place])
+            topic_id = self._cluster.topic(place.topic).topic_id
+            first, end = min(offset, moved), max(offset, moved)
+            losses.append(LostRange(place.topic, topic_id, place.partition, first, end, named))
+        self.lose(losses)
         return {place: min(max(offset, starts[place]), ends[place]) for place, offset in offsets.items()}
 
 

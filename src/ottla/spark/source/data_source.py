@@ -19,7 +19,7 @@ from ottla.spark.options.option_check import check_options
 from ottla.spark.options.read_options import includes_headers, parse_read_options
 from ottla.spark.options.write_options import WriteOptions, parse_write_options
 from ottla.spark.sink.sinks import BatchSink, StreamSink
-from ottla.spark.source.batch_reader import BatchReader
+from ottla.spark.source.batch_reader import BatchReader, FilteredBatchReader
 from ottla.spark.source.source_schema import wanted_columns
 from ottla.spark.source.stream_reader import StreamReader
 
@@ -42,7 +42,9 @@ class OttlaDataSource(DataSource):
         return spark_ddl(columns_wanted(includes_headers(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(parse_read_options(self.options, is_stream=False), wanted_columns(schema))
+        options = parse_read_options(self.options, is_stream=False)
+        kind = FilteredBatchReader if options.pushes_filters else BatchReader
+        return kind(options, wanted_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(parse_read_options(self.options, is_stream=True), wanted_columns(schema))

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
+from ottla.spark.options.read_limits import TaskSizes
 
 # A Python task costs about 100 ms, in which one reads 100,000 records: smaller ranges share a task.
 ROWS_PER_TASK_MIN: Final = 50_000
@@ -71,10 +72,11 @@ def limit_offsets(
     return {place: first[place] + share for place, share in shares.items()}
 
 
-def plan_tasks(ranges: Sequence[OffsetRange], tasks_min: int | None) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task: large ones split when `tasks_min` demands more tasks, else small ones combined."""
-    if tasks_min is not None:
-        return [(part,) for part in _split(ranges, tasks_min)]
+def plan_tasks(ranges: Sequence[OffsetRange], sizes: TaskSizes) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task: large ones split as `sizes` demands, else small ones combined."""
+    if sizes.rows_max is not None or sizes.tasks_min is not None:
+        pieces = ranges if sizes.rows_max is None else _cut(ranges, sizes.rows_max)
+        return [(part,) for part in _split(pieces, sizes.tasks_min or 1)]
     tasks: list[tuple[OffsetRange, ...]] = []
     small: list[OffsetRange] = []
     for part in ranges:
@@ -90,6 +92,11 @@ def plan_tasks(ranges: Sequence[OffsetRange], tasks_min: int | None) -> list[tup
     return tasks
 
 
+def _cut(ranges: Sequence[OffsetRange], rows_max: int) -> list[OffsetRange]:
+    """Pieces of like size with at most `rows_max` offsets."""
+    return [piece for part in ranges for piece in _pieces(part, -(-part.offsets_count // rows_max))]
+
+
 def _split(ranges: Sequence[OffsetRange], tasks_min: int) -> list[OffsetRange]:
     """At least `tasks_min` ranges (unless there are fewer offsets), each cut in proportion to its size."""
     total = sum(part.offsets_count for part in ranges)
@@ -98,7 +105,10 @@ def _split(ranges: Sequence[OffsetRange], tasks_min: int) -> list[OffsetRange]:
     split: list[OffsetRange] = []
     for part in ranges:
         # Rounded up, so the sum is at least `tasks_min`; no piece is empty.
-        pieces = min(part.offsets_count, -(-part.offsets_count * tasks_min // total))
-        bounds = [part.first_offset + part.offsets_count * piece // pieces for piece in range(pieces + 1)]
-        split += [replace(part, first_offset=first, end_offset=end) for first, end in itertools.pairwise(bounds)]
+        split += _pieces(part, min(part.offsets_count, -(-part.offsets_count * tasks_min // total)))
     return split
+
+
+def _pieces(part: OffsetRange, count: int) -> list[OffsetRange]:
+    bounds = [part.first_offset + part.offsets_count * piece // count for piece in range(count + 1)]
+    return [replace(part, first_offset=first, end_offset=end) for first, end in itertools.pairwise(bounds)]

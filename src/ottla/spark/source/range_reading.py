@@ -19,6 +19,8 @@ from ottla.client.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetcher import Fetcher, FetchFailure
 from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
 from ottla.client.reused_memory import ReusedMemory
+from ottla.ledger.entry import LostRange
+from ottla.ledger.topic import write_losses
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
 from ottla.protocol.schema import ZERO_UUID
@@ -41,8 +43,20 @@ _QUESTION_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
+class Ledger:
+    """The topic where what is lost is written down, by this reader."""
+
+    topic: str
+    reader: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Everything that an executor needs; small, since it is pickled.  No partition is in two of its ranges."""
+    """Everything that an executor needs; small, since it is pickled.  No partition is in two of its ranges.
+
+    Without `fails_on_data_loss` it goes on after a loss, which is in the `ledger`, if there is one, before any row
+    after it is handed on.
+    """
 
     connection: Connection
     ranges: tuple[OffsetRange, ...]
@@ -50,6 +64,7 @@ class ReadTask:
     fetch_bytes: int
     fails_on_data_loss: bool
     isolation: IsolationLevel
+    ledger: Ledger | None = None
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -179,5 +194,10 @@ class _TaskReader:
                 raise DataLoss(str(TopicRecreated(place, expected, found)))
 
     def _lose(self, place: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
+        topic_id = self._topic_ids[place.topic]
+        lost = LostRange(place.topic, topic_id, place.partition, offset, next_offset, reason)
         if self._task.fails_on_data_loss:
-            raise DataLoss(f"offsets {offset} to {next_offset} (exclusive) of {place} are gone: {reason}")
+            raise DataLoss(str(lost))
+        ledger = self._task.ledger
+        if ledger is not None:
+            write_losses(self._cluster, ledger.topic, ledger.reader, [lost])

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from ottla.ledger.entry import UNKNOWN_END, LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.model.uuid_text import uuid_to_text
 from ottla.protocol.schema import ZERO_UUID
@@ -41,15 +42,15 @@ class Beginnings:
 
     `first`: the next offset to read.  `new`: partitions that begin at their earliest offset, which is to be asked for.
     `added`: those of them whose topic is read already, so that their first record should still be there.  `gone`:
-    partitions that were read, and seem to be deleted, with their topics' ids as they were.  `losses`: what was lost, in
-    words.
+    partitions that were read, and seem to be deleted, with their topics' ids as they were.  `losses`: what was
+    lost, as far as it is known.
     """
 
     first: Offsets = field(default_factory=dict)
     new: set[TopicPartition] = field(default_factory=set)
     added: set[TopicPartition] = field(default_factory=set)
     gone: dict[TopicPartition, UUID] = field(default_factory=dict)
-    losses: list[str] = field(default_factory=list)
+    losses: list[LostRange] = field(default_factory=list)
 
 
 def beginnings(known: StreamOffsets, logs: LogsNow, unsubscribed: set[TopicPartition]) -> Beginnings:
@@ -58,24 +59,24 @@ def beginnings(known: StreamOffsets, logs: LogsNow, unsubscribed: set[TopicParti
     found = Beginnings()
     gone = sorted(set(known.next_offsets) - set(logs.ends) - unsubscribed)
     found.gone |= {place: known.topic_ids.get(place.topic, ZERO_UUID) for place in gone}
-    if gone:
-        found.losses.append(f"{', '.join(map(str, gone))}: read by the query, and deleted meanwhile")
+    found.losses += [
+        _loss(known, place, known.next_offsets[place], UNKNOWN_END, "read by the query, and deleted meanwhile")
+        for place in gone
+    ]
     known_topics = {place.topic for place in known.next_offsets}
     recreated: set[str] = set()
     for place, end in sorted(logs.ends.items()):
         if not known.is_same_topic(now, place.topic):
             found.new.add(place)
-            if place.topic not in recreated:
-                recreated.add(place.topic)
-                if place in known.next_offsets and known.knows_id(place.topic):
-                    found.gone[place] = known.topic_ids[place.topic]
-                found.losses.append(_recreated(place.topic, known, now))
+            recreated.add(place.topic)
         elif place not in known.next_offsets:
             found.new.add(place)
             if place.topic in known_topics:
                 found.added.add(place)
         elif known.next_offsets[place] > end:
-            found.losses.append(f"{place} was read up to offset {known.next_offsets[place]}, and now it ends at {end}")
+            read = known.next_offsets[place]
+            reason = f"it was read up to offset {read}, and now it ends at {end}"
+            found.losses.append(_loss(known, place, end, read, reason))
             if known.knows_id(place.topic):
                 # The same topic, cut off: what it has below was read.
                 found.first[place] = end
@@ -83,7 +84,17 @@ def beginnings(known: StreamOffsets, logs: LogsNow, unsubscribed: set[TopicParti
                 found.new.add(place)
         else:
             found.first[place] = known.next_offsets[place]
+    for place, read in sorted(known.next_offsets.items()):
+        if place.topic in recreated and place not in found.gone:
+            found.losses.append(_loss(known, place, read, UNKNOWN_END, _recreated(place.topic, known, now)))
+            if known.knows_id(place.topic):
+                found.gone[place] = known.topic_ids[place.topic]
     return found
+
+
+def _loss(known: StreamOffsets, place: TopicPartition, first: int, end: int, reason: str) -> LostRange:
+    topic_id = known.topic_ids.get(place.topic, ZERO_UUID)
+    return LostRange(place.topic, topic_id, place.partition, first, end, reason)
 
 
 def _recreated(topic: str, known: StreamOffsets, now: StreamOffsets) -> str:

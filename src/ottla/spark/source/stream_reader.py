@@ -6,19 +6,26 @@ pickled copy without the connection.  What Spark's checkpoint holds: `stream_off
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from ottla.ledger.entry import LostRange
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.errors import DataLoss
-from ottla.spark.options.offset_spec import AtOffsets, OffsetDict, Offsets, to_dict
-from ottla.spark.options.read_options import ReadOptions, is_subscribed
+from ottla.protocol.schema import ZERO_UUID
+from ottla.runtime.clock import SystemClock
+from ottla.spark.options.offset_spec import AtGroup, AtOffsets, OffsetDict, Offsets, to_dict
+from ottla.spark.options.read_limits import TriggerLimits
+from ottla.spark.options.read_options import ReadOptions
+from ottla.spark.options.subscription import is_subscribed
 from ottla.spark.source.batch_reader import read_partition, task_partitions
 from ottla.spark.source.cluster_view import ClusterView
-from ottla.spark.source.offset_ranges import limit_offsets, ranges_between
+from ottla.spark.source.group_progress import GroupProgress
+from ottla.spark.source.offset_ranges import ranges_between
 from ottla.spark.source.stream_offsets import (
     UNRESOLVED,
     CheckpointDict,
@@ -27,7 +34,12 @@ from ottla.spark.source.stream_offsets import (
     to_checkpoint,
 )
 from ottla.spark.source.stream_plan import LogsNow, beginnings, first_offsets
+from ottla.spark.source.trigger_limits import is_too_few, limited_ends
 from ottla.spark.worker_import import Shipped
+
+# More than a batch can have: the engine keeps no limit by rows then, and the reader the other ones.
+ROWS_UNLIMITED: Final = (1 << 63) - 1
+AVERAGES_AGE_MAX_MS: Final = 60_000
 
 
 class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -38,6 +50,11 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Under Trigger.AvailableNow: where the query ends.
         self._target: LogsNow | None = None
         self._latest: Offsets | None = None
+        self._clock = SystemClock()
+        self._triggered_ms: int | None = None
+        self._offset_bytes: Mapping[TopicPartition, float] = {}
+        self._offset_bytes_ms = 0
+        self._group: GroupProgress | None = None
 
     def shipped(self) -> tuple[ReadOptions, tuple[str, ...]]:
         return self._options, self._columns
@@ -48,8 +65,11 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return dict(UNRESOLVED)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        rows_max = self._options.rows_per_trigger_max
-        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+        """The engine knows one limit only: where there is any, it is shown the one by rows, and all are kept."""
+        limits = self._options.limits
+        if not limits.given:
+            return ReadAllAvailable()
+        return ReadMaxRows(ROWS_UNLIMITED if limits.rows_max is None else limits.rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._logs_now()
@@ -60,6 +80,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: CheckpointDict, limit: ReadLimit) -> CheckpointDict:
         known = from_checkpoint(start)
+        if known is not None:
+            self._commit_to_group(known)
         # Asked before the logs' ends: a log that grows meanwhile does not end before its start.
         resolved = None if known is not None else self._resolved()
         logs = self._target if self._target is not None else self._logs_now()
@@ -74,8 +96,11 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         else:
             assert known is not None
             first, begin = self._beginnings(known, logs)
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        ends = limit_offsets(first, {place: logs.ends[place] for place in first}, rows_max)
+        latest = {place: logs.ends[place] for place in first}
+        limits = self._limits_of(limit)
+        if known is not None and self._waits_for_more(first, latest, limits):
+            return start
+        ends = limited_ends(first, latest, limits, self._averages(first, latest, limits))
         planned = logs.offsets(ends, begin)
         if known is not None and _is_no_news(known, planned):
             return start  # as it is: Spark compares offsets as text
@@ -97,9 +122,15 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return read_partition(partition)
 
     def commit(self, end: CheckpointDict) -> None:
-        """Nothing to do: the offsets are in Spark's checkpoint."""
+        """The offsets are in Spark's checkpoint; a group gets them too, where the user has named one."""
+        committed = from_checkpoint(end)
+        if committed is not None:
+            self._commit_to_group(committed)
 
     def stop(self) -> None:
+        if self._group is not None:
+            self._group.close()
+            self._group = None
         if self._view is not None:
             self._view.close()
             self._view = None
@@ -119,22 +150,61 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Where the user wants to start, as offsets."""
         view, spec = self._cluster(), self._options.starting
         offsets = view.offsets(spec, view.partitions(), is_start=True)
-        return view.checked(spec.option, offsets) if isinstance(spec, AtOffsets) else offsets
+        return view.checked(spec.option, offsets) if isinstance(spec, AtOffsets | AtGroup) else offsets
+
+    def _limits_of(self, limit: ReadLimit) -> TriggerLimits:
+        """Those of the options, unless the engine wants everything (Trigger.Once)."""
+        if not isinstance(limit, ReadMaxRows):
+            return TriggerLimits()
+        if limit.max_rows >= ROWS_UNLIMITED:
+            return self._options.limits
+        return replace(self._options.limits, rows_max=limit.max_rows)
+
+    def _waits_for_more(self, first: Offsets, latest: Offsets, limits: TriggerLimits) -> bool:
+        """Under Trigger.AvailableNow nothing more will come."""
+        now_ms = self._clock.monotonic_ms()
+        waited_ms = float("inf") if self._triggered_ms is None else now_ms - self._triggered_ms
+        if self._target is None and is_too_few(first, latest, limits, waited_ms):
+            return True
+        self._triggered_ms = now_ms
+        return False
+
+    def _averages(self, first: Offsets, latest: Offsets, limits: TriggerLimits) -> Mapping[TopicPartition, float]:
+        """Stored bytes for each offset, asked again now and then: a log's average changes slowly."""
+        if limits.bytes_max is None:
+            return {}
+        now_ms = self._clock.monotonic_ms()
+        waiting = {place for place in first if latest[place] > first[place]}
+        if waiting - self._offset_bytes.keys() or now_ms - self._offset_bytes_ms > AVERAGES_AGE_MAX_MS:
+            self._offset_bytes = self._cluster().offset_bytes(first)
+            self._offset_bytes_ms = now_ms
+        return self._offset_bytes
+
+    def _commit_to_group(self, done: StreamOffsets) -> None:
+        """Spark asks for the next offsets when the batch before is in its commit log: so lag shows at once, not only
+        when the next batch is planned."""
+        if self._options.group_id is None:
+            return
+        if self._group is None:
+            self._group = GroupProgress(self._options.connection, self._options.group_id)
+        self._group.commit(done.next_offsets)
 
     def _beginnings(self, known: StreamOffsets, logs: LogsNow) -> tuple[Offsets, Offsets]:
         """Where each partition goes on, and of these where the new ones begin.  Raises `DataLoss`."""
         unsubscribed = {place for place in known.next_offsets if not is_subscribed(self._options.subscription, place)}
         found = beginnings(known, logs, unsubscribed)
         begin = self._earliest(found.new)
-        found.losses += [
-            f"{place} is new, and its records before offset {begin[place]} were deleted before they were read"
-            for place in sorted(found.added)
-            if begin[place] > 0
-        ]
-        if found.losses and self._options.fails_on_data_loss:
-            raise DataLoss("; ".join(found.losses))
-        for place, topic_id in found.gone.items():
-            self._cluster().check_gone(place, topic_id)
+        for place in sorted(found.added):
+            if begin[place] > 0:
+                reason = "the partition is new, and these were deleted before they were read"
+                topic_id = logs.topic_ids[place.topic]
+                found.losses.append(LostRange(place.topic, topic_id, place.partition, 0, begin[place], reason))
+        if found.losses and not self._options.fails_on_data_loss:
+            # To go on is final, so every broker is asked.
+            for place, topic_id in found.gone.items():
+                self._cluster().check_gone(place, topic_id)
+        if found.losses:
+            self._cluster().lose(found.losses)
         return found.first | begin, begin
 
     def _earliest(self, places: set[TopicPartition]) -> Offsets:
@@ -148,11 +218,13 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             # The first batch began at or before its end: so "latest", which has moved on since, is its end.
             resolved = self._cluster().offsets(self._options.starting, places, is_start=True)
             return {place: min(offset, planned.next_offsets[place]) for place, offset in resolved.items()}
-        shrunk = sorted(places & known.next_offsets.keys())
-        if shrunk and self._options.fails_on_data_loss:
-            place = shrunk[0]
+        losses = []
+        for place in sorted(places & known.next_offsets.keys()):
             read, end = known.next_offsets[place], planned.next_offsets[place]
-            raise DataLoss(f"{place} was read up to offset {read}, and now it ends at {end}")
+            reason = f"it was read up to offset {read}, and now it ends at {end}"
+            losses.append(LostRange(place.topic, ZERO_UUID, place.partition, end, read, reason))
+        if losses:
+            self._cluster().lose(losses)
         return self._cluster().earliest(places)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import ottla.spark
 from ottla.spark.options import option_reader
 from ottla.spark.options.connection import COMMON_WITHOUT_EFFECT
+from ottla.spark.options.read_options import READS_WITHOUT_EFFECT
 from ottla.spark.options.write_options import WRITES_NOT_OFFERED, WRITES_WITHOUT_EFFECT
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "spark.md"
@@ -17,7 +18,8 @@ ASKED = re.compile(r'(?:reader\.(?:text|number|flag|choice)|timeout_ms)\(\s*"([^
 
 def asked_for() -> set[str]:
     source = "".join(
-        (SPARK / "options" / name).read_text() for name in ("connection.py", "read_options.py", "write_options.py")
+        (SPARK / "options" / name).read_text()
+        for name in ("connection.py", "read_limits.py", "read_options.py", "write_options.py")
     )
     timestamps = {
         f"{side}{kind}" for side in ("starting", "ending") for kind in ("Offsets", "Timestamp", "OffsetsByTimestamp")
@@ -39,4 +41,6 @@ def test_the_page_names_what_is_refused() -> None:
 
 def test_the_page_names_what_is_accepted_without_effect() -> None:
     text = PAGE.read_text()
-    assert [name for name in COMMON_WITHOUT_EFFECT | WRITES_WITHOUT_EFFECT if f"`{name}`" not in text] == []
+    assert [
+        name for name in COMMON_WITHOUT_EFFECT | READS_WITHOUT_EFFECT | WRITES_WITHOUT_EFFECT if f"`{name}`" not in text
+    ] == []

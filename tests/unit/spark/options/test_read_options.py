@@ -4,9 +4,11 @@ import pytest
 
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import SparkOptionError
+from ottla.spark.options.connection import COMMON_WITHOUT_EFFECT
 from ottla.spark.options.offset_spec import (
     EARLIEST,
     LATEST,
+    AtGroup,
     AtOffset,
     AtOffsets,
     AtTimestamp,
@@ -14,7 +16,9 @@ from ottla.spark.options.offset_spec import (
     from_dict,
     to_dict,
 )
-from ottla.spark.options.read_options import Assigned, TopicPattern, Topics, parse_read_options
+from ottla.spark.options.read_limits import TriggerLimits
+from ottla.spark.options.read_options import READS_WITHOUT_EFFECT, OnLoss, parse_read_options
+from ottla.spark.options.subscription import Assigned, TopicPattern, Topics
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "clicks"}
 
@@ -102,6 +106,20 @@ def test_offsets_come_as_words_json_or_timestamps() -> None:
         (BASE | {"includeHeaders": "1"}, "'includeHeaders' cannot be '1'"),
         (BASE | {"kafka.group.id": "g"}, "'kafka.group.id' is not offered"),
         (BASE | {"startingOfsets": "earliest"}, "'startingofsets' is unknown"),
+        (BASE | {"startingOffsets": "group"}, "name the group with 'groupId'"),
+        (BASE | {"endingOffsets": "group", "groupId": "g"}, "'endingOffsets' is 'group'"),
+        (BASE | {"groupId": " "}, "'groupId' is empty"),
+        (BASE | {"onDataLoss": "skip"}, "'onDataLoss' cannot be 'skip'"),
+        (BASE | {"onDataLoss": "ledger", "failOnDataLoss": "false"}, "'failOnDataLoss' and 'onDataLoss' contradict"),
+        (BASE | {"ledgerTopic": "no/name"}, "'ledgerTopic'"),
+        (BASE | {"maxTriggerDelay": "1m"}, "'maxTriggerDelay' works only with"),
+        (BASE | {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "'maxTriggerDelay' is 'soon'"),
+        (BASE | {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "more than 'maxOffsetsPerTrigger'"),
+        (BASE | {"maxRecordsPerPartition": "0"}, "'maxRecordsPerPartition' is 0"),
+        (BASE | {"startingOffsetsByTimestampStrategy": "never"}, "'startingOffsetsByTimestampStrategy'"),
+        (BASE | {"kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
+        (BASE | {"kafka.enable.auto.commit": "true"}, "'kafka.enable.auto.commit' cannot be 'true'"),
+        (BASE | {"kafka.ssl.truststore.location": "/x"}, "only PLAINTEXT"),
     ],
 )
 def test_a_bad_option_is_named(options: dict[str, str], named: str) -> None:
@@ -125,3 +143,41 @@ def test_offsets_survive_the_checkpoint() -> None:
     nested = to_dict(offsets)
     assert nested == {"a": {"0": 2**62}, "b": {"2": 0, "10": 7}}
     assert from_dict(nested) == offsets
+
+
+def test_limits_and_their_times_are_parsed() -> None:
+    options = BASE | {
+        "MAXOFFSETSPERTRIGGER": "50",
+        "minOffsetsPerTrigger": "5",
+        "maxTriggerDelay": "2m",
+        "maxBytesPerTrigger": "1000",
+        "maxOffsetsPerPartition": "7",
+    }
+    limits = parse_read_options(options, is_stream=True).limits
+    assert limits == TriggerLimits(50, 1000, 7, 5, 120_000)
+
+
+def test_a_start_at_a_groups_offsets_names_the_group() -> None:
+    parsed = parse_read_options(BASE | {"startingOffsets": "group", "groupId": "g"}, is_stream=True)
+    assert parsed.starting == AtGroup("startingOffsets", "g")
+    assert parsed.reader == "g"
+
+
+@pytest.mark.parametrize(
+    ("options", "on_loss"),
+    [
+        ({}, OnLoss.FAIL),
+        ({"failOnDataLoss": "true"}, OnLoss.FAIL),
+        ({"failOnDataLoss": "false"}, OnLoss.SKIP),
+        ({"onDataLoss": "Fail"}, OnLoss.FAIL),
+        ({"onDataLoss": "ledger"}, OnLoss.LEDGER),
+    ],
+)
+def test_what_is_done_about_losses(options: dict[str, str], on_loss: OnLoss) -> None:
+    assert parse_read_options(BASE | options, is_stream=True).on_loss is on_loss
+
+
+def test_settings_of_the_official_connector_that_change_no_result_are_accepted() -> None:
+    harmless = dict.fromkeys(READS_WITHOUT_EFFECT | COMMON_WITHOUT_EFFECT, "1")
+    more = {"kafka.client.id": "me", "kafka.security.protocol": "PLAINTEXT", "kafka.enable.auto.commit": "false"}
+    assert parse_read_options(BASE | harmless | more, is_stream=False).connection.client_id == "me"

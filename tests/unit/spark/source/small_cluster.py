@@ -10,9 +10,10 @@ from uuid import UUID
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from ottla.ledger.entry import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
-from ottla.spark.errors import SparkOptionError
+from ottla.spark.errors import DataLoss, SparkOptionError
 from ottla.spark.options.offset_spec import EARLIEST, LATEST, AtOffset, AtOffsets, Offsets, OffsetSpec
 from ottla.spark.options.read_options import parse_read_options
 from ottla.spark.source import stream_reader
@@ -30,6 +31,9 @@ class Logs:
         self.topic_ids: dict[str, UUID] = {}
         self.cluster_id = ""
         self.is_closed = False
+        self.lost: list[LostRange] = []
+        self.fails = True
+        self.averages: dict[TopicPartition, float] = {}
 
     def partitions(self, *, missing_ok: bool = False) -> list[TopicPartition]:
         return sorted(self.logs)
@@ -57,6 +61,14 @@ class Logs:
     def check_gone(self, place: TopicPartition, topic_id: UUID) -> None:
         assert place not in self.logs or topic_id != self.topic_ids.get(place.topic, ZERO_UUID)
 
+    def lose(self, losses: list[LostRange]) -> None:
+        if self.fails:
+            raise DataLoss("; ".join(map(str, losses)))
+        self.lost += losses
+
+    def offset_bytes(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
+        return {place: self.averages.get(place, 0.0) for place in places}
+
     def checked(self, option: str, offsets: Offsets) -> Offsets:
         return offsets
 
@@ -65,9 +77,11 @@ class Logs:
 
 
 def reader(monkeypatch: pytest.MonkeyPatch, logs: Logs, **options: str) -> StreamReader:
-    monkeypatch.setattr(stream_reader, "ClusterView", lambda _: logs)
     base = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a,b"}
-    return StreamReader(parse_read_options(base | options, is_stream=True), ("value",))
+    parsed = parse_read_options(base | options, is_stream=True)
+    logs.fails = parsed.fails_on_data_loss
+    monkeypatch.setattr(stream_reader, "ClusterView", lambda _: logs)
+    return StreamReader(parsed, ("value",))
 
 
 def planned(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRange]:

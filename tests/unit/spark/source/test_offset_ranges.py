@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model.identifiers import TopicPartition
+from ottla.spark.options.read_limits import TaskSizes
 from ottla.spark.source.offset_ranges import ROWS_PER_TASK_MIN, OffsetRange, limit_offsets, plan_tasks, ranges_between
 
 offsets = st.dictionaries(
@@ -46,9 +47,12 @@ def covered(tasks: list[tuple[OffsetRange, ...]]) -> dict[tuple[str, int], list[
     return pieces
 
 
-@given(ranges, st.one_of(st.none(), st.integers(1, 50)))
-def test_tasks_cover_every_offset_once(parts: list[OffsetRange], tasks_min: int | None) -> None:
-    pieces = covered(plan_tasks(parts, tasks_min))
+sizes = st.builds(TaskSizes, st.none() | st.integers(1, 50), st.none() | st.integers(10_000, 300_000))
+
+
+@given(ranges, sizes)
+def test_tasks_cover_every_offset_once(parts: list[OffsetRange], sizes: TaskSizes) -> None:
+    pieces = covered(plan_tasks(parts, sizes))
     for part in parts:
         mine = sorted(pieces.pop((part.topic, part.partition)))
         assert mine[0][0] == part.first_offset
@@ -58,16 +62,19 @@ def test_tasks_cover_every_offset_once(parts: list[OffsetRange], tasks_min: int 
     assert pieces == {}
 
 
-@given(ranges, st.integers(1, 50))
-def test_at_least_as_many_tasks_as_asked_for(parts: list[OffsetRange], tasks_min: int) -> None:
+@given(ranges, sizes)
+def test_tasks_are_as_many_and_as_small_as_asked_for(parts: list[OffsetRange], sizes: TaskSizes) -> None:
     total = sum(part.offsets_count for part in parts)
-    assert len(plan_tasks(parts, tasks_min)) >= min(tasks_min, total)
+    tasks = plan_tasks(parts, sizes)
+    assert len(tasks) >= min(sizes.tasks_min or 1, total)
+    if sizes.rows_max is not None:
+        assert max(sum(part.offsets_count for part in task) for task in tasks) <= sizes.rows_max
 
 
 def test_small_ranges_share_a_task_and_large_ones_do_not() -> None:
     small = [OffsetRange("s", index, 0, 10) for index in range(20)]
     large = [OffsetRange("l", index, 0, ROWS_PER_TASK_MIN) for index in range(3)]
-    tasks = plan_tasks([*large, *small], None)
+    tasks = plan_tasks([*large, *small], TaskSizes())
     assert [len(task) for task in tasks] == [1, 1, 1, 20]
 
 

@@ -68,7 +68,7 @@ def test_new_partitions_begin_at_their_log_start(monkeypatch: pytest.MonkeyPatch
 
 def test_a_new_partition_whose_first_records_are_gone_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     logs, start = Logs(a0=(0, 10), a1=(4, 9)), {"a": {"0": 10}}
-    with pytest.raises(DataLoss, match="a-1 is new, and its records before offset 4 were deleted"):
+    with pytest.raises(DataLoss, match=r"offsets 0 to 4 \(exclusive\) of a-1 are gone: the partition is new"):
         reader(monkeypatch, logs).latestOffset(start, ReadAllAvailable())
     patient = reader(monkeypatch, logs, failOnDataLoss="false")
     end = patient.latestOffset(start, ReadMaxRows(3))
@@ -218,3 +218,44 @@ def test_a_checkpoint_of_something_else_is_refused(monkeypatch: pytest.MonkeyPat
     stream: StreamReader = reader(monkeypatch, Logs(a0=(0, 10)))
     with pytest.raises(BadCheckpoint, match="the checkpoint has"):
         stream.latestOffset(checkpoint, ReadAllAvailable())
+
+
+def test_limits_beside_the_engines_are_kept_and_all_are_dropped_when_it_wants_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logs = Logs(a0=(0, 300), a1=(0, 20))
+    stream = reader(monkeypatch, logs, maxOffsetsPerPartition="100")
+    start = {"a": {"0": 0, "1": 0}}
+    limit = stream.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxRows)
+    assert stream.latestOffset(start, limit) == {"a": {"0": 100, "1": 20}}
+    assert stream.latestOffset(start, ReadAllAvailable()) == {"a": {"0": 300, "1": 20}}
+    logs.averages = {A0: 10.0}
+    by_bytes = reader(monkeypatch, logs, maxBytesPerTrigger="500")
+    assert by_bytes.latestOffset({"a": {"0": 0, "1": 20}}, by_bytes.getDefaultReadLimit()) == {"a": {"0": 50, "1": 20}}
+
+
+def test_few_records_wait_unless_it_is_the_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 300))
+    stream = reader(monkeypatch, logs, minOffsetsPerTrigger="100", maxTriggerDelay="1h")
+    limit = stream.getDefaultReadLimit()
+    assert stream.latestOffset({"a": {"0": 299}}, limit) == {"a": {"0": 300}}, "the first batch does not wait"
+    logs.logs[A0] = (0, 399)
+    assert stream.latestOffset({"a": {"0": 300}}, limit) == {"a": {"0": 300}}
+    logs.logs[A0] = (0, 400)
+    assert stream.latestOffset({"a": {"0": 300}}, limit) == {"a": {"0": 400}}
+    stream.prepareForTriggerAvailableNow()
+    assert stream.latestOffset({"a": {"0": 390}}, limit) == {"a": {"0": 400}}
+
+
+def test_what_is_lost_is_written_down_with_offsets_and_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 10), a1=(3, 9))
+    logs.topic_ids["a"] = NEW
+    stream = reader(monkeypatch, logs, onDataLoss="ledger")
+    start = {"a": {"0": 50}, "b": {"0": 7}, "$ottla": {"ids": {"a": uuid_to_text(NEW), "b": uuid_to_text(OLD)}}}
+    stream.latestOffset(start, ReadAllAvailable())
+    assert [(lost.place, lost.topic_id, lost.first_offset, lost.end_offset) for lost in logs.lost] == [
+        (TopicPartition("b", 0), OLD, 7, -1),
+        (A0, NEW, 10, 50),
+        (TopicPartition("a", 1), NEW, 0, 3),
+    ]

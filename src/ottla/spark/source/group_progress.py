@@ -1,0 +1,58 @@
+"""A consumer group that shows how far a stream has come.  The checkpoint decides where it goes on, never the group."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.client.group_types import CommittedOffset
+from ottla.client.groups import GroupAdmin
+from ottla.observe.events import fields
+from ottla.spark.errors import SparkUserError
+from ottla.spark.options.connection import Connection
+from ottla.spark.options.offset_spec import Offsets
+
+log = logging.getLogger(__name__)
+
+# A group whose coordinator does not answer must not hold up the query.
+TIMEOUT_MS: Final = 5_000
+
+
+class GroupRefused(SparkUserError):
+    """The group of the option `groupId` does not take this query's offsets."""
+
+    hint = "name a group that nothing else is a member of, or leave groupId out"
+
+
+class GroupProgress:
+    """Commits offsets to a group without members."""
+
+    def __init__(self, connection: Connection, group_id: str) -> None:
+        limited = replace(connection, call_timeout_ms=min(connection.call_timeout_ms, TIMEOUT_MS))
+        self._cluster = Cluster(connection.bootstrap, limited.client_options)
+        self._admin = GroupAdmin(self._cluster)
+        self._group_id = group_id
+        self._committed: Offsets = {}
+
+    def commit(self, next_offsets: Offsets) -> None:
+        """Nothing when they are committed already.  What fails now is done with the next batch.
+
+        Raises `GroupRefused` for what no later attempt makes right.
+        """
+        news = {place: offset for place, offset in next_offsets.items() if self._committed.get(place) != offset}
+        if not news:
+            return
+        try:
+            self._admin.commit(self._group_id, {place: CommittedOffset(offset) for place, offset in news.items()})
+        except ClientError as error:
+            if not error.is_retriable:
+                raise GroupRefused(f"the option 'groupId': {error}") from error
+            log.warning("group.commit_postponed", extra=fields(group=self._group_id, error=str(error)))
+            return
+        self._committed |= news
+
+    def close(self) -> None:
+        self._cluster.close()
