@@ -73,6 +73,8 @@ class SchemaRegistryProcess:
 def command_line(options: RegistryOptions, broker: tuple[str, int]) -> list[str]:
     words = [*COMMAND, "--bootstrap-server", _text(*broker), "--topic", options.topic]
     words += ["--listen", _text(options.listener.host, options.listener.port)]
+    if options.replication_factor is not None:
+        words += ["--replication-factor", str(options.replication_factor)]
     if options.advertised_url is not None:
         words += ["--advertise", options.advertised_url]
     if not options.listener.is_loopback:

@@ -26,6 +26,12 @@ LISTEN: Final = "127.0.0.1:8081"
 )
 @click.option("--topic", default="_schemas", show_default=True, help="Where the schemas are kept.")
 @click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 32767),
+    metavar="N",
+    help="Replicas of the topic, when it is made.  [default: as many as there are brokers, 3 at most]",
+)
+@click.option(
     "--advertise",
     metavar="URL",
     help="Where other registries of the same topic reach this one.  [default: the address it listens on]",
@@ -41,6 +47,7 @@ def command(
     bootstrap: str,
     listen: str,
     topic: str,
+    replication_factor: int | None,
     advertise: str | None,
     until_eof: bool,
     insecure_listen: bool,
@@ -57,5 +64,7 @@ def command(
 
     from ottla.registry.server import serve
 
-    options = RegistryOptions(listener=listener, topic=topic, advertised_url=advertise)
+    options = RegistryOptions(
+        listener=listener, topic=topic, replication_factor=replication_factor, advertised_url=advertise
+    )
     serve(options, bootstrap, until_eof=until_eof)

@@ -447,6 +447,12 @@ SCHEMA_REGISTRY_TOPIC: Final = word(
     "_schemas",
     "The compacted topic of the schemas.",
 )
+SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR: Final = optional_int32(
+    "schema.registry.topic.replication.factor",
+    "The replicas that this topic is made with; the registry waits for so many brokers.  Unset: as many as there are "
+    "brokers at that moment, 3 at most.",
+    minimum=1,
+)
 SCHEMA_REGISTRY_ADVERTISED_URL: Final = optional_text(
     "schema.registry.advertised.url",
     "Where the schema registries of other brokers reach this one.  Unset: the address that it listens on.",
@@ -462,7 +468,12 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         ZOOKEEPER_DIGEST,
         CONTROLLED_SHUTDOWN_ENABLE,
     ),
-    "Schemas": (SCHEMA_REGISTRY_LISTENERS, SCHEMA_REGISTRY_TOPIC, SCHEMA_REGISTRY_ADVERTISED_URL),
+    "Schemas": (
+        SCHEMA_REGISTRY_LISTENERS,
+        SCHEMA_REGISTRY_TOPIC,
+        SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR,
+        SCHEMA_REGISTRY_ADVERTISED_URL,
+    ),
     "Connections": (
         LISTENERS,
         ADVERTISED_LISTENERS,

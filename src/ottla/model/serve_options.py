@@ -14,6 +14,7 @@ from ottla.model.broker_settings import (
     SCHEMA_REGISTRY_ADVERTISED_URL,
     SCHEMA_REGISTRY_LISTENERS,
     SCHEMA_REGISTRY_TOPIC,
+    SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR,
 )
 from ottla.model.errors import ConfigError
 from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_http, parse_listeners, parse_protocol_map
@@ -24,10 +25,14 @@ DEFAULT_DATA_DIR: Final = "ottla-data"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryOptions:
-    """Of a schema registry.  `advertised_url`: where others reach it; without one, the address it listens on."""
+    """Of a schema registry.  `advertised_url`: where others reach it; without one, the address it listens on.
+
+    `replication_factor`: of its topic, when it makes it; None: as many as there are brokers, 3 at most.
+    """
 
     listener: Listener
     topic: str
+    replication_factor: int | None = None
     advertised_url: str | None = None
 
 
@@ -86,6 +91,7 @@ def _registry(settings: BrokerSettings, *, insecure_listen: bool) -> RegistryOpt
     return RegistryOptions(
         listener=listener,
         topic=settings[SCHEMA_REGISTRY_TOPIC],
+        replication_factor=settings[SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR],
         advertised_url=settings[SCHEMA_REGISTRY_ADVERTISED_URL],
     )
 

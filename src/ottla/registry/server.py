@@ -35,7 +35,7 @@ def serve(options: RegistryOptions, bootstrap: str, *, until_eof: bool = False) 
         url = options.advertised_url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
         topic = TopicLog(bootstrap, options.topic)
         try:
-            topic.prepare()
+            topic.prepare(options.replication_factor)
             registry = Registry(topic, url)
             registry.claim()
             schemas_count = registry.read(lambda state: sum(len(state.versions(each)) for each in state.subjects()))

@@ -5,6 +5,7 @@ Blocking, for one thread at a time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,6 +15,7 @@ from ottla.client.configs import ConfigResource, ResourceType
 from ottla.client.delivery import ProducerOptions
 from ottla.client.errors import BrokerRefused
 from ottla.client.fetcher import Fetcher
+from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import log_ranges
 from ottla.client.options import ClientOptions
 from ottla.client.record_producer import RecordProducer
@@ -21,11 +23,14 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import DAY_MS
+from ottla.observe.events import fields
 from ottla.records.record import Headers, check_batch
 from ottla.records.record_run import read_runs
 from ottla.registry.errors import RegistryCode, RegistryError
 from ottla.registry.records import CLAIM_HEADER
 from ottla.registry.state import RegistryState
+
+log = logging.getLogger(__name__)
 
 REPLICAS_MAX: Final = 3
 IN_SYNC_MIN: Final = 2
@@ -50,13 +55,18 @@ class TopicLog:
     def close(self) -> None:
         self._cluster.close()
 
-    def prepare(self) -> None:
-        """Make the topic where there is none.  Raises `ConfigError` when it is not fit to keep schemas for ever."""
+    def prepare(self, replication_factor: int | None = None) -> None:
+        """Make the topic where there is none, by default with as many replicas as there are brokers, 3 at most.
+
+        Raises `ConfigError` when it is not fit to keep schemas for ever, and `BrokerRefused` when there are fewer
+        brokers than replicas.
+        """
         admin = Admin(self._cluster)
         found = next((each for each in admin.list_topics() if each.name == self._topic), None)
         if found is None:
-            self._create(admin)
+            self._create(admin, replication_factor)
             return
+        self._warn_of_replicas(admin, found)
         policy = admin.describe_configs(ConfigResource(ResourceType.TOPIC, self._topic), [_CLEANUP])[_CLEANUP].value
         if policy != "compact":
             raise ConfigError(
@@ -108,8 +118,15 @@ class TopicLog:
                 if offset >= state.next_offset:
                     state.apply(offset, key, value, _claim_in(headers))
 
-    def _create(self, admin: Admin) -> None:
-        replicas = min(len(admin.describe_cluster().brokers), REPLICAS_MAX)
+    def _warn_of_replicas(self, admin: Admin, found: TopicInfo) -> None:
+        """Of a topic that was made when there were fewer brokers, for example."""
+        replicas = min((len(partition.replicas) for partition in found.partitions.values()), default=0)
+        brokers = len(admin.describe_cluster().brokers)
+        if replicas < min(brokers, REPLICAS_MAX):
+            log.warning("topic.has_few_replicas", extra=fields(topic=self._topic, replicas=replicas, brokers=brokers))
+
+    def _create(self, admin: Admin, replication_factor: int | None) -> None:
+        replicas = replication_factor or min(len(admin.describe_cluster().brokers), REPLICAS_MAX)
         configs = {_CLEANUP: "compact", "min.compaction.lag.ms": str(MIN_COMPACTION_LAG_MS)}
         if replicas >= REPLICAS_MAX:
             configs["min.insync.replicas"] = str(IN_SYNC_MIN)

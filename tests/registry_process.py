@@ -1,0 +1,64 @@
+"""`ottla registry serve` as a process, and questions to it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Server:
+    """`ottla registry serve`, a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.log: list[str] = []
+        self.url = ""
+        assert process.stderr is not None
+        for line in process.stderr:
+            self.log.append(line)
+            if "registry.ready" in line:
+                facts = dict(word.split("=", 1) for word in line.split() if "=" in word)
+                self.url = f"http://{facts['host']}:{facts['port']}"
+                return
+        raise AssertionError(f"the registry did not start:\n{''.join(self.log)}")
+
+
+@contextmanager
+def serving(broker_address: str, *flags: str) -> Iterator[Server]:
+    words = [
+        "registry",
+        "serve",
+        "--bootstrap-server",
+        broker_address,
+        "--listen",
+        "127.0.0.1:0",
+        "--until-eof",
+        *flags,
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ottla", *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield Server(process)
+        finally:
+            process.send_signal(signal.SIGCONT)
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+def ask(method: str, url: str, body: object = None, raw: bytes | None = None) -> tuple[int, Any]:
+    data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, method=method, data=data)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
