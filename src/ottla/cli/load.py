@@ -1,10 +1,10 @@
-"""`ottla load`: topics into a lake table."""
+"""`ottla load`: topics into a lake table, and what the table needs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,46 +12,147 @@ from ottla.cli.client_flags import assignments, bootstrap_flag
 from ottla.cli.counted import counted
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
+from ottla.cli.moments import moment_ms
+from ottla.cli.stop_request import StopRequest
+from ottla.cli.target_flags import lake_target, target_flags
 
 if TYPE_CHECKING:
-    from ottla.spark.lake import LakeLoad
+    from ottla.spark.lake import LakeLoad, Loader, LoadState
+
+_RUN: Final = "run"
+_HELP: Final = ("-h", "--help")
 
 
-@click.command(name="load")
+class _LoadGroup(click.Group):
+    """`ottla load clicks` is `ottla load run clicks`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in _HELP:
+            args = [_RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(name="load", cls=_LoadGroup, no_args_is_help=True, subcommand_metavar="[run] TOPIC... | VERB ...")
+def command() -> None:
+    """Load topics into a Delta or an Iceberg table, each record once: data and offsets are one commit.
+
+    `ottla load clicks --target /data/lake` loads what the table does not have yet; run it again for what came since,
+    or let it run with --every.
+    """
+
+
+@command.command(name=_RUN)
 @config_flag("load")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @bootstrap_flag
-@click.option("--target", required=True, metavar="PATH", help="The table's directory.")
-@click.option("--event-time", metavar="SQL", default="timestamp", show_default=True, help="A Spark SQL expression.")
+@target_flags
+@click.option(
+    "--partition-by",
+    "partition_by",
+    multiple=True,
+    default=("topic", "event_hour"),
+    show_default=True,
+    metavar="COLUMN",
+    help="topic, event_hour or event_date; may be repeated, in order.",
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    default=("key", "value", "timestamp"),
+    show_default=True,
+    metavar="COLUMN",
+    help="Of the records: key, value, timestamp, headers, timestampType; may be repeated.",
+)
+@click.option("--event-time", metavar="SQL", help="A Spark SQL expression.  [default: the record's timestamp]")
+@click.option("--event-time-field", metavar="NAME", help="A field of values that are JSON: milliseconds, or ISO 8601.")
+@click.option(
+    "--start",
+    default="earliest",
+    show_default=True,
+    metavar="earliest|latest|TIME",
+    help="Where partitions begin that the table does not know yet.",
+)
+@click.option("--every", "every_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Load again and again.")
+@click.option(
+    "--rows-per-commit",
+    type=click.IntRange(min=1),
+    default=10_000_000,
+    show_default=True,
+    help="At most so many records.",
+)
+@click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
 @click.option("--option", "options", multiple=True, metavar=KEY_VALUE, help="An option of the source; may be repeated.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--spark", "settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated.")
+@click.option("--master", help="Where Spark runs.  [default: this machine, or where spark-submit says]")
 @json_flag
-def command(
+def run(
     topics: tuple[str, ...],
     bootstrap: str,
     target: str,
-    event_time: str,
+    storage: tuple[str, ...],
+    table: str | None,
+    catalog: tuple[str, ...],
+    partition_by: tuple[str, ...],
+    columns: tuple[str, ...],
+    event_time: str | None,
+    event_time_field: str | None,
+    start: str,
+    every_s: float | None,
+    rows_per_commit: int,
+    target_file_bytes: int,
     options: tuple[str, ...],
-    master: str,
+    settings: tuple[str, ...],
+    master: str | None,
     as_json: bool,
 ) -> None:
-    """Append the records that a Delta table does not have yet; data and offsets are one commit."""
-    given = assignments(options, "--option")
+    """Append the records that the table does not have yet; with --every, until Ctrl-C."""
+    if event_time is not None and event_time_field is not None:
+        raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
+    source, spark_settings = assignments(options, "--option"), assignments(settings, "--spark")
+    begin = start if start in ("earliest", "latest") else moment_ms(start, "--start")
+    place = lake_target(target, storage, table, catalog)
+
     import ottla.spark
-    from ottla.spark.lake import load_topic_to_lake
+    from ottla.spark.lake import Loader, json_field
 
     with JobProgress() as progress:
         progress.show("Spark starts")
-        spark = ottla.spark.session("ottla load", master=master)
+        loader = Loader(
+            ottla.spark.session("ottla load", master=master, **spark_settings),
+            bootstrap,
+            list(topics),
+            place,
+            event_time=event_time or (json_field(event_time_field) if event_time_field else "timestamp"),
+            columns=columns,
+            partition_by=partition_by,
+            start=begin,
+            options=source,
+            rows_per_commit=rows_per_commit,
+            target_file_bytes=target_file_bytes,
+        )
         progress.show(f"loading {', '.join(topics)}")
-        outcome = load_topic_to_lake(spark, bootstrap, list(topics), target, event_time=event_time, options=given)
+        with StopRequest() as stop:
+            outcome = _run(loader, every_s, progress, stop)
     click.echo(json.dumps(_facts(outcome)) if as_json else _line(outcome))
+
+
+def _run(loader: Loader, every_s: float | None, progress: JobProgress, stop: StopRequest) -> LakeLoad:
+    def show(state: LoadState) -> None:
+        progress.show(
+            f"{state.done.rows_count:,} rows in {state.done.commits_count:,} commits, {state.left_count:,} left"
+        )
+
+    if every_s is None:
+        return loader.load(show, stop.is_made)
+    return loader.follow(every_s, on_progress=show, should_stop=stop.is_made)
 
 
 def _facts(outcome: LakeLoad) -> Mapping[str, object]:
     return {
         "rows": outcome.rows_count,
         "files": outcome.files_count,
+        "commits": outcome.commits_count,
         "table_version": outcome.table_version,
         "next_offsets": {str(place): offset for place, offset in sorted(outcome.next_offsets.items())},
         "recreated_topics": sorted(outcome.recreated_topics),
@@ -63,3 +164,71 @@ def _line(outcome: LakeLoad) -> str:
         return "nothing to load"
     rows, files = counted(outcome.rows_count, "row"), counted(outcome.files_count, "file")
     return f"loaded {rows} in {files}, table version {outcome.table_version}"
+
+
+@command.command(name="compact")
+@config_flag("load", "compact")
+@target_flags
+@click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
+@json_flag
+def compact(
+    target: str,
+    storage: tuple[str, ...],
+    table: str | None,
+    catalog: tuple[str, ...],
+    target_file_bytes: int,
+    as_json: bool,
+) -> None:
+    """Rewrite small files as larger ones; loads may go on meanwhile."""
+    place = lake_target(target, storage, table, catalog)
+    from ottla.spark.lake import compaction
+
+    def show(state: compaction.Compaction) -> None:
+        progress.show(f"{state.files_before:,} files have become {state.files_after:,}")
+
+    with JobProgress() as progress:
+        progress.show("looking for small files")
+        done = compaction.compact(place, target_file_bytes=target_file_bytes, on_progress=show)
+    facts = {"files_before": done.files_before, "files_after": done.files_after, "rows": done.rows_count}
+    if as_json:
+        click.echo(json.dumps({**facts, "table_version": done.version}))
+    elif done.version is None:
+        click.echo("nothing to compact")
+    else:
+        click.echo(
+            f"{counted(done.files_before, 'file')} with {counted(done.rows_count, 'row')} became {done.files_after}"
+        )
+
+
+@command.command(name="vacuum")
+@config_flag("load", "vacuum")
+@target_flags
+@click.option(
+    "--older-than-hours",
+    type=click.FloatRange(min=1),
+    default=168.0,
+    show_default=True,
+    help="Younger files may belong to a load or a reader that runs.",
+)
+@click.option("--dry-run", is_flag=True, help="Only name the files.")
+@json_flag
+def vacuum(
+    target: str,
+    storage: tuple[str, ...],
+    table: str | None,
+    catalog: tuple[str, ...],
+    older_than_hours: float,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Remove files that no version of the table needs: of tasks that died, and those that were replaced."""
+    place = lake_target(target, storage, table, catalog)
+    from ottla.spark.lake import compaction
+
+    found = compaction.vacuum(place, older_than_hours=older_than_hours, dry_run=dry_run)
+    if as_json:
+        click.echo(json.dumps({"files": found, "dry_run": dry_run}))
+        return
+    for path in found:
+        click.echo(path)
+    click.echo(f"{counted(len(found), 'file')} {'would be' if dry_run else ''} removed".replace("  ", " "), err=True)

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ottla.spark.errors import LakeError
+from ottla.spark.lake.compaction import compact, vacuum
 from ottla.spark.lake.files import LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, CommitConflict, DataFile, LakeTable, TableCommit
 from ottla.spark.lake.opening import open_table
@@ -25,12 +26,12 @@ class Place:
 
     def __init__(self, target: LakeTarget, kind: str, catalog: Path) -> None:
         self.files_target = target
-        self._target: LakeTarget | IcebergTarget = target
+        self.place: LakeTarget | IcebergTarget = target
         if kind == "iceberg":
-            self._target = IcebergTarget("lake.events", target, {"type": "sql", "uri": f"sqlite:///{catalog}"})
+            self.place = IcebergTarget("lake.events", target, {"type": "sql", "uri": f"sqlite:///{catalog}"})
 
     def open(self, partition_by: tuple[str, ...] = SHAPE.partition_by) -> LakeTable:
-        return open_table(self._target, SHAPE.first_schema, partition_by)
+        return open_table(self.place, SHAPE.first_schema, partition_by)
 
     def write(self, *offsets: int, **extra: pa.Array) -> list[DataFile]:
         """Files with these offsets of a partition, each at the hour of its number."""
@@ -55,8 +56,8 @@ class Place:
         return sorted(self.rows().column("offset").to_pylist())
 
     def rows(self) -> pa.Table:
-        if isinstance(self._target, LakeTarget):
-            return DeltaTable(self._target.url, storage_options=self._target.storage_options).to_pyarrow_table()
+        if isinstance(self.place, LakeTarget):
+            return DeltaTable(self.place.url, storage_options=self.place.storage_options).to_pyarrow_table()
         table = self.open()
         return table._table.scan().to_arrow()  # type: ignore[attr-defined]  # Iceberg's
 
@@ -135,6 +136,39 @@ def test_files_are_replaced_unless_another_writer_replaced_them(place: Place) ->
         publish(other, TableCommit(place.write(0), removed=small), {})
     assert place.offsets() == [0, 1]
     assert place.open().number_of("a") == 5
+
+
+def test_small_files_become_few_and_rows_and_numbers_stay(place: Place) -> None:
+    table = place.open()
+    for first in (0, 2, 4):
+        publish(table, TableCommit(place.write(first, first + 1, first + 1), numbers={"a": first}), {})
+    publish(table, TableCommit(place.write(1, new=pa.array(["text"]))), {})
+    before = place.rows().sort_by("offset")
+    done = compact(place.place)
+    assert (done.files_before, done.files_after, done.rows_count) == (2, 1, 3)
+    table.refresh()
+    assert (table.number_of("a"), len(table.files())) == (4, 6)
+    after = place.rows().select(before.column_names).sort_by("offset")
+    assert sorted(after.to_pylist(), key=str) == sorted(before.to_pylist(), key=str)
+    assert compact(place.place).version is None
+
+
+def test_files_of_dead_tasks_are_removed_when_they_are_old(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(place.open(), TableCommit(place.write(0)), {})
+    (orphan,) = place.write(1)
+    assert vacuum(place.place, dry_run=True) == []
+    with pytest.raises(LakeError, match="at least 1"):
+        vacuum(place.place, older_than_hours=0)
+    found = place.open().vacuum(0, dry_run=True)
+    assert found == [orphan.path]
+    assert place.open().vacuum(0, dry_run=False) == [orphan.path]
+    assert place.open().vacuum(0, dry_run=True) == []
+    assert place.offsets() == [0]
+
+
+def test_a_table_that_is_not_there_is_told(place: Place) -> None:
+    with pytest.raises(LakeError, match="there is no table"):
+        compact(place.place)
 
 
 def test_a_table_that_is_partitioned_otherwise_is_refused(place: Place) -> None:

@@ -48,3 +48,21 @@ def test_a_wrong_setting_is_refused_before_spark_starts(tmp_path: Path) -> None:
     refused = ottla("load", "--config", "job.toml", folder=tmp_path)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("error: job.toml: [load] topics is 5")
+
+
+def test_a_tables_small_files_are_compacted_and_others_removed(tmp_path: Path) -> None:
+    with ControlledBroker() as broker, broker.namespace() as topics:
+        clicks = topics.topic("clicks")
+        given = ["load", str(clicks), "-b", broker.bootstrap, "--target", "lake", "--master", "local[2]", "--json"]
+        given += ["--table", "lake.clicks", "--partition-by", "topic", "--rows-per-commit", "10"]
+        produce(clicks, [b"%d" % number for number in range(30)])
+        loaded = ottla(*given, folder=tmp_path)
+        assert loaded.returncode == 0, loaded.stderr
+        assert json.loads(loaded.stdout)["commits"] == 3
+    place = ["--target", "lake", "--table", "lake.clicks", "--json"]
+    compacted = ottla("load", "compact", *place, folder=tmp_path)
+    assert compacted.returncode == 0, compacted.stderr
+    assert json.loads(compacted.stdout) == {"files_before": 3, "files_after": 1, "rows": 30, "table_version": 4}
+    removed = ottla("load", "vacuum", *place, folder=tmp_path)
+    assert removed.returncode == 0, removed.stderr
+    assert json.loads(removed.stdout) == {"files": [], "dry_run": False}

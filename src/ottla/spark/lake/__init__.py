@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from ottla.spark.errors import LakeError
+from ottla.spark.lake.compaction import Compaction, compact, vacuum
+from ottla.spark.lake.event_times import json_field
 from ottla.spark.lake.load import LakeLoad, Loader, LoadState, load_topic_to_lake
 from ottla.spark.lake.tables import append_once
 from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
 
 __all__ = [
+    "Compaction",
     "IcebergTarget",
     "LakeError",
     "LakeLoad",
@@ -15,6 +18,9 @@ __all__ = [
     "LoadState",
     "Loader",
     "append_once",
+    "compact",
+    "json_field",
     "load_topic_to_lake",
     "parse_target",
+    "vacuum",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, TypeVar
@@ -19,7 +20,7 @@ from ottla.spark.lake.target import LakeTarget
 
 try:
     from deltalake import CommitProperties, DeltaTable, Field, Transaction
-    from deltalake.exceptions import CommitFailedError, DeltaError
+    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
     from deltalake.transaction import AddAction, RemoveAction
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("loads need the package deltalake: pip install 'ottla[lake]'", name=error.name) from None
@@ -34,9 +35,13 @@ _CONFIGURATION: Final = {"delta.checkpointInterval": "50"}
 class DeltaLake:
     """A `LakeTable`."""
 
-    def __init__(self, target: LakeTarget, first_schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    def __init__(self, target: LakeTarget, first_schema: pa.Schema | None, partition_by: Sequence[str] = ()) -> None:
+        """Without `first_schema` the table must be there."""
         self._target = target
-        self._table = open_delta(target, first_schema, partition_by, _CONFIGURATION)
+        if first_schema is not None:
+            self._table = open_delta(target, first_schema, partition_by, _CONFIGURATION)
+        else:
+            self.refresh()
 
     @property
     def name(self) -> str:
@@ -90,6 +95,16 @@ class DeltaLake:
     def has_commit(self, commit_id: str) -> bool:
         return any(entry.get(COMMIT_ID) == commit_id for entry in self._table.history(COMMITS_SEARCHED))
 
+    def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
+        # `full`: files that the log has never named, too, which are those of dead tasks.
+        return _done(
+            self._table.vacuum,
+            math.ceil(older_than_hours),
+            dry_run=dry_run,
+            enforce_retention_duration=False,
+            full=True,
+        )
+
     def files(self) -> list[DataFile]:
         actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         return [_file(action, self.partition_by, self.schema) for action in actions]
@@ -105,6 +120,8 @@ def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
         return call(*arguments, **named)
     except CommitFailedError as error:
         raise CommitConflict(str(error)) from error
+    except TableNotFoundError as error:
+        raise LakeError(f"there is no table: {error}", hint="load into it first") from error
     except (DeltaError, OSError) as error:
         raise LakeError(f"the table's commit failed: {error}") from error
 

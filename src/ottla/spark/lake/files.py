@@ -31,6 +31,7 @@ TARGET_FILE_BYTES: Final = 128 << 20
 _WITHOUT_DICTIONARY: Final = frozenset({"value", "offset", "timestamp", "event_time"})
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _DIRECTORY_NAME_MAX: Final = 100
+_TASK_FILE: Final = re.compile(r"(?:^|/)part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet$")
 
 
 @dataclass(slots=True)
@@ -66,9 +67,17 @@ _Bucket = tuple[tuple[str | None, ...], pa.Schema]
 
 
 class LakeFiles:
+    """`directory`: of the partition that all rows belong to, where their columns do not say it."""
+
     def __init__(
-        self, target: LakeTarget, partition_by: Sequence[str], target_file_bytes: int = TARGET_FILE_BYTES
+        self,
+        target: LakeTarget,
+        partition_by: Sequence[str],
+        target_file_bytes: int = TARGET_FILE_BYTES,
+        *,
+        directory: PartitionValues | None = None,
     ) -> None:
+        self._directory = directory
         self._target = target
         self._files = target.file_system()
         self._partition_by = tuple(partition_by)
@@ -120,7 +129,7 @@ class LakeFiles:
         return file
 
     def _new_file(self, waiting: _Waiting) -> _OpenFile:
-        directory = directory_of(waiting.partition)
+        directory = directory_of(self._directory or waiting.partition)
         path = f"{directory}part-{uuid.uuid4()}.parquet"
         if not self._target.is_s3:  # which has no directories
             self._files.create_dir(f"{self._target.root}/{directory}", recursive=True)
@@ -223,3 +232,8 @@ def bounds_of(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, ColumnB
         else:
             found[name] = ColumnBounds(nulls_count)
     return found
+
+
+def is_task_file(path: str) -> bool:
+    """Whether a file has a name that tasks give."""
+    return _TASK_FILE.search(path) is not None

@@ -11,13 +11,15 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+from pyarrow import fs
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import stored_type
+from ottla.spark.lake.files import is_task_file
 from ottla.spark.lake.lake_table import (
     COMMIT_ID,
     COMMITS_SEARCHED,
@@ -32,7 +34,13 @@ try:
     from pyiceberg import manifest
     from pyiceberg.catalog import Catalog, load_catalog
     from pyiceberg.conversions import to_bytes
-    from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, RESTError, ValidationException
+    from pyiceberg.exceptions import (
+        CommitFailedException,
+        NamespaceAlreadyExistsError,
+        NoSuchTableError,
+        RESTError,
+        ValidationException,
+    )
     from pyiceberg.io.pyarrow import pyarrow_to_schema
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.schema import Schema
@@ -56,7 +64,8 @@ _NAME_MAPPING: Final = TableProperties.DEFAULT_NAME_MAPPING
 class IcebergLake:
     """A `LakeTable`.  Used on the driver only."""
 
-    def __init__(self, target: IcebergTarget, first_schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    def __init__(self, target: IcebergTarget, first_schema: pa.Schema | None, partition_by: Sequence[str] = ()) -> None:
+        """Without `first_schema` the table must be there."""
         self._location = target.location
         self._identifier = target.table
         self._catalog = _catalog(target)
@@ -111,12 +120,30 @@ class IcebergLake:
     def files(self) -> list[DataFile]:
         return [self._our_file(file) for file in _done(self._their_files)]
 
+    def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
+        """Of the files that tasks have written, those that no snapshot has."""
+        needed = {self._relative(path) for path in self._table.inspect.all_files().column("file_path").to_pylist()}
+        system, root = self._location.file_system(), self._location.root
+        before = datetime.now(UTC) - timedelta(hours=older_than_hours)
+        found = []
+        for info in system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):
+            path = info.path.removeprefix(f"{root}/")
+            is_file = info.type == fs.FileType.File
+            if is_file and is_task_file(path) and path not in needed and info.mtime < before:
+                found.append(path)
+        if not dry_run:
+            for path in found:
+                system.delete_file(f"{root}/{path}")
+        return found
+
     def _snapshots(self) -> Iterator[Snapshot]:
         """From the newest backwards, as far as they have not expired."""
         newest = self._table.current_snapshot()
         return iter(()) if newest is None else iter(ancestors_of(newest, self._table.metadata))
 
-    def _open(self, first_schema: pa.Schema, partition_by: Sequence[str]) -> Table:
+    def _open(self, first_schema: pa.Schema | None, partition_by: Sequence[str]) -> Table:
+        if first_schema is None:
+            return self._catalog.load_table(self._identifier)
         namespace = Catalog.namespace_from(self._identifier)
         with contextlib.suppress(NamespaceAlreadyExistsError):  # another one created it meanwhile
             self._catalog.create_namespace_if_not_exists(namespace)
@@ -261,6 +288,8 @@ def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
         return call(*arguments, **named)
     except (CommitFailedException, ValidationException) as error:
         raise CommitConflict(str(error)) from error
+    except NoSuchTableError as error:
+        raise LakeError(f"there is no table: {error}", hint="load into it first") from error
     except (RESTError, OSError, ValueError) as error:
         raise LakeError(f"the Iceberg table or its catalog failed: {error}") from error
 

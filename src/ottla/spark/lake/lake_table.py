@@ -88,3 +88,6 @@ class LakeTable(Protocol):
         """Whether one of the newest commits has this `COMMIT_ID` among its facts."""
 
     def files(self) -> list[DataFile]: ...
+
+    def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
+        """Removes the files that no version of the table needs and that are older; their paths."""

@@ -54,6 +54,8 @@ ROWS_PER_COMMIT: Final = 10_000_000
 BYTES_PER_COMMIT: Final = 2 << 30
 # Of a record in memory, before one was seen.
 RECORD_BYTES_GUESS: Final = 1 << 10
+# How soon a follower that waits sees that it shall stop.
+_ASK_EVERY_S: Final = 0.2
 _ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Loss|TimedOut|Refused)): (.+)$", re.MULTILINE)
 
 
@@ -170,21 +172,25 @@ class Loader:
         self._at = at
         self._opened: LakeTable | None = None
 
-    def load(self, on_progress: Callable[[LoadState], None] | None = None) -> LakeLoad:
+    def load(
+        self,
+        on_progress: Callable[[LoadState], None] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> LakeLoad:
         """Everything that the logs have when the load begins, in one commit after the other.
 
-        `on_progress` is called after each commit.
+        `on_progress` is called after each commit; `should_stop` is asked before each.
         """
         table = self._table()
         plan = plan_load(table, self._options, self._start)
         total = LakeLoad(0, 0, plan.end, None)
-        while not plan.is_empty:
+        while not plan.is_empty and not should_stop():
             part = plan.at_most(self._offsets_per_commit())
             total = total.plus(self._load_part(table, part))
             plan = plan.rest(part, table)
             if on_progress is not None:
                 on_progress(LoadState(total, plan.offsets_count))
-        return replace(total, next_offsets=plan.end)
+        return replace(total, next_offsets=plan.first if plan.ranges else plan.end)
 
     def follow(
         self,
@@ -202,11 +208,10 @@ class Loader:
         total: LakeLoad | None = None
         while not should_stop():
             began_ms = clock.monotonic_ms()
-            loaded = self.load(on_progress)
+            loaded = self.load(on_progress, should_stop)
             total = loaded if total is None else total.plus(loaded)
-            rest_ms = every_s * 1000 - (clock.monotonic_ms() - began_ms)
-            if rest_ms > 0 and not should_stop():
-                time.sleep(rest_ms / 1000)
+            while (rest_ms := every_s * 1000 - (clock.monotonic_ms() - began_ms)) > 0 and not should_stop():
+                time.sleep(min(rest_ms / 1000, _ASK_EVERY_S))
         return LakeLoad(0, 0, {}, None) if total is None else total
 
     def _table(self) -> LakeTable:

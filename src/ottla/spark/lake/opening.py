@@ -25,7 +25,14 @@ def open_table(target: LakeTarget | IcebergTarget, first_schema: pa.Schema, part
     return table
 
 
-def _opened(target: LakeTarget | IcebergTarget, first_schema: pa.Schema, partition_by: Sequence[str]) -> LakeTable:
+def open_existing(target: LakeTarget | IcebergTarget) -> LakeTable:
+    """Raises `LakeError` where there is no table."""
+    return _opened(target, None, ())
+
+
+def _opened(
+    target: LakeTarget | IcebergTarget, first_schema: pa.Schema | None, partition_by: Sequence[str]
+) -> LakeTable:
     if isinstance(target, IcebergTarget):
         from ottla.spark.lake.iceberg_table import IcebergLake
 
