@@ -23,7 +23,8 @@ from ottla.spark.lake.rows import EVENT_TIME, RowShape
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.offset_ranges import OffsetRange
-from ottla.spark.source.range_reading import ReadTask, read_task
+from ottla.spark.source.range_reading import read_task, task_of
+from ottla.spark.worker_heap import settle_heap
 
 Counts: TypeAlias = dict[str, dict[int, int]]
 # Event times `[first, end)` in microseconds that are kept; None: all.
@@ -75,16 +76,9 @@ class TaskReport:
 
 def run_ranges(job: TaskJob, tasks: Iterable[tuple[OffsetRange, ...]]) -> Iterator[TaskReport]:
     """The function that Spark maps over the shares of a load."""
+    settle_heap()
     for ranges in tasks:
-        options = job.options
-        reading = ReadTask(
-            options.connection,
-            ranges,
-            job.shape.read_columns,
-            options.fetch_bytes,
-            options.fails_on_data_loss,
-            options.isolation,
-        )
+        reading = task_of(job.options, job.shape.read_columns, ranges)
         yield _reported(job, ((batch, None) for batch in read_task(reading)))
 
 

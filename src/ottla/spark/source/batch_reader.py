@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from uuid import UUID
 
 import pyarrow as pa
@@ -13,11 +12,11 @@ from ottla.ledger.entry import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.options.offset_spec import AtGroup, AtOffsets, AtTimestamp, Offsets
-from ottla.spark.options.read_options import OnLoss, ReadOptions
+from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.cluster_view import ClusterView
 from ottla.spark.source.offset_ranges import OffsetRange, plan_tasks, ranges_between
 from ottla.spark.source.pushed_filters import Bounds, bounds_of
-from ottla.spark.source.range_reading import Ledger, ReadTask, read_task
+from ottla.spark.source.range_reading import ReadTask, read_task, task_of
 from ottla.spark.worker_heap import settle_heap
 from ottla.spark.worker_import import Shipped
 
@@ -105,20 +104,8 @@ class FilteredBatchReader(BatchReader):
 def task_partitions(
     options: ReadOptions, columns: tuple[str, ...], ranges: Sequence[OffsetRange]
 ) -> list[InputPartition]:
-    ledger = Ledger(options.ledger_topic, options.reader) if options.on_loss is OnLoss.LEDGER else None
     return [
-        TaskPartition(
-            ReadTask(
-                replace(options.connection, call_timeout_ms=options.read_timeout_ms),
-                task_ranges,
-                columns,
-                options.fetch_bytes,
-                options.fails_on_data_loss,
-                options.isolation,
-                ledger,
-            )
-        )
-        for task_ranges in plan_tasks(ranges, options.task_sizes)
+        TaskPartition(task_of(options, columns, task_ranges)) for task_ranges in plan_tasks(ranges, options.task_sizes)
     ]
 
 

@@ -7,7 +7,7 @@ Whatever else keeps records from coming is a time-out: the task fails, and Spark
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.arrow.decoder import Decoder
 from ottla.spark.errors import DataLoss, ReadTimedOut
 from ottla.spark.options.connection import Connection
+from ottla.spark.options.read_options import OnLoss, ReadOptions
 from ottla.spark.source.cluster_view import open_cluster
 from ottla.spark.source.gone_topics import is_gone
 from ottla.spark.source.lost_offsets import lost_until
@@ -65,6 +66,19 @@ class ReadTask:
     fails_on_data_loss: bool
     isolation: IsolationLevel
     ledger: Ledger | None = None
+
+
+def task_of(options: ReadOptions, columns: tuple[str, ...], ranges: tuple[OffsetRange, ...]) -> ReadTask:
+    """A task that reads these ranges as the options say."""
+    return ReadTask(
+        replace(options.connection, call_timeout_ms=options.read_timeout_ms),
+        ranges,
+        columns,
+        options.fetch_bytes,
+        options.fails_on_data_loss,
+        options.isolation,
+        Ledger(options.ledger_topic, options.reader) if options.on_loss is OnLoss.LEDGER else None,
+    )
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
