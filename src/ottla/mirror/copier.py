@@ -86,6 +86,10 @@ class Copier:
         return self._copies
 
     @property
+    def ends(self) -> Mapping[TopicPartition, int]:
+        return self._ends
+
+    @property
     def is_finished(self) -> bool:
         """Every partition has reached its end, or is stuck for good."""
         return all(copy.is_final or self._has_reached_end(copy) for copy in self._copies.values())

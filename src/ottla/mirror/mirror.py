@@ -12,18 +12,19 @@ from ottla.client.offsets import IsolationLevel
 from ottla.client.options import ClientOptions
 from ottla.mirror.cluster_side import ClusterSide
 from ottla.mirror.fence import Fence
-from ottla.mirror.options import FENCE_GROUP_PREFIX, MirrorOptions
+from ottla.mirror.options import FAILURES_MAX, FENCE_GROUP_PREFIX, MirrorOptions
 from ottla.mirror.plan import plan_topics
 from ottla.mirror.progress_topic import JournalNotWritten, make_progress_topic, read_journal
+from ottla.mirror.range_copy import CopyWork
 from ottla.mirror.report import MirrorPlan, MirrorReport, PartitionStatus
 from ottla.mirror.session import MirrorSession, views_of
 from ottla.mirror.tail_reading import LogEnds, log_ends
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
-# In a run that ends by itself a partition that fails so often in a row is given up.
-FAILURES_MAX: Final = 6
 _STANDBY_S: Final = 0.5
+# So long a member waits for its first assignment: brokers hold the first rebalance of a group back for some seconds.
+_JOIN_MS: Final = 30_000
 
 
 class SameCluster(OttlaError):
@@ -107,6 +108,30 @@ class Mirror:
                     fence.give_way()
             return report or MirrorReport(source.cluster_id(), target.cluster_id())
 
+    def run_with(self, copy: Callable[[Sequence[CopyWork]], Sequence[PartitionStatus]]) -> MirrorReport | None:
+        """Copy what the source has now, the records by `copy`: it gives shares of the work to `copy_ranges`, here or
+        elsewhere, and returns what that does.  None: another mirror of this source is at work.
+
+        Raises what `copy` raises; then it may be called again, and goes on where it was.
+        """
+        with self._sides() as (source, target):
+            make_progress_topic(target.cluster, self.options.replication_factor)
+            group_id = FENCE_GROUP_PREFIX + source.cluster_id()
+            session_ms, client = self.options.session_timeout_ms, self._clients[1]
+            with Fence(target.cluster, self._bootstraps[1], group_id, session_ms, client) as fence:
+                deadline = target.cluster.retrying.deadline(_JOIN_MS)
+                while not fence.wait_held(_STANDBY_S):
+                    if deadline.has_passed:
+                        return None
+                with self._session(source, target, fence, once=True) as before:
+                    before.refresh()
+                    counted, works = before.counts, before.works()
+                done = copy(works) if works else []
+                with self._session(source, target, fence, once=True) as after:
+                    after.refresh()
+                    self._attempt(after.sync_groups)
+                    return after.report(counted).with_problems(done)
+
     def status(self) -> list[PartitionStatus]:
         """How far each partition is copied, by what the mirror stored last, and how far it lags behind the source."""
         with self._sides() as (source, target):
@@ -145,15 +170,7 @@ class Mirror:
         on_progress: Callable[[MirrorReport], None],
     ) -> tuple[MirrorReport, bool]:
         """Whether it has finished, not lost the fence."""
-        with MirrorSession(
-            source,
-            target,
-            self.options,
-            ends_here=once,
-            may_write=lambda: fence.is_held,
-            note=self._note,
-            failures_max=FAILURES_MAX if once else None,
-        ) as session:
+        with self._session(source, target, fence, once=once) as session:
             session.refresh()
             clock = target.cluster.clock
             refreshed_ms = synced_ms = told_ms = clock.monotonic_ms()
@@ -177,6 +194,17 @@ class Mirror:
             self._attempt(session.sync_groups)
             self._attempt(session.finish_audit)
             return session.report(), True
+
+    def _session(self, source: ClusterSide, target: ClusterSide, fence: Fence, *, once: bool) -> MirrorSession:
+        return MirrorSession(
+            source,
+            target,
+            self.options,
+            ends_here=once,
+            may_write=lambda: fence.is_held,
+            note=self._note,
+            failures_max=FAILURES_MAX if once else None,
+        )
 
     def _attempt(self, step: Callable[[], None]) -> None:
         """What is tried again with the next interval when a cluster does not answer."""

@@ -27,6 +27,9 @@ UNCOPIED_CONFIGS: Final = (
 )
 UNCOPIED_GROUPS: Final = (r"console-consumer-.*", r"__.*")
 
+# In a run that ends by itself a partition that fails so often in a row is given up.
+FAILURES_MAX: Final = 6
+
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 FAIL: Final = "fail"

@@ -9,9 +9,9 @@ from enum import Enum
 from uuid import UUID
 
 from ottla.client.fetch import FetchedPartition
-from ottla.mirror.audit_commits import WINDOW_MS, AuditLedger
+from ottla.mirror.audit_commits import WINDOW_MS, AuditLedger, AuditState
 from ottla.mirror.batch_copy import copied_batch, copyable_batches
-from ottla.mirror.journal import Counts, Progress, SourcePartition
+from ottla.mirror.journal import Counts, Journal, Progress, SourcePartition
 from ottla.mirror.offset_map import OffsetMap, Run
 from ottla.mirror.tail_match import TailMatch
 from ottla.model.errors import OttlaError
@@ -198,3 +198,12 @@ class PartitionCopy:
     def add_counts(self, counts: Counts) -> None:
         self.counts = self.counts.plus(counts)
         self.is_dirty = True
+
+
+def stored_copy(journal: Journal, source: SourcePartition, *, tells_audit: bool) -> PartitionCopy | None:
+    """The copy as the journal knows it; None where it knows nothing."""
+    progress, offsets = journal.progress.get(source), journal.offset_map(source)
+    if progress is None or offsets is None:
+        return None
+    audit = AuditLedger(progress.audit or AuditState(offsets.source_end)) if tells_audit else None
+    return PartitionCopy(source, progress.target_topic_id, offsets, progress.counts, audit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ottla.mirror.journal import Counts
 from ottla.mirror.partition_copy import PartitionCopy, Phase
@@ -37,6 +37,15 @@ class MirrorReport:
     left_alone: Mapping[str, str] = field(default_factory=dict)
     committed_group_offsets: int = 0
     refused_topics: frozenset[str] = frozenset()
+
+    def with_problems(self, done: Iterable[PartitionStatus]) -> MirrorReport:
+        """The same with the problems that others met."""
+        problems = {(each.topic, each.partition): each.problem for each in done}
+        partitions = [
+            replace(each, problem=each.problem or problems.get((each.topic, each.partition)))
+            for each in self.partitions
+        ]
+        return replace(self, partitions=partitions)
 
     @property
     def lag_offsets(self) -> int:

@@ -26,7 +26,7 @@ from ottla.mirror.journal import (
 from ottla.mirror.offset_map import OffsetMap
 from ottla.mirror.options import LATEST as FROM_LATEST
 from ottla.mirror.options import MirrorOptions
-from ottla.mirror.partition_copy import PartitionCopy
+from ottla.mirror.partition_copy import PartitionCopy, stored_copy
 from ottla.mirror.plan import (
     CLAIMED_ANEW,
     ClusterView,
@@ -38,6 +38,7 @@ from ottla.mirror.plan import (
     unclaimed_topics,
 )
 from ottla.mirror.progress_topic import JournalWriter, read_journal
+from ottla.mirror.range_copy import CopyWork
 from ottla.mirror.report import MirrorReport, statuses, total
 from ottla.model.identifiers import TopicPartition
 
@@ -104,9 +105,15 @@ class MirrorSession:
     def is_finished(self) -> bool:
         return self._ends_here and self._copier.is_finished
 
-    def report(self) -> MirrorReport:
+    @property
+    def counts(self) -> Mapping[TopicPartition, Counts]:
+        """Of each partition, since its first copy."""
+        return {partition: copy.counts for partition, copy in self._copier.copies.items()}
+
+    def report(self, before: Mapping[TopicPartition, Counts] | None = None) -> MirrorReport:
+        """What was done since the session began, or since the counts were these."""
         copies = list(self._copier.copies.values())
-        counts = self._done.plus(total(copies, self._before))
+        counts = self._done.plus(total(copies, self._before if before is None else before))
         return MirrorReport(
             *self._cluster_ids,
             counts,
@@ -115,6 +122,15 @@ class MirrorSession:
             self._committed_count,
             frozenset(self._refused),
         )
+
+    def works(self) -> list[CopyWork]:
+        """What is to be copied up to the source's ends, for others to do."""
+        ends = self._copier.ends
+        return [
+            CopyWork(copy.source, copy.offsets.source_end, ends[copy.partition])
+            for copy in self._copier.copies.values()
+            if copy.offsets.source_end < ends[copy.partition]
+        ]
 
     def copy(self) -> None:
         """Go on copying, for a moment."""
@@ -208,9 +224,7 @@ class MirrorSession:
         copies = self._copies_of(new, target_ids)
         entries: list[list[Entry]] = [[claim_entry(claim)] for claim in claims]
         entries += [
-            progress_entries(copy.source, copy.progress(now_ms), copy.offsets, {})
-            for copy in copies
-            if self._writer.journal.progress.get(copy.source) is None or copy.is_dirty
+            progress_entries(copy.source, copy.progress(now_ms), copy.offsets, {}) for copy in copies if copy.is_dirty
         ]
         self._copier.finish_progress()
         self._writer.send(entries)
@@ -257,19 +271,14 @@ class MirrorSession:
         copies: list[PartitionCopy] = []
         for plan, source in new:
             partition = TopicPartition(source.topic, source.partition)
-            known = self._writer.journal.progress.get(source)
-            offsets = self._writer.journal.offset_map(source)
-            counts = Counts()
-            if known is None or offsets is None or known.target_topic_id != target_ids[source.topic]:
+            copy = stored_copy(self._writer.journal, source, tells_audit=self._options.tells_audit)
+            if copy is None or copy.target_topic_id != target_ids[source.topic]:
                 # What a topic has that was no copy before stays before the copy's first record.
                 there = begins if plan.decision in _AT_START else ends
                 offsets = OffsetMap(starts[partition].offset, there[partition].offset)
-            else:
-                counts = known.counts
-            state = known.audit if known is not None and known.target_topic_id == target_ids[source.topic] else None
-            audit = AuditLedger(state or AuditState(offsets.source_end)) if self._options.tells_audit else None
-            copy = PartitionCopy(source, target_ids[source.topic], offsets, counts, audit)
-            copy.is_dirty = known is None or known.target_topic_id != copy.target_topic_id
+                audit = AuditLedger(AuditState(offsets.source_end)) if self._options.tells_audit else None
+                copy = PartitionCopy(source, target_ids[source.topic], offsets, Counts(), audit)
+                copy.is_dirty = True
             copies.append(copy)
         return copies
 

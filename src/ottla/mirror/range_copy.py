@@ -1,0 +1,68 @@
+"""A share of a mirror's work: some partitions up to some offsets, by a process that somebody else coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ottla.client.cluster import Cluster
+from ottla.client.options import ClientOptions
+from ottla.mirror.audit_telling import AuditTelling
+from ottla.mirror.copier import Copier
+from ottla.mirror.journal import SourcePartition
+from ottla.mirror.options import FAILURES_MAX, MirrorOptions
+from ottla.mirror.partition_copy import stored_copy
+from ottla.mirror.progress_topic import JournalWriter, read_journal
+from ottla.mirror.report import PartitionStatus, statuses
+from ottla.model.errors import OttlaError
+
+
+@dataclass(frozen=True, slots=True)
+class CopyWork:
+    """Copy the partition up to `end`, exclusive; everything below `begin` is copied.  Its progress is stored."""
+
+    source: SourcePartition
+    begin: int
+    end: int
+
+
+class ProgressMissing(OttlaError):
+    hint = "the topic ottla-mirror-progress was deleted or changed meanwhile: run the mirror again"
+
+
+def copy_ranges(
+    source: str | Sequence[str],
+    target: str | Sequence[str],
+    works: Sequence[CopyWork],
+    options: MirrorOptions,
+    clients: tuple[ClientOptions, ClientOptions],
+    note: Callable[[str], None] = lambda line: None,
+) -> list[PartitionStatus]:
+    """How far each partition got.  To do it again, after a failure in the middle too, copies nothing twice.
+
+    Raises ClientError, JournalNotWritten.
+    """
+    with Cluster(source, clients[0]) as here, Cluster(target, clients[1]) as there:
+        journal = read_journal(there)
+        copies = []
+        for work in works:
+            copy = stored_copy(journal, work.source, tells_audit=options.tells_audit)
+            if copy is None:
+                raise ProgressMissing(f"nothing is known of the copy of {work.source}")
+            copies.append(copy)
+        with (
+            JournalWriter(there, journal) as writer,
+            Copier(here, there, writer, options, note=note, failures_max=FAILURES_MAX) as copier,
+        ):
+            copier.assign(copies, {copy.partition: work.end for copy, work in zip(copies, works, strict=True)})
+            while not copier.is_finished:
+                copier.turn()
+            copier.drain()
+            if options.tells_audit:
+                telling = AuditTelling(here, there, note)
+                for _ in range(2):  # what waited behind a commit that was not told yet, too
+                    copier.close_audit()
+                    copier.finish_progress()
+                    telling.tell(copies, journal)
+                copier.finish_progress()
+            return statuses(copies)

@@ -1,0 +1,118 @@
+"""`SparkMirror`: the driver plans and holds the fence, tasks copy ranges, each with clients of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from ottla.client.options import ClientOptions
+from ottla.mirror import Mirror, MirrorOptions, MirrorReport, PartitionStatus
+from ottla.mirror.range_copy import CopyWork, copy_ranges
+from ottla.model.errors import OttlaError
+
+
+class MirrorTaskFailed(OttlaError):
+    hint = "what was copied stays; run the mirror again, and it goes on where it was"
+
+
+class SparkMirror:
+    """Copies by ranges: each run takes what the source has when it begins.  Nothing of it is on the driver's disk.
+
+    A task that is run again, on another machine too, finds out what the one before has copied.  `rate_bytes_s` is
+    shared out among the tasks that run at a time.  `note` gets lines for people.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: str,
+        target: str,
+        options: MirrorOptions | None = None,
+        *,
+        source_client: ClientOptions | None = None,
+        target_client: ClientOptions | None = None,
+        note: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._spark = spark
+        self._addresses = (source, target)
+        self._options = options or MirrorOptions()
+        self._clients = (
+            source_client or ClientOptions(client_id="ottla-mirror"),
+            target_client or ClientOptions(client_id="ottla-mirror"),
+        )
+        self._note = note
+        self._mirror = Mirror(
+            source, target, self._options, source_client=source_client, target_client=target_client, note=note
+        )
+
+    def run(self) -> MirrorReport | None:
+        """Copy what the source has now; None: another mirror of this source is at work.
+
+        Raises ClientError where a cluster cannot be reached, MirrorTaskFailed.
+        """
+        return self._mirror.run_with(self._copy)
+
+    def follow(
+        self, every_s: float, stop: threading.Event | None = None, on_run: Callable[[MirrorReport], None] | None = None
+    ) -> None:
+        """Run again and again, `every_s` from the end of one to the begin of the next, until `stop` is set.
+
+        A run that fails is told by `note`, and tried again.
+        """
+        stop = stop or threading.Event()
+        while not stop.is_set():
+            try:
+                report = self.run()
+                if report is not None and on_run is not None:
+                    on_run(report)
+            except OttlaError as error:
+                self._note(str(error))
+            stop.wait(every_s)
+
+    def _copy(self, works: Sequence[CopyWork]) -> list[PartitionStatus]:
+        context = self._spark.sparkContext
+        shares = _shares(works, context.defaultParallelism)
+        options = self._options
+        if options.rate_bytes_s is not None:
+            options = replace(options, rate_bytes_s=max(1, options.rate_bytes_s // len(shares)))
+        task = partial(_run_share, *self._addresses, options, self._clients)
+        try:
+            reports: list[_TaskReport] = context.parallelize(shares, len(shares)).mapPartitions(task).collect()
+        except Exception as error:
+            raise MirrorTaskFailed(f"a task of the mirror failed: {error}") from error
+        for line in (line for report in reports for line in report.notes):
+            self._note(line)
+        return [status for report in reports for status in report.statuses]
+
+
+class _TaskReport(NamedTuple):
+    statuses: list[PartitionStatus]
+    notes: list[str]
+
+
+def _shares(works: Sequence[CopyWork], count: int) -> list[list[CopyWork]]:
+    """The largest ranges first, each to the share that has the least."""
+    shares: list[tuple[int, list[CopyWork]]] = [(0, []) for _ in range(max(1, min(count, len(works))))]
+    for work in sorted(works, key=lambda work: work.begin - work.end):
+        at = min(range(len(shares)), key=lambda index: shares[index][0])
+        size, taken = shares[at]
+        shares[at] = (size + work.end - work.begin, [*taken, work])
+    return [taken for _, taken in shares]
+
+
+def _run_share(
+    source: str,
+    target: str,
+    options: MirrorOptions,
+    clients: tuple[ClientOptions, ClientOptions],
+    shares: Iterable[list[CopyWork]],
+) -> Iterator[_TaskReport]:
+    """In a worker."""
+    for works in shares:
+        notes: list[str] = []
+        yield _TaskReport(copy_ranges(source, target, works, options, clients, notes.append), notes)
