@@ -48,6 +48,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/test_log_import.py": "jvm",
     "tests/interop/test_repaired_log.py": "jvm",
     "tests/contract/membership": "jvm",
+    "tests/mirror/test_with_apache_kafka.py": "jvm",
     # A ZooKeeper that the files share, or several of their own.
     "tests/contract": "zookeeper",
     "tests/integration/test_guide.py": "zookeeper",
@@ -71,6 +72,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_kills.py": "cluster",
     "tests/cluster/test_moved_coordinators.py": "cluster",
     "tests/cluster/test_moves_under_load.py": "cluster",
+    "tests/mirror/test_between_clusters.py": "cluster",
     "tests/connectors/test_groups_on_zookeeper.py": "cluster",
     "tests/connectors/test_groups_on_apache_kafka.py": "jvm",
     "tests/connectors/test_planted_faults.py": "cluster",

@@ -13,6 +13,7 @@ from typing import IO, Final
 
 from ottla.client.cluster import Cluster
 from ottla.client.delivery import Delivery, ProducerOptions
+from ottla.client.offsets import LATEST, OffsetAnswer, try_list_offsets
 from ottla.client.producer import RawProducer
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
@@ -34,6 +35,14 @@ def content_of(bootstrap: str, topic: str) -> dict[int, list[Content]]:
     for each in consume_all(topic, bootstrap=bootstrap, timeout_ms=int(WITHIN_S * 1000)):
         found.setdefault(each.partition, []).append((each.timestamp_ms, each.key, each.value, each.headers))
     return found
+
+
+def copied_count(bootstrap: str, topic: str, partitions_count: int) -> int:
+    """The sum of the partitions' ends, as far as there are any yet."""
+    with Cluster(bootstrap) as cluster:
+        asked = {TopicPartition(topic, number): LATEST for number in range(partitions_count)}
+        answers = try_list_offsets(cluster, asked).values()
+        return sum(each.offset for each in answers if isinstance(each, OffsetAnswer))
 
 
 def offsets_of(bootstrap: str, topic: str, partition: int = 0) -> dict[bytes | None, int]:

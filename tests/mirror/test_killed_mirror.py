@@ -10,13 +10,10 @@ from functools import partial
 from operator import lt
 from typing import Final
 
-from ottla.client.cluster import Cluster
-from ottla.client.offsets import LATEST, OffsetAnswer, try_list_offsets
 from ottla.mirror import Mirror, MirrorOptions
-from ottla.model.identifiers import TopicPartition
 from ottla.testing import ControlledBroker
 from tests.eventually import eventually
-from tests.mirror.mirrored import MirrorProcess, Writer, content_of
+from tests.mirror.mirrored import MirrorProcess, Writer, content_of, copied_count
 
 PARTITIONS: Final = 3
 KILLS: Final = int(os.environ.get("OTTLA_MIRROR_KILLS", "6"))
@@ -47,7 +44,9 @@ def test_killed_mirror_goes_on_without_loss_and_without_a_duplicate(
             for _ in range(KILLS):
                 process = MirrorProcess(live.bootstrap, offline.bootstrap, *FLAGS)
                 try:
-                    copied = eventually(partial(copied_records, offline.bootstrap, topic), partial(lt, copied))
+                    copied = eventually(
+                        partial(copied_count, offline.bootstrap, topic, PARTITIONS), partial(lt, copied)
+                    )
                     # No state is waited for: the kill is to come at any moment.
                     time.sleep(chance.uniform(0, 0.6))
                 finally:
@@ -64,11 +63,3 @@ def test_killed_mirror_goes_on_without_loss_and_without_a_duplicate(
         counted = [each.counts for each in report.partitions]
         assert sum(each.records for each in counted) == writer.records_count
         assert [each.duplicate_records + each.foreign_records for each in counted] == [0] * PARTITIONS
-
-
-def copied_records(bootstrap: str, topic: str) -> int:
-
-    with Cluster(bootstrap) as cluster:
-        asked = {TopicPartition(topic, number): LATEST for number in range(PARTITIONS)}
-        answers = try_list_offsets(cluster, asked).values()
-        return sum(each.offset for each in answers if isinstance(each, OffsetAnswer))
