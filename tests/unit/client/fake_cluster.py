@@ -19,6 +19,7 @@ from ottla.client.address import Address
 from ottla.client.cluster import Cluster
 from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
+from ottla.client.offsets import EARLIEST
 from ottla.client.options import ClientOptions
 from ottla.client.transport import Readable
 from ottla.model.error_code import ErrorCode
@@ -225,14 +226,14 @@ class FakeBroker:
         return response
 
     def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        """The end, whatever is asked for."""
+        """The end, whatever is asked for but the earliest offset."""
         response = ListOffsetsResponse()
         for topic in request.topics:
             rows = []
             for asked in topic.partitions:
                 partition = TopicPartition(topic.name, asked.partition_index)
                 code = self._problem(ApiKey.LIST_OFFSETS, partition)
-                end = -1 if code else self.cluster.partitions[partition].end
+                end = -1 if code else 0 if asked.timestamp == EARLIEST else self.cluster.partitions[partition].end
                 rows.append(ListOffsetsPartitionResponse(asked.partition_index, code or ErrorCode.NONE, offset=end))
             response.topics.append(ListOffsetsTopicResponse(topic.name, rows))
         return response

@@ -1,0 +1,107 @@
+"""What a task takes for a loss, and what for a time-out, on brokers in memory whose clock a test turns."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.client.offsets import IsolationLevel
+from ottla.client.reused_memory import ReusedMemory
+from ottla.ledger.entry import entry_from_json
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey, VersionRange
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
+from ottla.spark.errors import DataLoss, ReadTimedOut
+from ottla.spark.options.connection import Connection
+from ottla.spark.source import range_reading
+from ottla.spark.source.offset_ranges import OffsetRange
+from ottla.spark.source.range_reading import Ledger, ReadTask, read_task
+from tests.unit.client.fake_cluster import FakeCluster, Fault
+
+OLD, NEW = UUID(int=1000), UUID(int=2000)
+PLACE = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """The topic `t`, with the records 0 to 29 in ten batches."""
+    fake = FakeCluster()
+    fake.add_topic("t", 1)
+    fake.topic_ids["t"] = OLD
+    fill(fake)
+
+    def open_cluster(connection: Connection, memory: ReusedMemory | None = None) -> Cluster:
+        return fake.client(connection.client_options)
+
+    monkeypatch.setattr(range_reading, "open_cluster", open_cluster)
+    return fake
+
+
+def fill(fake: FakeCluster) -> None:
+    for _ in range(10):
+        fake.partitions[PLACE].append(build_batch([Record(0, 1000, None, b"x" * 40_000)] * 3))
+
+
+def task(end: int = 30, *, goes_on: bool = False, ledger: Ledger | None = None) -> ReadTask:
+    connection = Connection("broker-1:9092", 5_000, 20_000)
+    ranges = (OffsetRange("t", 0, 0, end, OLD),)
+    return ReadTask(connection, ranges, ("offset",), 1 << 10, not goes_on, IsolationLevel.READ_UNCOMMITTED, ledger)
+
+
+def offsets(of: ReadTask) -> list[int]:
+    return [offset for batch in read_task(of) for offset in batch.column("offset").to_pylist()]
+
+
+def test_a_broker_that_falls_silent_is_a_time_out_that_names_it(fake: FakeCluster) -> None:
+    batches = read_task(task(goes_on=True))
+    next(batches)
+    fake.brokers[1].fault_of = lambda api: Fault.SILENCE
+    began_ms = fake.clock.monotonic_ms()
+    with pytest.raises(ReadTimedOut, match=r"no records of t-0 from offset \d+ .* broker 1 at broker-1:9092 leads it"):
+        list(batches)
+    assert fake.clock.monotonic_ms() - began_ms < 60_000
+
+
+def test_a_replica_that_is_behind_is_asked_again(fake: FakeCluster) -> None:
+    left = [ErrorCode.OFFSET_OUT_OF_RANGE] * 2
+    fake.brokers[1].error_of = lambda api, _: left.pop() if api is ApiKey.FETCH and left else None
+    assert offsets(task(goes_on=True)) == list(range(30))
+    assert not left
+
+
+def test_a_log_that_ends_before_the_plan_has_lost_the_rest(fake: FakeCluster) -> None:
+    with pytest.raises(DataLoss, match=r"offsets 30 to 40 \(exclusive\) of t-0 are gone: the log has 0 to 30"):
+        offsets(task(end=40))
+    assert offsets(task(end=40, goes_on=True)) == list(range(30))
+
+
+def test_a_loss_is_in_the_ledger_before_the_task_ends(fake: FakeCluster) -> None:
+    (ledger,) = fake.add_topic("ottla-ledger", 1)
+    assert offsets(task(end=40, goes_on=True, ledger=Ledger("ottla-ledger", "loader"))) == list(range(30))
+    (record,) = fake.partitions[ledger].records()
+    entry = entry_from_json(bytes(record.value or b""))
+    assert (entry.lost.place, entry.lost.topic_id, entry.reader) == (PLACE, OLD, "loader")
+    assert (entry.lost.first_offset, entry.lost.end_offset) == (30, 40)
+
+
+def test_a_ledger_that_cannot_be_written_stops_the_task(fake: FakeCluster) -> None:
+    fake.add_topic("ottla-ledger", 1)
+    fake.brokers[1].error_of = lambda api, _: ErrorCode.TOPIC_AUTHORIZATION_FAILED if api is ApiKey.PRODUCE else None
+    with pytest.raises(Exception, match="1 lost ranges were not written to ottla-ledger"):
+        offsets(task(end=40, goes_on=True, ledger=Ledger("ottla-ledger", "loader")))
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_rows_of_a_recreated_topic_are_refused_even_where_fetches_have_names(fake: FakeCluster, goes_on: bool) -> None:
+    """They are handed on already when it is found out, so the task fails in either case."""
+    fake.brokers[1].versions[ApiKey.FETCH] = VersionRange(4, 12)
+    batches = read_task(task(goes_on=goes_on))
+    next(batches)
+    fake.recreate_topic("t", NEW)
+    fill(fake)
+    with pytest.raises(DataLoss, match="was deleted"):
+        list(batches)
