@@ -23,6 +23,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "cluster": Verb("ottla.cli.cluster", "Run a cluster on this machine; show how a cluster is."),
     "load": Verb("ottla.cli.load", "Load topics into a lake table, exactly once."),
     "registry": Verb("ottla.cli.registry", "Serve schemas to Kafka's clients."),
+    "stream": Verb("ottla.cli.stream", "Run streams of events: windows, sessions, joins."),
     "dead-letter": Verb("ottla.cli.dead_letter", "List, show and put back records that could not be processed."),
     "mirror": Verb("ottla.cli.mirror", "Copy topics from one cluster to another."),
     "audit": Verb("ottla.cli.audit", "Compare counts of all tiers; wait until a topic is complete."),

@@ -1,0 +1,104 @@
+"""A compacted topic as a table: the newest record of each key, as it is when a batch begins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ottla.client.cluster import Cluster
+from ottla.client.offsets import log_ranges
+from ottla.client.options import ClientOptions
+from ottla.model.identifiers import TopicPartition
+from ottla.spark.options.offset_spec import to_dict
+from ottla.spark.registration import register_source
+
+Prepare: TypeAlias = Callable[[DataFrame], DataFrame]
+TableFunction: TypeAlias = Callable[[DataFrame, DataFrame, int], None]
+
+_RECORD: Final = ("value", "timestamp", "partition", "offset")
+
+
+class ChangingTable:
+    """The newest record of each key of a topic; a record with a null value deletes its key.
+
+        members = ChangingTable("localhost:9092", "members", member_of)
+
+        def process(views, members, batch_id):
+            views.join(members, "member", "left_outer").write...
+
+        views.writeStream.foreachBatch(members.each_batch(process))
+
+    `prepare` makes the table's rows of records (columns key, value, timestamp, partition, offset); deleted keys are not
+    in them.  `options` are further options of the source.
+
+    Each batch sees everything that the topic had when it began: so an update or a delete is seen by the next batch.
+    The rows are kept by Spark's executors, and only what is new is read; a new query, or one that begins again, reads
+    the topic from its start.  A batch that runs again may see a newer table than before.  Keys keep their partition: do
+    not add partitions to such a topic.
+    """
+
+    def __init__(
+        self, bootstrap: str, topic: str, prepare: Prepare | None = None, *, options: Mapping[str, str] | None = None
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._prepare: Prepare = prepare or (lambda rows: rows)
+        self._options = dict(options or {})
+        self._topic_id: UUID | None = None
+        self._next_offsets: dict[TopicPartition, int] = {}
+        # The newest record of each key, deleted ones too until the next batch.
+        self._newest: DataFrame | None = None
+
+    def each_batch(self, process: TableFunction) -> Callable[[DataFrame, int], None]:
+        """A function for `foreachBatch`: `process(batch, table, batch_id)`."""
+
+        def with_table(batch: DataFrame, batch_id: int) -> None:
+            process(batch, self.now(batch.sparkSession), batch_id)
+
+        return with_table
+
+    def now(self, spark: SparkSession) -> DataFrame:
+        """The table as it is now; it stays as it is when the topic changes.  Raises the client's errors."""
+        with Cluster(self._bootstrap, ClientOptions("ottla-spark")) as cluster:
+            topic = cluster.topic(self._topic)
+            logs = log_ranges(cluster, [TopicPartition(self._topic, number) for number in topic.partitions])
+        if topic.topic_id != self._topic_id or any(
+            not log.start <= self._next_offsets.get(place, log.start) <= log.stop for place, log in logs.items()
+        ):
+            # Another topic, or one that has lost what was not read yet: from its start.
+            self._newest, self._next_offsets = None, {}
+        self._topic_id = topic.topic_id
+        first = {place: self._next_offsets.get(place, log.start) for place, log in logs.items()}
+        ends = {place: log.stop for place, log in logs.items()}
+        if self._newest is None or first != ends:
+            self._newest = self._merged(spark, first, ends)
+            self._next_offsets = ends
+        return self._prepare(self._newest.where(F.col("value").isNotNull()))
+
+    def _merged(
+        self, spark: SparkSession, first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> DataFrame:
+        register_source(spark)
+        assign = {self._topic: sorted(place.partition for place in ends)}
+        options = {
+            **self._options,
+            "kafka.bootstrap.servers": self._bootstrap,
+            "assign": json.dumps(assign),
+            "startingOffsets": json.dumps(to_dict(first)),
+            "endingOffsets": json.dumps(to_dict(ends)),
+        }
+        rows = spark.read.format("ottla").options(**options).load().select("key", *_RECORD)
+        if self._newest is not None:
+            rows = self._newest.where(F.col("value").isNotNull()).unionByName(rows)
+        newest = (
+            rows.where(F.col("key").isNotNull())
+            .groupBy("key")
+            .agg(F.max_by(F.struct(*_RECORD), "offset").alias("_record"))
+        )
+        # Its own rows, so that the plan does not grow by each batch.
+        return newest.select("key", "_record.*").localCheckpoint()
