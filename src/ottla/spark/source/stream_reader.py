@@ -199,10 +199,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 reason = "the partition is new, and these were deleted before they were read"
                 topic_id = logs.topic_ids[place.topic]
                 found.losses.append(LostRange(place.topic, topic_id, place.partition, 0, begin[place], reason))
-        if found.losses and not self._options.fails_on_data_loss:
-            # To go on is final, so every broker is asked.
-            for place, topic_id in found.gone.items():
-                self._cluster().check_gone(place, topic_id)
+        for place, topic_id in found.gone.items():
+            self._cluster().check_gone(place, topic_id)
         if found.losses:
             self._cluster().lose(found.losses)
         return found.first | begin, begin
