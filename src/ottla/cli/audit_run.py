@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 @config_flag("audit", "run")
 @bootstrap_flag
 @click.option("--target", metavar="URL", help="The table of results: a path, s3://..., hdfs://...  [default: none]")
-@click.option("--storage", multiple=True, metavar=KEY_VALUE, help="A setting of the table's storage; may be repeated.")
+@click.option("--table", "tables", multiple=True, metavar="URL", help="A Delta table of `ottla load`; may be repeated.")
+@click.option("--storage", multiple=True, metavar=KEY_VALUE, help="A setting of the tables' storage; may be repeated.")
 @window_flag
 @audit_topic_flag
 @click.option(
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 def command(
     bootstrap: str,
     target: str | None,
+    tables: tuple[str, ...],
     storage: tuple[str, ...],
     window: str,
     audit_topic: str,
@@ -45,23 +47,34 @@ def command(
 ) -> None:
     """Compare all tiers on Spark, into a table and a topic.
 
-    Only what has changed is written: the newest line of a topic, window and tier counts.
+    What loads have committed to each --table is told first, as tier `lake`.  Only what has changed is written: the
+    newest line of a topic, window and tier counts.
+
+    \b
+    ottla audit run --table /lake/clicks --target /lake/audit --every 5m
     """
     window_ms = duration_ms(window, "--window")
     every_ms = None if every is None else duration_ms(every, "--every")
     settings = assignments(storage, "--storage")
     import ottla.spark
-    from ottla.spark.audit import run_audit
+    from ottla.spark.audit import LoadedTable, run_audit
     from ottla.spark.lake.target import parse_target
 
     place = None if target is None else parse_target(target, settings)
+    loaded = [LoadedTable(parse_target(url, settings)) for url in tables]
     with JobProgress() as progress:
         progress.show("Spark starts")
         spark = ottla.spark.session("ottla audit", master=master)
         while True:
             progress.show("comparing")
             found = run_audit(
-                spark, bootstrap, place, window_ms=window_ms, audit_topic=audit_topic, results_topic=results_topic
+                spark,
+                bootstrap,
+                place,
+                tables=loaded,
+                window_ms=window_ms,
+                audit_topic=audit_topic,
+                results_topic=results_topic,
             )
             click.echo(_object(found) if as_json else _line(found))
             if every_ms is None:

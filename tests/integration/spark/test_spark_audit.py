@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 import ottla
 from ottla.audit import ProducerAudit
 from ottla.audit.book import AuditBook
-from ottla.audit.commits import commit_counts, load_counts
+from ottla.audit.commits import commit_counts
 from ottla.audit.comparison import compare
 from ottla.audit.topic import AuditReader, publish, store
 from ottla.cli.audit import command
 from ottla.client.cluster import Cluster
 from ottla.model.errors import ConfigError
-from ottla.spark.audit import AuditRun, run_audit
+from ottla.spark.audit import AuditRun, LoadedTable, run_audit
 from ottla.spark.audit.table_counts import table_counts
 from ottla.spark.lake import load_topic_to_lake
 from ottla.spark.lake.target import parse_target
@@ -72,21 +72,14 @@ def send(broker: RunningBroker, topic: str, counts: dict[int, int]) -> None:
     eventually(by_broker, lambda seen: seen == expected, every_s=0.2)
 
 
-def tell_load(broker: RunningBroker, table: Path) -> None:
-    """What a load tells after its commits; again and again."""
-    with Cluster(broker.bootstrap) as cluster:
-        for commit in DeltaTable(table).history():
-            publish(cluster, load_counts(str(table), commit, commit["timestamp"]))
-
-
 def test_all_tiers_agree_and_a_late_record_corrects_its_window(
     spark: SparkSession, broker: RunningBroker, tmp_path: Path
 ) -> None:
     table, target = tmp_path / "clicks", parse_target(tmp_path / "audit")
     send(broker, "clicks", {5: 100, HOUR_MS + 1: 50})
     load_topic_to_lake(spark, broker.bootstrap, "clicks", table)
-    tell_load(broker, table)
-    first = run_audit(spark, broker.bootstrap, target)
+    loaded = LoadedTable(parse_target(table))
+    first = run_audit(spark, broker.bootstrap, target, tables=[loaded])
     assert numbers(first, "clicks") == {
         (0, "producer"): (100, 0, 0),
         (0, "broker"): (100, 0, 0),
@@ -103,9 +96,8 @@ def test_all_tiers_agree_and_a_late_record_corrects_its_window(
     assert numbers(second, "clicks")[0, "lake"] == (100, 3, 0)
     assert {line.window.start_ms for line in second.changed} == {0}
     load_topic_to_lake(spark, broker.bootstrap, "clicks", table)
-    tell_load(broker, table)
-    tell_load(broker, table)
-    third = run_audit(spark, broker.bootstrap, target)
+    # As another run does, which tells all of the table's commits again.
+    third = run_audit(spark, broker.bootstrap, target, tables=[LoadedTable(parse_target(table)), loaded])
     assert numbers(third, "clicks")[0, "lake"] == (103, 0, 0)
 
     rows = DeltaTable(target.url).to_pyarrow_table().to_pylist()
@@ -160,9 +152,12 @@ def test_duplicates_in_a_table_are_found_in_the_table_itself(spark: SparkSession
 
 def test_command_compares_and_tells(spark: SparkSession, broker: RunningBroker, tmp_path: Path) -> None:
     send(broker, "told", {5: 10})
+    load_topic_to_lake(spark, broker.bootstrap, "told", tmp_path / "told")
     config = tmp_path / "job.toml"
-    config.write_text(f'[audit]\nbootstrap-server = "{broker.bootstrap}"\n[audit.run]\ntarget = "{tmp_path / "a"}"\n')
+    run = f'[audit.run]\ntarget = "{tmp_path / "a"}"\ntable = "{tmp_path / "told"}"\n'
+    config.write_text(f'[audit]\nbootstrap-server = "{broker.bootstrap}"\n{run}')
     outcome = CliRunner().invoke(command, ["run", "--config", str(config), "--json"])
     assert outcome.exit_code == 0, outcome.output
     assert json.loads(outcome.stdout.splitlines()[-1])["lines"] > 0
-    assert len(DeltaTable(str(tmp_path / "a")).to_pyarrow_table()) > 0
+    rows = DeltaTable(str(tmp_path / "a")).to_pyarrow_table().to_pylist()
+    assert ("lake", 10) in {(row["tier"], row["records"]) for row in rows if row["topic"] == "told"}

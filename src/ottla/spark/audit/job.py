@@ -7,6 +7,7 @@ reached is written again, and the newest line of a topic, window and tier counts
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS
 from ottla.model.windows import Window, check_window_ms
 from ottla.spark.audit.count_messages import summed_windows
+from ottla.spark.audit.loaded_table import LoadedTable
 from ottla.spark.lake.tables import append_once
 from ottla.spark.lake.target import LakeTarget
 
@@ -62,20 +64,25 @@ def run_audit(
     bootstrap: str,
     target: LakeTarget | None = None,
     *,
+    tables: Sequence[LoadedTable] = (),
     window_ms: int = HOUR_MS,
     audit_topic: str = AUDIT_TOPIC,
     results_topic: str = RESULTS_TOPIC,
 ) -> AuditRun:
     """Compare what all tiers have counted by now; write what has changed to the table `target` and to `results_topic`.
 
-    run_audit(spark, "localhost:9092", parse_target("s3://lake/audit"))
+    clicks = LoadedTable(parse_target("s3://lake/clicks"))
+    run_audit(spark, "localhost:9092", parse_target("s3://lake/audit"), tables=[clicks])
 
+    What loads have committed to `tables` is told first, as tier `lake`.
     It may be killed and run again at any point: the table takes the lines of one state of the counts once, and a line
     that the topic has twice is the same line.  Raises ClientError, LakeError, and ConfigError where a tier counts by
     windows that are no parts of `window_ms`.
     """
     check_window_ms(window_ms)
     with Cluster(bootstrap) as cluster:
+        for table in tables:
+            table.tell(cluster, audit_topic)
         ensure_topic(cluster, audit_topic)
         partitions = [TopicPartition(audit_topic, each) for each in cluster.partitions(audit_topic)]
         ends = {partition: offsets.stop for partition, offsets in log_ranges(cluster, partitions).items()}

@@ -1,0 +1,38 @@
+"""What loads have committed to a Delta table, told from its own history: so no commit is left out, whoever died."""
+
+from __future__ import annotations
+
+from ottla.audit.commits import load_counts
+from ottla.audit.topic import publish
+from ottla.client.cluster import Cluster
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.target import LakeTarget
+
+
+class LoadedTable:
+    """`tell` again and again: each time the commits that came since; the first time all that the history has.
+
+    A commit that was told before, by whomever, counts once.
+    """
+
+    def __init__(self, target: LakeTarget) -> None:
+        self._target = target
+        self._told_version = -1
+
+    def tell(self, cluster: Cluster, audit_topic: str) -> None:
+        """Nothing where there is no table yet.  Raises ClientError, and LakeError for a table that cannot be read."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        url, options = self._target.url, self._target.storage_options
+        try:
+            if not DeltaTable.is_deltatable(url, options):
+                return
+            history = DeltaTable(url, storage_options=options).history()
+            commits = [commit for commit in history if commit["version"] > self._told_version]
+            counts = [count for commit in commits for count in load_counts(url, commit, commit["timestamp"])]
+        except (DeltaError, OSError, ValueError, KeyError) as error:
+            raise LakeError(f"the loads of {url} cannot be read from its history: {error}") from error
+        if counts:
+            publish(cluster, counts, audit_topic)
+        self._told_version = max([self._told_version, *(commit["version"] for commit in commits)])
