@@ -15,7 +15,6 @@ import ottla
 from ottla.audit import AuditTopic, CompletenessRules, completeness_of
 from ottla.audit.book import AuditBook
 from ottla.audit.count import BROKER, PRODUCER
-from ottla.audit.ledger import read_ledger
 from ottla.audit.log_counter import GROUP
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
@@ -23,6 +22,7 @@ from ottla.client.fetch import fetch_raw
 from ottla.client.groups import GroupAdmin
 from ottla.client.offsets import log_ranges
 from ottla.client.producer import RawProducer
+from ottla.ledger import read_ledger
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec
@@ -190,7 +190,8 @@ def test_range_that_is_gone_before_it_is_counted_is_told_in_the_ledger(tmp_path:
         eventually_counted(broker, "gone", Counter({0: 15}))
         with Cluster(broker.bootstrap) as cluster:
             (lost,) = read_ledger(cluster)
-    assert lost[:1] + lost[2:-1] == ("gone", 0, 10, 15, "deleted before it was counted", GROUP)
+    assert str(lost.lost) == "offsets 10 to 15 (exclusive) of gone-0 are gone: deleted before it was counted"
+    assert lost.reader == GROUP
 
 
 def test_progress_is_a_group_whose_lag_every_tool_shows(broker: RunningBroker) -> None:

@@ -10,7 +10,6 @@ from typing import Final
 from uuid import UUID
 
 from ottla.audit.count import AUDIT_TOPIC, Report
-from ottla.audit.ledger import LEDGER_TOPIC, LostRange, write_ledger
 from ottla.audit.partition_count import PartitionCount, Place
 from ottla.audit.topic import publish
 from ottla.client.cluster import Cluster
@@ -21,6 +20,8 @@ from ottla.client.group_types import CommittedOffset
 from ottla.client.groups import GroupAdmin
 from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import LATEST, OffsetAnswer, log_ranges, try_list_offsets
+from ottla.ledger.entry import LEDGER_TOPIC, LostRange
+from ottla.ledger.topic import write_losses
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS, MIB
@@ -120,9 +121,8 @@ class LogCounter:
     def _on_uncounted(self, count: PartitionCount, end_offset: int, reason: str) -> None:
         """In the ledger first: with a ClientError the count stays where it is."""
         first_offset = count.place.next_offset
-        now_ms = self._cluster.clock.now_ms()
-        lost = LostRange(*_names(count), first_offset, end_offset, reason, GROUP, now_ms)
-        write_ledger(self._cluster, [lost])
+        lost = LostRange(*_names(count), first_offset, end_offset, reason)
+        write_losses(self._cluster, LEDGER_TOPIC, GROUP, [lost])
         log.error(
             "audit.range_not_counted",
             extra=fields(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import click
 
@@ -24,26 +25,29 @@ def command(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json:
 
     A reader with `onDataLoss=ledger` writes them before it goes on.
     """
-    from ottla.audit.ledger import read_ledger
+    from ottla.ledger import UNKNOWN_END, read_ledger
+    from ottla.model.uuid_text import uuid_to_text
     from ottla.model.windows import time_text
 
     with open_cluster(bootstrap, "ottla-audit-ledger") as cluster:
-        entries = [each for each in read_ledger(cluster, ledger_topic) if not topics or each.topic in topics]
+        entries = [each for each in read_ledger(cluster, ledger_topic) if not topics or each.lost.topic in topics]
     if as_json:
         for entry in entries:
-            click.echo(json.dumps(entry._asdict() | {"topic_id": str(entry.topic_id)}))
+            fields = asdict(entry.lost) | {"topic_id": uuid_to_text(entry.lost.topic_id)}
+            click.echo(json.dumps(fields | {"reader": entry.reader, "seen_ms": entry.seen_ms}))
     elif entries:
         head = ("TOPIC", "PARTITION", "FIRST", "END", "OFFSETS", "SEEN", "READER", "REASON")
         rows = [
             (
-                each.topic,
-                each.partition,
-                each.first_offset,
-                each.end_offset,
-                each.offsets_count,
+                each.lost.topic,
+                each.lost.partition,
+                each.lost.first_offset,
+                # A topic that is gone does not tell where it ended.
+                None if each.lost.end_offset == UNKNOWN_END else each.lost.end_offset,
+                None if each.lost.end_offset == UNKNOWN_END else each.lost.end_offset - each.lost.first_offset,
                 time_text(each.seen_ms),
                 each.reader,
-                each.reason,
+                each.lost.reason,
             )
             for each in entries
         ]
