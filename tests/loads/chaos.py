@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 
-from tests.loads.kills import TABLES, run_points, run_random
+from tests.loads.kills import TABLES, Outcome, run_points, run_random
 
 RANDOM_TABLES = ("delta-local", "delta-s3")
 
@@ -23,15 +24,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=2011)
     chosen = parser.parse_args()
     failed = 0
-    for table in chosen.table or TABLES:
-        outcomes = [run_points(table, chosen.times)] if chosen.times else []
-        if chosen.random and table in RANDOM_TABLES:
-            outcomes.append(run_random(table, chosen.random, chosen.seed))
-        for outcome in outcomes:
-            print(outcome, flush=True)
-            failed += bool(outcome.problems)
+    for outcome in _outcomes(chosen):
+        print(outcome, flush=True)
+        failed += bool(outcome.problems)
     print(f"{failed} tables are wrong" if failed else "each offset is in its table exactly once")
     return 1 if failed else 0
+
+
+def _outcomes(chosen: argparse.Namespace) -> Iterator[Outcome]:
+    for table in chosen.table or TABLES:
+        if chosen.times:
+            yield run_points(table, chosen.times)
+        if chosen.random and table in RANDOM_TABLES:
+            yield run_random(table, chosen.random, chosen.seed)
 
 
 if __name__ == "__main__":

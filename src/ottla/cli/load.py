@@ -82,6 +82,7 @@ def command() -> None:
     help="At most so many records.",
 )
 @click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
+@click.option("--tells-audit", is_flag=True, help="Tell the audit what was loaded, as the tier lake.")
 @click.option("--option", "options", multiple=True, metavar=KEY_VALUE, help="An option of the source; may be repeated.")
 @click.option("--spark", "settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated.")
 @click.option("--master", help="Where Spark runs.  [default: this machine, or where spark-submit says]")
@@ -101,6 +102,7 @@ def run(
     every_s: float | None,
     rows_per_commit: int,
     target_file_bytes: int,
+    tells_audit: bool,
     options: tuple[str, ...],
     settings: tuple[str, ...],
     master: str | None,
@@ -130,6 +132,7 @@ def run(
             options=source,
             rows_per_commit=rows_per_commit,
             target_file_bytes=target_file_bytes,
+            tells_audit=tells_audit,
         )
         progress.show(f"loading {', '.join(topics)}")
         with StopRequest() as stop:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ottla.testing import ControlledBroker, produce
+from ottla.testing import ControlledBroker, consume_all, produce
 
 pytestmark = [pytest.mark.spark]
 
@@ -31,6 +31,7 @@ def test_a_load_takes_its_settings_from_a_file_and_runs_again_without_loading_tw
             bootstrap-server = "{broker.bootstrap}"
             master = "local[2]"
             json = true
+            tells-audit = true
         """
         (tmp_path / "job.toml").write_text(settings)
         first = ottla("load", "--config", "job.toml", "--target", "lake", folder=tmp_path)
@@ -41,6 +42,9 @@ def test_a_load_takes_its_settings_from_a_file_and_runs_again_without_loading_tw
         assert json.loads(again.stdout)["rows"] == 0
         values = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().column("value").to_pylist()
         assert sorted(values) == [b"%d" % number for number in range(10)]
+        told = {record.value for record in consume_all("ottla-audit", bootstrap=broker.bootstrap)}
+        counts = [json.loads(each or b"") for each in told]
+        assert sum(count["records"] for count in counts if count["tier"] == "lake") == 10
 
 
 def test_a_wrong_setting_is_refused_before_spark_starts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import TIMESTAMP
-from ottla.spark.lake.lake_table import COMMIT_ID, COMMITS_SEARCHED, ColumnBounds, CommitConflict, DataFile, TableCommit
+from ottla.spark.lake.lake_table import ColumnBounds, CommitConflict, CommitFacts, DataFile, TableCommit
 from ottla.spark.lake.tables import open_delta
 from ottla.spark.lake.target import LakeTarget
 
@@ -92,8 +92,11 @@ class DeltaLake:
         self._table.update_incremental()
         return self._table.version()
 
-    def has_commit(self, commit_id: str) -> bool:
-        return any(entry.get(COMMIT_ID) == commit_id for entry in self._table.history(COMMITS_SEARCHED))
+    def newest_facts(self, commits_max: int) -> list[CommitFacts]:
+        return [
+            CommitFacts(entry["timestamp"], {name: text for name, text in entry.items() if isinstance(text, str)})
+            for entry in self._table.history(commits_max)
+        ]
 
     def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
         # `full`: files that the log has never named, too, which are those of dead tasks.

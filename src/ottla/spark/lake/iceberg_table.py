@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -21,10 +22,9 @@ from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import stored_type
 from ottla.spark.lake.files import is_task_file
 from ottla.spark.lake.lake_table import (
-    COMMIT_ID,
-    COMMITS_SEARCHED,
     ColumnBounds,
     CommitConflict,
+    CommitFacts,
     DataFile,
     TableCommit,
 )
@@ -113,9 +113,11 @@ class IcebergLake:
         _done(self._commit, commit)
         return self.version
 
-    def has_commit(self, commit_id: str) -> bool:
-        newest = (snapshot for snapshot, _ in zip(self._snapshots(), range(COMMITS_SEARCHED), strict=False))
-        return any(snapshot.summary is not None and snapshot.summary[COMMIT_ID] == commit_id for snapshot in newest)
+    def newest_facts(self, commits_max: int) -> list[CommitFacts]:
+        return [
+            CommitFacts(each.timestamp_ms, {} if each.summary is None else each.summary.additional_properties)
+            for each in islice(self._snapshots(), commits_max)
+        ]
 
     def files(self) -> list[DataFile]:
         return [self._our_file(file) for file in _done(self._their_files)]

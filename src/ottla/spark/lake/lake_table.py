@@ -54,6 +54,12 @@ class TableCommit:
     is_same_data: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class CommitFacts:
+    committed_ms: int
+    facts: Mapping[str, str]
+
+
 class CommitConflict(Exception):
     """Another writer's commit was first; nothing was committed.  Refresh, look at the numbers, and decide."""
 
@@ -84,8 +90,8 @@ class LakeTable(Protocol):
     def commit(self, commit: TableCommit) -> int:
         """The new version.  Raises `CommitConflict` when files or numbers of it were changed meanwhile."""
 
-    def has_commit(self, commit_id: str) -> bool:
-        """Whether one of the newest commits has this `COMMIT_ID` among its facts."""
+    def newest_facts(self, commits_max: int) -> list[CommitFacts]:
+        """Of the newest commits, whoever made them, the newest first."""
 
     def files(self) -> list[DataFile]: ...
 

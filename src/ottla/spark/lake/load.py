@@ -26,6 +26,7 @@ from ottla.model.uuid_text import uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
+from ottla.spark.lake.audit_counts import COMMITS_TOLD, tell_counts
 from ottla.spark.lake.files import TARGET_FILE_BYTES
 from ottla.spark.lake.lake_table import LakeTable, TableCommit
 from ottla.spark.lake.opening import open_table
@@ -128,6 +129,8 @@ class Loader:
     `start`: where partitions that the table does not know yet begin: "earliest", "latest", or milliseconds since 1970.
     `options`: further options of the source.
 
+    `tells_audit`: after each load, the newest commits' counts go to the cluster's topic of the audit, as tier `lake`.
+
     A commit has at most `rows_per_commit` records and about `bytes_per_commit` of memory, whatever the backlog is.
 
     Raises `LakeError` and the errors of the source; what was committed before stays.
@@ -150,6 +153,7 @@ class Loader:
         rows_per_commit: int = ROWS_PER_COMMIT,
         bytes_per_commit: int = BYTES_PER_COMMIT,
         target_file_bytes: int = TARGET_FILE_BYTES,
+        tells_audit: bool = False,
         at: Callable[[Stage], None] = no_one_looks,
     ) -> None:
         names = [topics] if isinstance(topics, str) else list(topics)
@@ -169,6 +173,7 @@ class Loader:
         self._bytes_per_commit = bytes_per_commit
         self._target_file_bytes = target_file_bytes
         self._record_bytes = RECORD_BYTES_GUESS
+        self._tells_audit = tells_audit
         self._at = at
         self._opened: LakeTable | None = None
 
@@ -190,6 +195,8 @@ class Loader:
             plan = plan.rest(part, table)
             if on_progress is not None:
                 on_progress(LoadState(total, plan.offsets_count))
+        if self._tells_audit:
+            tell_counts(table, self._options.connection, max(COMMITS_TOLD, 2 * total.commits_count))
         return replace(total, next_offsets=plan.first if plan.ranges else plan.end)
 
     def follow(

@@ -9,7 +9,7 @@ from typing import Final
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import new_columns
-from ottla.spark.lake.lake_table import COMMIT_ID, CommitConflict, LakeTable, TableCommit
+from ottla.spark.lake.lake_table import COMMIT_ID, COMMITS_SEARCHED, CommitConflict, LakeTable, TableCommit
 
 ATTEMPTS_MAX: Final = 50
 
@@ -29,7 +29,7 @@ def publish(table: LakeTable, commit: TableCommit, expected: Mapping[str, int | 
         except CommitConflict as conflict:
             table.refresh()
             # An answer that was lost on its way may look like a conflict.
-            if table.has_commit(commit_id):
+            if any(each.facts.get(COMMIT_ID) == commit_id for each in table.newest_facts(COMMITS_SEARCHED)):
                 return table.version
             _check_untouched(table, commit, expected, conflict)
     raise LakeError(f"{table.name}: other writers were faster {ATTEMPTS_MAX} times", hint="try again")
