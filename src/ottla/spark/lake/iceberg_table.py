@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
+from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import stored_type
 from ottla.spark.lake.files import is_task_file
@@ -56,6 +57,7 @@ except ModuleNotFoundError as error:
 
 T = TypeVar("T")
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBERS: Final = "ottla.numbers"
 _NUMBER_PROPERTY: Final = "ottla.number."
 _NAME_MAPPING: Final = TableProperties.DEFAULT_NAME_MAPPING
@@ -126,7 +128,7 @@ class IcebergLake:
         """Of the files that tasks have written, those that no snapshot has."""
         needed = {self._relative(path) for path in self._table.inspect.all_files().column("file_path").to_pylist()}
         system, root = self._location.file_system(), self._location.root
-        before = datetime.now(UTC) - timedelta(hours=older_than_hours)
+        before = _EPOCH + timedelta(milliseconds=SystemClock().now_ms(), hours=-older_than_hours)
         found = []
         for info in system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):
             path = info.path.removeprefix(f"{root}/")
