@@ -22,7 +22,7 @@ from ottla.mirror.options import MirrorOptions
 from ottla.mirror.partition_copy import Flight, PartitionCopy, Phase
 from ottla.mirror.progress_topic import JournalNotWritten, JournalWriter
 from ottla.mirror.prover import NeedsDecision, Prover
-from ottla.mirror.throttle import Throttle
+from ottla.mirror.throttle import ROOM_BYTES_MIN, Throttle
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
@@ -66,6 +66,7 @@ class Copier:
         self._retry_at_ms: dict[TopicPartition, float] = {}
         self._failures_count: Counter[TopicPartition] = Counter()
         self._unsettled_count: Counter[TopicPartition] = Counter()
+        self._unsettled_bytes: Counter[TopicPartition] = Counter()
         self._fetcher: Fetcher | None = None
         self._producer = self._new_producer()
         self._written_ms = target.clock.monotonic_ms()
@@ -111,7 +112,7 @@ class Copier:
             topic_ids={copy.source.topic: copy.source.topic_id for copy in self._copies.values()},
             limits=_LIMITS,
             isolation=IsolationLevel.READ_COMMITTED,
-            room=self._throttle,
+            room=self,
         )
 
     def release(self, topics: Iterable[str]) -> None:
@@ -190,6 +191,19 @@ class Copier:
         for copy in self._copies.values():
             copy.close_audit(now_ms)
 
+    # --- how much is read (`FetchRoom`) ---
+
+    def reserve(self, partition: TopicPartition) -> int:
+        """A partition that the target does not take must not fill what is in flight, and so hold up the others."""
+        share_bytes = self._options.in_flight_bytes_max // max(2, len(self._copies))
+        left_bytes = max(share_bytes, ROOM_BYTES_MIN) - self._unsettled_bytes[partition]
+        if left_bytes <= 0:
+            return 0
+        return min(left_bytes, self._throttle.reserve(partition))
+
+    def on_landed(self, partition: TopicPartition, size_bytes: int) -> None:
+        self._throttle.on_landed(partition, size_bytes)
+
     # --- reading ------------------------------------------------------------------------------------------------
 
     def _send(self, fetched: FetchedPartition) -> None:
@@ -202,6 +216,7 @@ class Copier:
                     return
                 self._producer.send(copy.partition, flight.batch, flight)
                 self._unsettled_count[copy.partition] += 1
+                self._unsettled_bytes[copy.partition] += len(flight.batch)
         except WireError as error:
             self._stop(copy, f"the source's log cannot be read: {error}", is_final=True)
         except ClientError as error:
@@ -226,6 +241,7 @@ class Copier:
             assert isinstance(flight, Flight)
             copy = flight.owner
             self._unsettled_count[copy.partition] -= 1
+            self._unsettled_bytes[copy.partition] -= len(flight.batch)
             if copy.phase is not Phase.COPYING or self._copies.get(copy.partition) is not copy:
                 continue  # its flights are forgotten: the proof will tell
             if result.delivery is Delivery.ACKNOWLEDGED and result.base_offset >= 0:

@@ -1,0 +1,120 @@
+"""The copier on brokers in memory, whose network and answers go wrong as a test wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ottla.mirror.copier import Copier
+from ottla.mirror.journal import Counts, Journal, SourcePartition
+from ottla.mirror.offset_map import OffsetMap
+from ottla.mirror.options import MirrorOptions
+from ottla.mirror.partition_copy import PartitionCopy
+from ottla.mirror.plan import NO_ID
+from ottla.mirror.progress_topic import PROGRESS_PARTITION, JournalWriter
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import KIB
+from ottla.protocol.api import ApiKey
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
+from tests.unit.client.fake_cluster import FakeCluster, Fault, script
+
+
+class TwoClusters:
+    """A topic of two partitions with batches on the source, and an empty one on the target."""
+
+    def __init__(self, batches_count: int, value_bytes: int = 10) -> None:
+        self.source, self.target = FakeCluster(), FakeCluster()
+        self.target.clock = self.source.clock
+        self.partitions = self.source.add_topic("t", 1, 1)
+        self.target.add_topic("t", 1, 1)
+        self.target.add_topic(PROGRESS_PARTITION.topic, 1)
+        for partition in self.partitions:
+            for number in range(batches_count):
+                rows = [Record(0, 1000, None, b"%d-%d" % (number, at) + b"x" * value_bytes) for at in range(2)]
+                self.source.partitions[partition].append(build_batch(rows))
+
+    @contextmanager
+    def copier(self, options: MirrorOptions | None = None, failures_max: int | None = None) -> Iterator[Copier]:
+        with (
+            self.source.client() as here,
+            self.target.client() as there,
+            JournalWriter(there, Journal()) as writer,
+            Copier(here, there, writer, options or MirrorOptions(), failures_max=failures_max) as copier,
+        ):
+            copies = [
+                PartitionCopy(SourcePartition("c", NO_ID, "t", each.partition), NO_ID, OffsetMap(0, 0), Counts())
+                for each in self.partitions
+            ]
+            copier.assign(copies, {each: self.source.partitions[each].end for each in self.partitions})
+            yield copier
+
+    def is_copied(self, partition: TopicPartition) -> bool:
+        return self.values(self.target, partition) == self.values(self.source, partition)
+
+    @staticmethod
+    def values(cluster: FakeCluster, partition: TopicPartition) -> list[bytes | None]:
+        return [record.value for record in cluster.partitions[partition].records()]
+
+
+def turn_until_finished(copier: Copier, turns: int = 500) -> None:
+    for _ in range(turns):
+        if copier.is_finished:
+            return
+        copier.turn()
+    raise AssertionError([(copy.phase, copy.problem, copy.lag_offsets) for copy in copier.copies.values()])
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.SILENCE])
+@pytest.mark.parametrize("hit", range(0, 24, 3))
+def test_lost_request_to_the_target_costs_no_record_and_doubles_none(fault: Fault, hit: int) -> None:
+    clusters = TwoClusters(20)
+    with clusters.copier() as copier:
+        clusters.target.brokers[1].fault_of = script(*[None] * hit, fault)
+        turn_until_finished(copier)
+        assert all(clusters.is_copied(each) for each in clusters.partitions)
+        assert all(copy.counts.duplicate_records == 0 for copy in copier.copies.values())
+
+
+@pytest.mark.parametrize("hit", range(6))
+def test_lost_request_to_the_source_costs_nothing(hit: int) -> None:
+    clusters = TwoClusters(20)
+    with clusters.copier() as copier:
+        clusters.source.brokers[1].fault_of = script(*[None] * hit, Fault.CUT_AFTER)
+        turn_until_finished(copier)
+    assert all(clusters.is_copied(each) for each in clusters.partitions)
+
+
+def test_partition_that_the_target_does_not_take_holds_no_other_up() -> None:
+    clusters = TwoClusters(200, value_bytes=2000)
+    stuck, free = clusters.partitions
+
+    def refuse(api: ApiKey, partition: TopicPartition) -> ErrorCode | None:
+        return ErrorCode.NOT_ENOUGH_REPLICAS if api is ApiKey.PRODUCE and partition == stuck else None
+
+    clusters.target.brokers[1].error_of = refuse
+    with clusters.copier(MirrorOptions(in_flight_bytes_max=300 * KIB)) as copier:
+        begun_ms = clusters.target.clock.monotonic_ms()
+        while not clusters.is_copied(free):
+            copier.turn()
+            assert clusters.target.clock.monotonic_ms() - begun_ms < 60_000, "before the stuck batches are given up"
+        assert not clusters.values(clusters.target, stuck)
+        clusters.target.brokers[1].error_of = lambda api, partition: None
+        turn_until_finished(copier)
+    assert clusters.is_copied(stuck)
+
+
+def test_partition_that_is_refused_for_good_is_given_up_where_somebody_waits() -> None:
+    clusters = TwoClusters(5)
+    refused, free = clusters.partitions
+    clusters.target.brokers[1].error_of = lambda api, partition: (
+        ErrorCode.MESSAGE_TOO_LARGE if api is ApiKey.PRODUCE and partition == refused else None
+    )
+    with clusters.copier(failures_max=3) as copier:
+        turn_until_finished(copier)
+        assert "did not take it" in str(copier.copies[refused].problem)
+    assert clusters.is_copied(free)
+    assert clusters.values(clusters.target, refused) == []
