@@ -8,6 +8,7 @@ from typing import TypeAlias
 from unittest import mock
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -21,9 +22,17 @@ from ottla.spark.arrow import slices
 from ottla.spark.arrow.columns import ALL_COLUMNS, arrow_schema
 from ottla.spark.arrow.decoder import Decoder
 from ottla.spark.errors import CorruptRecords
+from tests.compiled_decoder import FORMS, decoding_with
 
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, Headers, int]
 Batch: TypeAlias = tuple[list[Row], int, Codec, bool, bool]
+
+
+@pytest.fixture(params=FORMS, autouse=True, scope="module")
+def form(request: pytest.FixtureRequest) -> Iterator[None]:
+    with decoding_with(request.param):
+        yield
+
 
 # Sizes around every varint border, and around the 12 bytes that Arrow treats specially elsewhere.
 lengths = st.one_of(st.integers(0, 80), st.sampled_from([63, 64, 127, 128, 8191, 8192, 20_000]))

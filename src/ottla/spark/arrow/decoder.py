@@ -17,6 +17,7 @@ from ottla.client.aborted_batches import AbortedBatches
 from ottla.client.reused_memory import ReusedMemory
 from ottla.model.limits import MIB
 from ottla.records.header import BatchHeader
+from ottla.spark.arrow import compiled_fields
 from ottla.spark.arrow.batch_spans import OFFSET_LIMIT, TIMESTAMP_MS_MAX, BatchScanner
 from ottla.spark.arrow.columns import ARROW_TYPES, PLAIN_COLUMNS, arrow_schema
 from ottla.spark.arrow.gather import gather
@@ -73,8 +74,7 @@ class Decoder:
     def _decode_slice(self, part: Slice, first_offset: int, offset_limit: int) -> pa.RecordBatch:
         data = np.frombuffer(part.buffer, np.uint8)
         try:
-            starts = self._walker.starts(part.buffer, data, part.areas)
-            fields = read_fields(data, starts, _record_ends(part, starts))
+            fields = self._read_fields(part, data)
             offsets, timestamps = _offsets(part, fields), _timestamps_us(part, fields)
             rows = _rows_between(offsets, first_offset, offset_limit)
             if "headers" in self._columns:
@@ -84,6 +84,13 @@ class Decoder:
         except UnreadableElement as error:
             raise self._slicer.corrupt_record(part, error.index, error.problem) from None
         return self._rows(data, fields[rows], offsets[rows], timestamps[rows], _timestamp_types(part)[rows], headers)
+
+    def _read_fields(self, part: Slice, data: Octets) -> RecordFields:
+        fields = None if compiled_fields.COMPILED is None else compiled_fields.COMPILED(data, part.areas)
+        if fields is None:
+            starts = self._walker.starts(part.buffer, data, part.areas)
+            fields = read_fields(data, starts, _record_ends(part, starts))
+        return fields
 
     def _rows(
         self,
