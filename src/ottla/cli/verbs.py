@@ -27,6 +27,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "dead-letter": Verb("ottla.cli.dead_letter", "List, show and put back records that could not be processed."),
     "mirror": Verb("ottla.cli.mirror", "Copy topics from one cluster to another."),
     "audit": Verb("ottla.cli.audit", "Compare counts of all tiers; wait until a topic is complete."),
+    "spark-archive": Verb("ottla.cli.spark_archive", "Pack what the workers of a Spark cluster need."),
     "testing": Verb("ottla.cli.testing", "Run a broker for tests, in any language."),
     "doctor": Verb("ottla.cli.doctor", "Check settings, address, disk and limits."),
     "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),

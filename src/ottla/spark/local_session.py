@@ -37,6 +37,7 @@ ON_THIS_MACHINE: Final = {
     "spark.sql.shuffle.partitions": "4",
     # Shortens a micro-batch of Python tasks from about 200 to 160 ms, and needs no port.
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "ottla.spark.worker_daemon",
 }
 
 

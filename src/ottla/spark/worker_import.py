@@ -1,49 +1,73 @@
-"""What workers run before they can import this package: pickled by value, so one without it can say what is missing.
+"""What workers run before they can import this package, or what it needs: they say what is missing, and how it comes.
 
-Nothing here may refer to other modules of the package.
+`unpack` is pickled by value, and may refer to nothing else of this package.
 """
 
 from __future__ import annotations
 
-import pickle
 import sys
+from collections.abc import Callable
 
 from pyspark import cloudpickle
+from pyspark.worker_util import pickleSer
 
 
 def unpack(payload: bytes) -> object:
-    """The pickled `(class, arguments)` as an object.
-
-    Raises ModuleNotFoundError that says how a worker gets what it lacks.
-    """
+    """What was pickled.  Raises ModuleNotFoundError that says how a worker gets what it lacks."""
     import platform
     import sys
 
     from pyspark import cloudpickle
 
     try:
-        kind, arguments = cloudpickle.loads(payload)
+        unpacked: object = cloudpickle.loads(payload)
     except ModuleNotFoundError as error:
         package = (error.name or "ottla").partition(".")[0]
         raise ModuleNotFoundError(
             f"this worker has no Python package {package!r} ({platform.node()}, {sys.executable}). "
-            "Ship Ottla and what it needs with the job (spark-submit --archives), or install 'ottla[spark]' on every "
-            "worker. addPyFile alone does not do: packages with compiled parts are not imported from a zip file",
+            "Ship Ottla and what it needs with the job: `ottla spark-archive deps.zip`, then spark-submit "
+            "--archives deps.zip#deps --conf spark.executorEnv.PYTHONPATH=deps; or install 'ottla[spark]' on every "
+            "worker. --py-files and addPyFile do not bring packages with compiled parts",
             name=error.name,
             path=error.path,
         ) from None
-    made: object = kind(*arguments)
-    return made
+    return unpacked
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
-class Shipped:
-    """What runs in workers, a reader or a sink: there it is made anew with the arguments that `shipped` returns."""
+class Advised:
+    """A command for workers, which unpack it with advice."""
 
-    def shipped(self) -> tuple[object, ...]:
-        raise NotImplementedError
+    def __init__(self, command: object) -> None:
+        self._command = command
 
     def __reduce__(self) -> tuple[object, tuple[bytes]]:
-        return unpack, (pickle.dumps((type(self), self.shipped())),)
+        return unpack, (cloudpickle.dumps(self._command),)  # type: ignore[no-untyped-call]
+
+
+def advise_workers() -> None:
+    """In a process that plans for Spark: the functions that it sends to workers carry advice from now on.
+
+    Spark's own function is pickled around ours, and fails first where a worker has no pyarrow.
+    """
+    if hasattr(pickleSer, "advises"):
+        return
+    plain: Callable[[object], bytes] = pickleSer.dumps
+
+    def dumps(value: object) -> bytes:
+        return plain(Advised(value) if _is_command(value) else value)
+
+    pickleSer.dumps = dumps  # type: ignore[method-assign]
+    pickleSer.advises = True  # type: ignore[attr-defined]
+
+
+def _is_command(value: object) -> bool:
+    """A function of PySpark's planners, with the type of its rows."""
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and callable(value[0])
+        and str(getattr(value[0], "__module__", "")).startswith("pyspark.sql.worker.")
+    )

@@ -22,7 +22,6 @@ from ottla.spark.options.write_options import WriteOptions
 from ottla.spark.sink.sink_rows import RowEncoder
 from ottla.spark.source.cluster_view import open_cluster
 from ottla.spark.worker_heap import settle_heap
-from ottla.spark.worker_import import Shipped
 
 _log: Final = logging.getLogger(__name__)
 
@@ -68,12 +67,9 @@ def check_acknowledged(results: Sequence[BatchResult]) -> None:
             raise NotWritten(f"{result.records_count} records for {result.partition}: {reason}", hint=hint)
 
 
-class BatchSink(Shipped, DataSourceArrowWriter):
+class BatchSink(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-
-    def shipped(self) -> tuple[WriteOptions]:
-        return (self._options,)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
         return write_rows(self._options, iterator)
@@ -84,15 +80,12 @@ class BatchSink(Shipped, DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Appended records cannot be undone."""
-        _log.warning("sink.batch_aborted", extra={"rows": rows_written(messages)})
+        _log.info("sink.batch_aborted", extra={"rows": rows_written(messages)})
 
 
-class StreamSink(Shipped, DataSourceStreamArrowWriter):
+class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-
-    def shipped(self) -> tuple[WriteOptions]:
-        return (self._options,)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
         return write_rows(self._options, iterator)
@@ -102,7 +95,7 @@ class StreamSink(Shipped, DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Appended records cannot be undone; the batch runs again when the query is restarted."""
-        _log.warning("sink.micro_batch_aborted", extra={"batch_id": batchId, "rows": rows_written(messages)})
+        _log.info("sink.micro_batch_aborted", extra={"batch_id": batchId, "rows": rows_written(messages)})
 
 
 def rows_written(messages: Sequence[WriterCommitMessage | None]) -> int:

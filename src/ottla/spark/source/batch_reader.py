@@ -18,7 +18,6 @@ from ottla.spark.source.offset_ranges import OffsetRange, plan_tasks, ranges_bet
 from ottla.spark.source.pushed_filters import Bounds, bounds_of
 from ottla.spark.source.range_reading import ReadTask, read_task, task_of
 from ottla.spark.worker_heap import settle_heap
-from ottla.spark.worker_import import Shipped
 
 
 class TaskPartition(InputPartition):
@@ -29,14 +28,11 @@ class TaskPartition(InputPartition):
         self.task = task
 
 
-class BatchReader(Shipped, DataSourceReader):
+class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
         self._bounds = Bounds()
-
-    def shipped(self) -> tuple[ReadOptions, tuple[str, ...]]:
-        return self._options, self._columns
 
     def partitions(self) -> Sequence[InputPartition]:
         with ClusterView(self._options) as view:

@@ -22,12 +22,13 @@ from ottla.spark.sink.sinks import BatchSink, StreamSink
 from ottla.spark.source.batch_reader import BatchReader, FilteredBatchReader
 from ottla.spark.source.source_schema import wanted_columns
 from ottla.spark.source.stream_reader import StreamReader
+from ottla.spark.worker_import import advise_workers
 
 
 class OttlaDataSource(DataSource):
     """Options: `read_options` and `write_options`; columns: `columns`.
 
-    Spark makes it at `load()`, `save()` and `start()`.
+    Spark makes it at `load()` and `save()`, and asks it for readers and writers in processes that plan for it.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -42,17 +43,21 @@ class OttlaDataSource(DataSource):
         return spark_ddl(columns_wanted(includes_headers(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        advise_workers()
         options = parse_read_options(self.options, is_stream=False)
         kind = FilteredBatchReader if options.pushes_filters else BatchReader
         return kind(options, wanted_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        advise_workers()
         return StreamReader(parse_read_options(self.options, is_stream=True), wanted_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        advise_workers()
         return BatchSink(self._write_options(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        advise_workers()
         return StreamSink(self._write_options(schema, overwrite))
 
     def _write_options(self, schema: StructType, overwrites: bool) -> WriteOptions:

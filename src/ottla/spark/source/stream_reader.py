@@ -35,14 +35,13 @@ from ottla.spark.source.stream_offsets import (
 )
 from ottla.spark.source.stream_plan import LogsNow, beginnings, first_offsets
 from ottla.spark.source.trigger_limits import is_too_few, limited_ends
-from ottla.spark.worker_import import Shipped
 
 # More than a batch can have: the engine keeps no limit by rows then, and the reader the other ones.
 ROWS_UNLIMITED: Final = (1 << 63) - 1
 AVERAGES_AGE_MAX_MS: Final = 60_000
 
 
-class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
@@ -56,8 +55,11 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._offset_bytes_ms = 0
         self._group: GroupProgress | None = None
 
-    def shipped(self) -> tuple[ReadOptions, tuple[str, ...]]:
+    def __getstate__(self) -> tuple[ReadOptions, tuple[str, ...]]:
         return self._options, self._columns
+
+    def __setstate__(self, state: tuple[ReadOptions, tuple[str, ...]]) -> None:
+        StreamReader.__init__(self, *state)
 
     def initialOffset(self) -> CheckpointDict:
         """Spark asks for it again and again while the first batch is not committed, so it must not depend on the
