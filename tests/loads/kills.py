@@ -80,6 +80,10 @@ class Driver:
     ) -> None:
         if kind is not None:
             self._process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """Waits until it has ended, which it does without another command, unless it was killed before."""
         self._process.communicate()
         self._errors.close()
 
@@ -164,6 +168,7 @@ def run_points(
                     assert (answer is None) == (victim == DRIVER), f"{mark}: {answer}\n{driver.said}"
                     outcome.kills[f"{victim} {point}"] += 1
                     if answer is None:
+                        driver.close()
                         driver = here.driver()
         here.produce()
         with driver:
