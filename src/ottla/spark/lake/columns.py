@@ -106,3 +106,12 @@ def _same(one: pa.DataType, other: pa.DataType) -> bool:
         mine, theirs = {each.name: each.type for each in one}, {each.name: each.type for each in other}
         return mine.keys() == theirs.keys() and all(_same(kind, theirs[name]) for name, kind in mine.items())
     return bool(one == other)
+
+
+def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows of a file as the table has them now; a column that the file does not have is null."""
+    columns = [
+        rows.column(field.name).cast(field.type) if field.name in rows.schema.names else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ottla.spark.errors import LakeError
+from ottla.spark.lake.columns import with_columns
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import DataFile, LakeTable, TableCommit
 from ottla.spark.lake.opening import open_existing
@@ -99,14 +100,6 @@ def _rewritten(
                 writer.add(with_columns(pa.table(batch), schema))
     for file in writer.close():
         yield DataFile(file.path, partition, file.size_bytes, file.rows_count, file.schema, file.bounds)
-
-
-def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [
-        rows.column(field.name).cast(field.type) if field.name in rows.schema.names else pa.nulls(len(rows), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def vacuum(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -27,10 +28,11 @@ from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.audit_counts import COMMITS_TOLD, tell_counts
+from ottla.spark.lake.backfill import carried_over, files_of, periods_of
 from ottla.spark.lake.files import TARGET_FILE_BYTES
 from ottla.spark.lake.lake_table import LakeTable, TableCommit
 from ottla.spark.lake.opening import open_table
-from ottla.spark.lake.plans import EARLIEST_START, LoadPlan, Start, plan_load, share_out
+from ottla.spark.lake.plans import EARLIEST_START, LoadPlan, Start, plan_backfill, plan_load, share_out
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
 from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
@@ -158,6 +160,7 @@ class Loader:
     ) -> None:
         names = [topics] if isinstance(topics, str) else list(topics)
         self._spark = spark
+        self._topics = names
         self._source = {**(options or {}), "kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(names)}
         self._options = parse_read_options(self._source, is_stream=False)
         self._sql_time = event_time if isinstance(event_time, str) and event_time != "timestamp" else None
@@ -221,6 +224,34 @@ class Loader:
                 time.sleep(min(rest_ms / 1000, _ASK_EVERY_S))
         return LakeLoad(0, 0, {}, None) if total is None else total
 
+    def backfill(self, from_ms: int, to_ms: int) -> LakeLoad:
+        """Make the event times `[from_ms, to_ms)` of these topics anew from their logs, in one commit.
+
+        The range is of whole hours, or of whole days where the table is partitioned by `event_date`.  What the table
+        has loaded and the log still has is read again, with this loader's `decode` and `event_time`; rows of offsets
+        that the log has deleted by age or size stay as they are.  (A compacted log does not say what it has removed:
+        those rows go.)  Offsets are not moved, and loads go on meanwhile.  Nothing is in the table twice.
+        """
+        table = self._table()
+        column, periods = periods_of(table.partition_by, from_ms, to_ms)
+        is_own_time = self._shape.decode is None and self._shape.event_time is None and self._sql_time is None
+        if self._sql_time is not None:
+            raise LakeError("a backfill takes no SQL expression for event_time", hint="give a function of a batch")
+        ranges = plan_backfill(table, self._options, from_ms if is_own_time else None)
+        old = files_of(table, column, periods, self._topics)
+        ids = {part.topic: part.topic_id for part in ranges}
+        job = replace(self._job(table, ids), times=(from_ms * 1000, to_ms * 1000))
+        reports: list[TaskReport] = []
+        if ranges:
+            tasks = share_out(ranges, self._spark.sparkContext.defaultParallelism)
+            reports = run_job(self._spark, job, tasks)
+        new = [file for report in reports for file in report.files]
+        kept = list(carried_over(table, self._target, old, ranges))
+        facts = {"ottla.backfill": json.dumps({"from_ms": from_ms, "to_ms": to_ms, "topics": sorted(ids)})}
+        version = publish(table, TableCommit([*new, *kept], removed=old, facts=facts), {})
+        rows_count = sum(file.rows_count for file in new)
+        return LakeLoad(rows_count, len(new) + len(kept), {}, version, frozenset(), 1)
+
     def _table(self) -> LakeTable:
         """As it is now.  Raises `LakeError` where it is partitioned otherwise."""
         if self._opened is None:
@@ -248,20 +279,23 @@ class Loader:
         return LakeLoad(rows_count, len(files), part.end, version, part.progress.recreated_topics, 1)
 
     def _write(self, table: LakeTable, part: LoadPlan) -> list[TaskReport]:
-        job = TaskJob(
-            self._options,
-            self._shape,
-            self._target,
-            table.partition_by,
-            {name: uuid_to_text(topic_id) for name, topic_id in part.topic_ids.items()},
-            self._target_file_bytes,
-            at=self._at,
-        )
+        job = self._job(table, part.topic_ids)
         if self._sql_time is None:
             return run_job(self._spark, job, share_out(part.ranges, self._spark.sparkContext.defaultParallelism))
         reports = self._write_by_sql(job, part, self._sql_time)
         check_same_topics(self._options, part)
         return reports
+
+    def _job(self, table: LakeTable, topic_ids: Mapping[str, UUID]) -> TaskJob:
+        return TaskJob(
+            self._options,
+            self._shape,
+            self._target,
+            table.partition_by,
+            {name: uuid_to_text(topic_id) for name, topic_id in topic_ids.items()},
+            self._target_file_bytes,
+            at=self._at,
+        )
 
     def _write_by_sql(self, job: TaskJob, part: LoadPlan, event_time: str) -> list[TaskReport]:
         register_source(self._spark)

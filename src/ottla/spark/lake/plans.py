@@ -93,6 +93,22 @@ def plan_load(table: LakeTable, options: ReadOptions, start: Start = EARLIEST_ST
         return LoadPlan(keys, progress, first, end, frozenset(unknown if is_late else ()))
 
 
+def plan_backfill(table: LakeTable, options: ReadOptions, from_ms: int | None) -> list[OffsetRange]:
+    """What the table has loaded and the logs still have, from the first record at or after `from_ms` on.
+
+    Later records may have earlier times; a record of that time or a later one is never before the first such.
+    """
+    with ClusterView(options) as view:
+        places = view.partitions()
+        keys = TopicKeys(view.cluster_id, view.topic_ids({place.topic for place in places}))
+        end = progress_of(places, keys, table.number_of).next_offsets
+        first = view.earliest(end)
+        if from_ms is not None and end:
+            later = view.offsets(AtTimestamp("from_ms", from_ms), end, is_start=False)
+            first = {place: max(offset, later[place]) for place, offset in first.items()}
+    return ranges_between({place: min(offset, end[place]) for place, offset in first.items()}, end, keys.topic_ids)
+
+
 def _begins(view: ClusterView, places: Sequence[TopicPartition], end: Offsets, start: Start) -> Offsets:
     if start == EARLIEST_START:
         return view.earliest(places)
