@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
@@ -15,6 +16,8 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.fetch import fetch_raw
 from ottla.client.offsets import log_ranges
+from ottla.ledger import LostRange
+from ottla.ledger.topic import write_losses
 from ottla.model.identifiers import TopicPartition
 from ottla.records.record import decode_batch
 from ottla.testing.cluster import RunningCluster
@@ -27,7 +30,7 @@ KILLS = 3
 SETTINGS = {
     "audit.enable": "true",
     "audit.interval.ms": "300",
-    "default.replication.factor": "3",
+    "offsets.topic.replication.factor": "3",
     "min.insync.replicas": "2",
     "zookeeper.session.timeout.ms": "6000",
     # The records' times are of long ago.
@@ -72,6 +75,10 @@ def stored(bootstrap: str) -> Counter[int]:
 def test_counts_are_those_of_the_logs_through_the_death_of_leaders(cluster: RunningCluster) -> None:
     with Cluster(cluster.bootstrap) as client:
         Admin(client).create_topic("clicks", PARTITIONS_COUNT, 3)
+        # Its proof of a loss outlives a disk, whatever the brokers' default.
+        write_losses(client, "other-ledger", "test", [LostRange("clicks", UUID(int=7), 0, 0, 5, "deleted")])
+        (ledger,) = client.refresh(["other-ledger"])
+        assert len(ledger.partitions[0].replicas) == 3
     cluster.wait_for_isr("clicks", 0)
     is_over = threading.Event()
     sent: Counter[int] = Counter()

@@ -12,11 +12,10 @@ from ottla.audit.count import AUDIT_TOPIC, AuditMessage, from_json, key_bytes, t
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.delivery import Delivery
-from ottla.client.errors import BrokerRefused, ClientError, UnknownTopic
+from ottla.client.errors import ClientError, UnknownTopic
 from ottla.client.fetcher import Fetcher
 from ottla.client.offsets import log_ranges
 from ottla.client.record_producer import RecordProducer
-from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import DAY_MS
@@ -39,14 +38,7 @@ class CountsNotSent(ClientError):
 
 def ensure_topic(cluster: Cluster, name: str = AUDIT_TOPIC) -> None:
     """Create the topic unless it is there: with three replicas, or as many as there are brokers."""
-    if not cluster.refresh([name])[0].error_code:
-        return
-    replicas_count = min(REPLICAS_COUNT, max(1, len(cluster.info.brokers)))
-    try:
-        Admin(cluster).create_topic(name, PARTITIONS_COUNT, replicas_count, TOPIC_CONFIGS)
-    except BrokerRefused as error:
-        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
+    Admin(cluster).ensure_topic(name, PARTITIONS_COUNT, REPLICAS_COUNT, TOPIC_CONFIGS)
 
 
 def publish(

@@ -111,6 +111,20 @@ class Admin:
             raise outcome
         return outcome
 
+    def ensure_topic(self, name: str, partitions_count: int, replicas_max: int, configs: Mapping[str, str]) -> None:
+        """Create the topic unless it is there: with `replicas_max` replicas, or as many as there are brokers.
+
+        One that is there is left as it is.  Raises ClientError.
+        """
+        if not self._cluster.refresh([name])[0].error_code:
+            return
+        replicas_count = min(replicas_max, max(1, len(self._cluster.info.brokers)))
+        try:
+            self.create_topic(name, partitions_count, replicas_count, configs)
+        except BrokerRefused as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
     def create_partitions(
         self, counts: Mapping[str, int], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> dict[str, BrokerRefused | None]:

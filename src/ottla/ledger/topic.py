@@ -9,12 +9,11 @@ from typing import Final
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.delivery import Delivery
-from ottla.client.errors import BrokerRefused, ClientError, UnknownTopic
+from ottla.client.errors import ClientError, UnknownTopic
 from ottla.client.fetcher import Fetcher
 from ottla.client.offsets import log_ranges
 from ottla.client.record_producer import RecordProducer
 from ottla.ledger.entry import LEDGER_TOPIC, LedgerEntry, LostRange, entry_from_json, entry_key, entry_to_json
-from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.observe.events import fields
@@ -24,6 +23,8 @@ log = logging.getLogger(__name__)
 
 # In the order of their writing, so one partition.  What was lost stays known.
 PARTITIONS_COUNT: Final = 1
+# Or as many as there are brokers: one dead disk must not take the proof of a loss with it.
+REPLICAS_COUNT: Final = 3
 TOPIC_CONFIGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
@@ -35,11 +36,12 @@ class LedgerNotWritten(ClientError):
 
 
 def write_losses(cluster: Cluster, topic: str, reader: str, losses: Sequence[LostRange]) -> None:
-    """Returns when all in-sync replicas have the entries.  The topic is created unless it is there.
+    """Returns when all in-sync replicas have the entries.
 
+    The topic is created unless it is there, with three replicas, or as many as there are brokers.
     Raises ClientError; then any part of them may be stored, and they may be written again.
     """
-    _ensure_topic(cluster, topic)
+    Admin(cluster).ensure_topic(topic, PARTITIONS_COUNT, REPLICAS_COUNT, TOPIC_CONFIGS)
     now_ms = cluster.clock.now_ms()
     with RecordProducer(cluster) as producer:
         for lost in losses:
@@ -61,16 +63,6 @@ def read_ledger(bootstrap: str | Cluster, topic: str = LEDGER_TOPIC) -> list[Led
         return _read(bootstrap, topic)
     with Cluster(bootstrap) as cluster:
         return _read(cluster, topic)
-
-
-def _ensure_topic(cluster: Cluster, name: str) -> None:
-    if not cluster.refresh([name])[0].error_code:
-        return
-    try:
-        Admin(cluster).create_topic(name, PARTITIONS_COUNT, configs=TOPIC_CONFIGS)
-    except BrokerRefused as error:
-        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
 
 
 def _read(cluster: Cluster, topic: str) -> list[LedgerEntry]:
