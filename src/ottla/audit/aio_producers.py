@@ -9,6 +9,7 @@ from typing import Any
 from ottla.audit.count import AUDIT_TOPIC, PRODUCER
 from ottla.audit.producers import INTERVAL_MS, AcknowledgedCounts
 from ottla.client.producing.aio_producer import Producer
+from ottla.client.producing.errors import MessagesNotDelivered
 from ottla.model.windows import DEFAULT_WINDOW_MS
 
 
@@ -46,8 +47,13 @@ class AioProducerAudit:
         await asyncio.to_thread(self._counts.publish, timeout_ms=timeout_ms)
 
     async def close(self, timeout_ms: float | None = None) -> None:
-        """Flush the producer, tell the rest, and that nothing will follow.  What `flush` raises is raised."""
+        """As `ProducerAudit.close`."""
+        has_ended = False
         try:
             await self._producer.flush(timeout_ms)
+            has_ended = True
+        except MessagesNotDelivered:
+            has_ended = True
+            raise
         finally:
-            await asyncio.to_thread(self._counts.end, timeout_ms)
+            await asyncio.to_thread(self._counts.end, timeout_ms, has_ended=has_ended)

@@ -13,6 +13,7 @@ from ottla.audit.tally import Tally
 from ottla.audit.topic import publish
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
+from ottla.client.producing.errors import MessagesNotDelivered
 from ottla.client.producing.face import Face
 from ottla.client.producing.producer import Producer
 from ottla.client.producing.settlement import Acknowledged
@@ -24,6 +25,11 @@ from ottla.runtime.clock import SystemClock
 log = logging.getLogger(__name__)
 
 INTERVAL_MS: Final = 10_000
+
+
+def warn_of_uncounted(records: int) -> None:
+    if records:
+        log.warning("audit.records_not_counted", extra=fields(records=records))
 
 
 class AcknowledgedCounts:
@@ -52,17 +58,19 @@ class AcknowledgedCounts:
         with self._publishing:
             with self._lock:
                 messages = self._tally.unsent(self._clock.now_ms(), has_ended=has_ended)
+                uncounted_records = self._tally.newly_uncounted()
+            warn_of_uncounted(uncounted_records)
             if messages:
                 publish(self._cluster, messages, self._audit_topic, timeout_ms=timeout_ms)
                 self._confirm(messages)
 
-    def end(self, timeout_ms: float | None = None) -> None:
-        """Tell the rest, and that nothing will follow."""
+    def end(self, timeout_ms: float | None = None, *, has_ended: bool) -> None:
+        """Tell the rest; `has_ended`: and that nothing will follow."""
         if not self._ending.is_set():
             self._ending.set()
             self._thread.join()
             try:
-                self.publish(has_ended=True, timeout_ms=timeout_ms)
+                self.publish(has_ended=has_ended, timeout_ms=timeout_ms)
             finally:
                 self._cluster.close()
 
@@ -128,8 +136,18 @@ class ProducerAudit:
         self._counts.publish(timeout_ms=timeout_ms)
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """Flush the producer, tell the rest, and that nothing will follow.  What `flush` raises is raised."""
+        """Flush the producer, tell the rest, and that nothing will follow.  What `flush` raises is raised.
+
+        When it raises that not everything is settled, the counter ends without a last word: what is acknowledged
+        afterwards is not counted, and nobody shall take the counts for all.
+        """
+        has_ended = False
         try:
             self._producer.flush(timeout_ms)
+            has_ended = True
+        except MessagesNotDelivered:
+            # All are settled: acknowledged and counted, or failed.
+            has_ended = True
+            raise
         finally:
-            self._counts.end(timeout_ms)
+            self._counts.end(timeout_ms, has_ended=has_ended)

@@ -12,6 +12,8 @@ from ottla.model.windows import Window, check_window_ms, window_start_ms
 
 # With more cells a counter goes on under a new instance, from nothing: so its memory stays small.
 CELLS_MAX: Final = 10_000
+# While nobody takes what is told, so many messages are kept; records of further windows are left out then.
+_PENDING_PER_CELL: Final = 2
 
 
 class _Cell:
@@ -25,6 +27,7 @@ class Tally:
     """Counts records; `unsent` gives what changed, `confirm` says what of it has arrived.  For one thread at a time.
 
     Counts are from the counter's begin, not since the last message: one that is lost or comes twice changes nothing.
+    Its memory has a bound: where what it tells is not taken, it leaves out further windows, and says how many records.
     """
 
     def __init__(
@@ -43,6 +46,9 @@ class Tally:
         self._reporter = self._instance
         self._pending: dict[bytes, AuditMessage] = {}
         self._topics: set[tuple[str, UUID]] = set()
+        # Records that were not counted, since nobody took what was counted before them.
+        self.uncounted_records = 0
+        self._uncounted_told_records = 0
 
     def add_topic(self, topic: str, topic_id: UUID = NO_TOPIC_ID) -> None:
         """From now on reports tell of this topic, even without a record."""
@@ -69,6 +75,12 @@ class Tally:
         for start_ms, count in records.items():
             cell = of_topic.get(start_ms)
             if cell is None:
+                if self._cells_count >= self._cells_max:
+                    if len(self._pending) >= _PENDING_PER_CELL * self._cells_max:
+                        self.uncounted_records += count
+                        continue
+                    self._begin_instance()
+                    of_topic = self._cells.setdefault((topic, topic_id), {})
                 cell = of_topic[start_ms] = _Cell()
                 self._cells_count += 1
             cell.records += count
@@ -79,19 +91,17 @@ class Tally:
 
     def unsent(self, now_ms: int, *, has_ended: bool = False) -> list[AuditMessage]:
         """What changed, what was not confirmed, and a report for each topic."""
-        self._sequence += 1
-        self._keep(self._changed_counts())
-        self._changed.clear()
-        if self._cells_count > self._cells_max:
-            # What is told stays told; later records of the same windows are another instance's.
-            self._cells.clear()
-            self._cells_count = 0
-            self._instance = self._new_instance()
+        self._keep_changed()
         self._keep(
             Report(ReportKey(self._tier, self._reporter, topic, topic_id), self._sequence, now_ms, has_ended)
             for topic, topic_id in sorted(self._topics)
         )
         return list(self._pending.values())
+
+    def newly_uncounted(self) -> int:
+        """How many records were left out since this was asked last."""
+        told_records, self._uncounted_told_records = self._uncounted_told_records, self.uncounted_records
+        return self.uncounted_records - told_records
 
     def confirm(self, messages: Iterable[AuditMessage]) -> None:
         """These have arrived."""
@@ -99,6 +109,18 @@ class Tally:
             key = key_bytes(message)
             if self._pending.get(key) == message:
                 del self._pending[key]
+
+    def _begin_instance(self) -> None:
+        """What is told stays told; later records of the same windows are another instance's."""
+        self._keep_changed()
+        self._cells.clear()
+        self._cells_count = 0
+        self._instance = self._new_instance()
+
+    def _keep_changed(self) -> None:
+        self._sequence += 1
+        self._keep(self._changed_counts())
+        self._changed.clear()
 
     def _keep(self, messages: Iterable[AuditMessage]) -> None:
         # A newer message takes the place of the older one of its key.

@@ -82,6 +82,22 @@ def test_counter_with_many_windows_goes_on_under_a_new_instance_and_nothing_is_l
     assert records(told) == {("clicks", 0): 21} | {("clicks", number * SIZE_MS): 1 for number in range(1, 20)}
 
 
+def test_memory_has_a_bound_while_nobody_takes_what_is_told() -> None:
+    counts, told = tally(cells_max=10), list[AuditMessage]()
+    for number in range(1_000):
+        counts.add("clicks", [number * SIZE_MS], 0)
+        if number % 7 == 0:
+            told = counts.unsent(number)
+    assert len(told) <= 31
+    assert counts.uncounted_records > 900
+    assert (counts.newly_uncounted(), counts.newly_uncounted()) == (counts.uncounted_records, 0)
+    assert sum(records(counts.unsent(1)).values()) == 1_000 - counts.uncounted_records
+    counts.confirm(counts.unsent(2))
+    before = counts.uncounted_records
+    counts.add("clicks", [5_000 * SIZE_MS], 0)
+    assert counts.uncounted_records == before, "it counts again when its messages are taken"
+
+
 def test_reports_tell_of_every_topic_and_of_the_end() -> None:
     counts = tally()
     counts.add_topic("quiet")
