@@ -12,15 +12,18 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import ottla
 import ottla.aio
 from ottla.audit import AioProducerAudit, AuditTopic, ConfluentProducer, ProducerAudit
 from ottla.audit.book import AuditBook
 from ottla.audit.count import AUDIT_TOPIC
+from ottla.audit.topic import CountsNotSent
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.configs import ConfigResource, ResourceType, describe_configs
+from ottla.client.errors import CallTimedOut
 from ottla.errors import MessagesNotDelivered
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
@@ -108,7 +111,8 @@ def test_coroutines_are_counted_too(bootstrap: str) -> None:
 
 def test_confluents_producer_is_counted_and_keeps_its_face(bootstrap: str) -> None:
     reported: list[Any] = []
-    with ConfluentProducer(confluent_kafka.Producer({"bootstrap.servers": bootstrap})) as producer:
+    config: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
+    with ConfluentProducer(confluent_kafka.Producer(config), admin=AdminClient(config)) as producer:
         for number in range(100):
             producer.produce(
                 "confluent",
@@ -125,6 +129,46 @@ def test_confluents_producer_is_counted_and_keeps_its_face(bootstrap: str) -> No
         producer.produce("confluent", b"v", timestamp=1)
     assert counted(bootstrap, "confluent") == {0: 61, TEN_MINUTES_MS: 40}
     assert ends(bootstrap, "confluent") == [True]
+
+
+def test_confluents_producer_makes_the_topic_of_counts_and_never_fails_a_message_for_it() -> None:
+    config: dict[str, str | int | float | bool] = {}
+    with RunningBroker(settings={"auto.create.topics.enable": "false"}) as broker:
+        config["bootstrap.servers"] = broker.bootstrap
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("made")
+        untold = ConfluentProducer(confluent_kafka.Producer(config))
+        untold.produce("made", b"v", timestamp=1)
+        assert untold.flush(60) == 0
+        with pytest.raises(CountsNotSent):
+            untold.close(60)
+        with ConfluentProducer(confluent_kafka.Producer(config), admin=AdminClient(config)) as producer:
+            producer.produce("made", b"v", timestamp=1)
+        assert counted(broker.bootstrap, "made") == {0: 1}
+        assert ends(broker.bootstrap, "made") == [True]
+        with Cluster(broker.bootstrap) as cluster:
+            found = describe_configs(cluster, ConfigResource(ResourceType.TOPIC, AUDIT_TOPIC))
+            assert found["cleanup.policy"].value == "compact,delete"
+        untold.close(60)
+        assert counted(broker.bootstrap, "made") == {0: 2}
+
+
+def test_counter_whose_producer_was_not_settled_has_no_last_word(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ottla.Producer(bootstrap) as producer:
+        audit = ProducerAudit(producer)
+        producer.send("unsettled", b"v", timestamp_ms=0).wait()
+
+        def flush(_: float | None = None) -> None:
+            raise CallTimedOut("not everything is acknowledged")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(producer, "flush", flush)
+            with pytest.raises(CallTimedOut):
+                audit.close()
+    assert counted(bootstrap, "unsettled") == {0: 1}
+    assert ends(bootstrap, "unsettled") == [False]
 
 
 KILLED = """
