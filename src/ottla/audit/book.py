@@ -51,5 +51,5 @@ def _count_rank(count: Count) -> tuple[int, ...]:
     return count.sequence, count.records, count.late_records, count.last_seen_ms
 
 
-def _report_rank(report: Report) -> tuple[int, int, bool]:
-    return report.sequence, report.until_ms, report.has_ended
+def _report_rank(report: Report) -> tuple[int, int, bool, int]:
+    return report.sequence, report.until_ms, report.has_ended, report.counters_count

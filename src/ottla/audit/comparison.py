@@ -8,9 +8,13 @@ from typing import Final, NamedTuple
 
 from ottla.audit.count import BROKER, LAKE, PRODUCER, Count
 from ottla.model.errors import ConfigError
+from ottla.model.limits import DAY_MS
 from ottla.model.windows import Window, check_window_ms, window_start_ms
 
 MIRROR: Final = "mirror"
+# Counts expire one by one, 30 days after they were told and some segments later: what is left of an old window says
+# nothing.  Windows of which a count is older than this are not compared.
+COMPARED_MS: Final = 28 * DAY_MS
 # As records pass them; tiers of other names come after these, by name.
 TIERS: Final = (PRODUCER, BROKER, MIRROR, LAKE)
 
@@ -21,6 +25,7 @@ class TierCount(NamedTuple):
     records: int = 0
     late_records: int = 0
     last_seen_ms: int | None = None
+    first_seen_ms: int | None = None
 
 
 class TierLine(NamedTuple):
@@ -54,6 +59,18 @@ def tier_rank(tier: str) -> tuple[int, str]:
     return (TIERS.index(tier), "") if tier in TIERS else (len(TIERS), tier)
 
 
+def unfit_counts(counts: Iterable[Count], window_ms: int) -> dict[str, Count]:
+    """By topic, a count by windows that are not parts of windows of this size: such a topic cannot be compared."""
+    return {count.key.topic: count for count in counts if window_ms % count.key.window.size_ms}
+
+
+def unfit_text(tier: str, topic: str, size_ms: int, window_ms: int) -> str:
+    return (
+        f"tier {tier} counts {topic} by windows of {size_ms} ms, which are no parts of windows of {window_ms} ms: "
+        "compare by a multiple of every counter's windows"
+    )
+
+
 def sum_windows(counts: Iterable[Count], window_ms: int) -> dict[tuple[str, Window], dict[str, TierCount]]:
     """By topic and window of this size, each tier's sum.
 
@@ -64,33 +81,38 @@ def sum_windows(counts: Iterable[Count], window_ms: int) -> dict[tuple[str, Wind
     for count in counts:
         key = count.key
         if window_ms % key.window.size_ms:
-            raise ConfigError(
-                f"tier {key.tier} counts {key.topic} by windows of {key.window.size_ms} ms, "
-                f"which are no parts of windows of {window_ms} ms",
-                hint="compare by a multiple of every counter's windows",
-            )
+            raise ConfigError(unfit_text(key.tier, key.topic, key.window.size_ms, window_ms))
         tiers = sums[key.topic, Window(window_start_ms(key.window.start_ms, window_ms), window_ms)]
         so_far = tiers.get(key.tier, TierCount())
         tiers[key.tier] = TierCount(
             so_far.records + count.records,
             so_far.late_records + count.late_records,
             count.last_seen_ms if so_far.last_seen_ms is None else max(so_far.last_seen_ms, count.last_seen_ms),
+            count.last_seen_ms if so_far.first_seen_ms is None else min(so_far.first_seen_ms, count.last_seen_ms),
         )
     return sums
 
 
-def compare(counts: Iterable[Count], window_ms: int, *, tiers: Sequence[str] = ()) -> list[TierLine]:
+def compare(
+    counts: Iterable[Count], window_ms: int, *, tiers: Sequence[str] = (), seen_since_ms: int | None = None
+) -> list[TierLine]:
     """A line for each topic, window and tier, in this order.
 
     A tier that counts the topic at all, or that `tiers` names, has a line in each window, of 0 records if need be.
+    Windows with a count that met nothing since `seen_since_ms` are left out: others of theirs may have expired.
     """
-    return compare_sums(sum_windows(counts, window_ms), tiers=tiers)
+    return compare_sums(sum_windows(counts, window_ms), tiers=tiers, seen_since_ms=seen_since_ms)
 
 
 def compare_sums(
-    sums: Mapping[tuple[str, Window], Mapping[str, TierCount]], *, tiers: Sequence[str] = ()
+    sums: Mapping[tuple[str, Window], Mapping[str, TierCount]],
+    *,
+    tiers: Sequence[str] = (),
+    seen_since_ms: int | None = None,
 ) -> list[TierLine]:
     """The same of what `sum_windows` gives."""
+    if seen_since_ms is not None:
+        sums = {place: found for place, found in sums.items() if not _is_older(found, seen_since_ms)}
     of_topic: dict[str, set[str]] = defaultdict(set)
     for (topic, _), found in sums.items():
         of_topic[topic] |= found.keys() | set(tiers)
@@ -102,6 +124,10 @@ def compare_sums(
             lines.append(_line(topic, window, tier, count, expected))
             expected = max(expected or 0, count.records)
     return lines
+
+
+def _is_older(found: Mapping[str, TierCount], than_ms: int) -> bool:
+    return any(count.first_seen_ms is not None and count.first_seen_ms < than_ms for count in found.values())
 
 
 def _line(topic: str, window: Window, tier: str, count: TierCount, expected: int | None) -> TierLine:

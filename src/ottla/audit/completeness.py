@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.audit.book import AuditBook
-from ottla.audit.comparison import TierLine, compare, tier_rank
-from ottla.audit.count import LAKE, Report
+from ottla.audit.comparison import COMPARED_MS, TierLine, compare, tier_rank
+from ottla.audit.count import LAKE, NOT_YET_MS, Report
 from ottla.model.errors import ConfigError
 from ottla.model.limits import HOUR_MS, MINUTE_MS, SECOND_MS
 from ottla.model.windows import Window, check_window_ms, time_text, window_start_ms
@@ -26,7 +28,9 @@ class CompletenessRules:
 
     threshold    at least this part of what the tiers before it have counted is there
     delay_ms     the window ended so long before what each of their counters has told
-    silence_ms   a counter that was silent for so long is not waited for
+    silence_ms   a producer that was silent for so long is not waited for while others tell
+    trusts_silence  nobody that was silent for so long is waited for, brokers and the only producer included; then
+                    the clock alone may say that a window is over
     Raises ConfigError for values that cannot be.
     """
 
@@ -35,6 +39,7 @@ class CompletenessRules:
     threshold: float = THRESHOLD
     delay_ms: int = DELAY_MS
     silence_ms: int = SILENCE_MS
+    trusts_silence: bool = False
 
     def __post_init__(self) -> None:
         check_window_ms(self.window_ms)
@@ -50,7 +55,8 @@ class Completeness:
 
     `told_until_ms`: windows that ended by then have been counted by all tiers before; None: no counter has spoken.
     `short`: windows before that which lack records.  `silent`: counters that ended without saying so; what they counted
-    last may be missing in `expected_records`.
+    last may be missing in `expected_records`.  `behind_count`: partitions that brokers have not counted up to their end
+    yet, or that nobody counts.
     """
 
     topic: str
@@ -59,15 +65,39 @@ class Completeness:
     told_until_ms: int | None
     short: tuple[TierLine, ...]
     silent: tuple[Report, ...]
+    behind_count: int = 0
 
     def is_complete(self, window: Window) -> bool:
-        return self.until_ms is not None and window.end_ms <= self.until_ms
+        """Whatever the windows before it lack."""
+        return self.is_complete_between(window.start_ms, window.end_ms)
+
+    def is_complete_between(self, from_ms: int | None, until_ms: int) -> bool:
+        """Every window that lies in this time, or in a part of it, is complete.  None: from the first one on."""
+        if self.told_until_ms is None or self.told_until_ms < until_ms:
+            return False
+        return not self.short_between(from_ms, until_ms)
+
+    def short_between(self, from_ms: int | None, until_ms: int) -> list[TierLine]:
+        return [
+            line
+            for line in self.short
+            if line.window.start_ms < until_ms and (from_ms is None or line.window.end_ms > from_ms)
+        ]
+
+    @property
+    def behind_text(self) -> str:
+        return (
+            f"brokers have not counted {self.behind_count} of the partitions up to their end yet; "
+            "is audit.enable on at all of them?"
+        )
 
     def __str__(self) -> str:
         rules = self.rules
         what = f"{self.topic} at {rules.tier}"
         if self.until_ms is not None:
             return f"{what} is complete to {rules.threshold:.1%} until {time_text(self.until_ms)}"
+        if self.behind_count:
+            return f"{what}: {self.behind_text}"
         if self.told_until_ms is None:
             return f"{what}: no counter before this tier has told anything"
         return f"{what} has no complete window of {rules.window_ms} ms"
@@ -81,26 +111,72 @@ def completeness_of(book: AuditBook, topic: str, rules: CompletenessRules, now_m
         for report in book.reports
         if report.key.topic == topic and tier_rank(report.key.tier) < tier_rank(rules.tier)
     ]
-    silent = tuple(each for each in reports if not each.has_ended and each.until_ms < now_ms - rules.silence_ms)
-    told_until_ms = _told_until(reports, silent, rules, now_ms)
-    lines = [line for line in compare(counts, rules.window_ms, tiers=[rules.tier]) if line.tier == rules.tier]
+    told = _told(reports, rules, now_ms)
+    lines = [
+        line
+        for line in compare(counts, rules.window_ms, tiers=[rules.tier], seen_since_ms=now_ms - COMPARED_MS)
+        if line.tier == rules.tier
+    ]
     short = tuple(line for line in lines if not _is_enough(line, rules))
+    told_until_ms = told.until_ms
     if told_until_ms is None:
-        return Completeness(topic, rules, None, None, (), silent)
+        return Completeness(topic, rules, None, None, (), told.silent, told.behind_count)
     told_short = tuple(line for line in short if line.window.end_ms <= told_until_ms)
     until_ms = min([told_until_ms, *(line.window.start_ms for line in short)])
     begun = any(line.window.end_ms <= until_ms for line in lines)
-    return Completeness(topic, rules, until_ms if begun else None, told_until_ms, told_short, silent)
+    return Completeness(
+        topic, rules, until_ms if begun else None, told_until_ms, told_short, told.silent, told.behind_count
+    )
 
 
-def _told_until(
-    reports: Sequence[Report], silent: Sequence[Report], rules: CompletenessRules, now_ms: int
-) -> int | None:
+class _Told(NamedTuple):
+    until_ms: int | None
+    silent: tuple[Report, ...]
+    behind_count: int
+
+
+def _told(reports: Sequence[Report], rules: CompletenessRules, now_ms: int) -> _Told:
+    """Until when all counters have told, which of them fell silent, and how many have not come so far yet."""
     if not reports:
-        return None
-    live = [report.until_ms for report in reports if not report.has_ended and report not in silent]
-    # Counters that ended have told all; with no live one the clock itself says that a window is over.
-    return window_start_ms(min([now_ms, *live]) - rules.delay_ms, rules.window_ms)
+        return _Told(None, (), 0)
+    silent = tuple(each for each in reports if not each.has_ended and each.until_ms < now_ms - rules.silence_ms)
+    if rules.trusts_silence:
+        live = [each.until_ms for each in reports if not each.has_ended and each not in silent]
+        return _Told(window_start_ms(min([now_ms, *live]) - rules.delay_ms, rules.window_ms), silent, 0)
+    shared = _live_groups(reports)
+    behind_count = sum(
+        max(each.counters_count for each in group) - sum(each.until_ms > NOT_YET_MS for each in group)
+        for group in shared
+    )
+    # Counters of partitions have successors, so what they have not told is still to come.  Others died for good.
+    given_up = tuple(each for each in silent if not each.counters_count)
+    if behind_count > 0:
+        return _Told(None, given_up, behind_count)
+    live = [each.until_ms for group in shared for each in group]
+    live += [each.until_ms for each in reports if not (each.counters_count or each.has_ended or each in silent)]
+    # Where all have ended the clock says that a window is over; where all fell silent nobody does.
+    until_ms = min([now_ms, *live]) if live or not given_up else max(each.until_ms for each in given_up)
+    return _Told(window_start_ms(until_ms - rules.delay_ms, rules.window_ms), given_up, 0)
+
+
+def _live_groups(reports: Sequence[Report]) -> list[list[Report]]:
+    """The reports of counters of partitions, by tier and topic id, without those of topics that are gone."""
+    groups: dict[tuple[str, UUID], list[Report]] = defaultdict(list)
+    for each in reports:
+        if each.counters_count:
+            groups[each.key.tier, each.key.topic_id].append(each)
+    found = []
+    for (tier, topic_id), group in groups.items():
+        newest_ms = max(each.until_ms for each in group)
+        # Topics have one name one after the other.
+        is_replaced = newest_ms > NOT_YET_MS and any(
+            min(each.until_ms for each in other) > newest_ms
+            for (other_tier, other_id), other in groups.items()
+            if other_tier == tier and other_id != topic_id
+        )
+        if not is_replaced and not any(each.has_ended for each in group):
+            found.append(group)
+    return found
 
 
 def _is_enough(line: TierLine, rules: CompletenessRules) -> bool:

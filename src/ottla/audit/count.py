@@ -26,6 +26,7 @@ TIER_LENGTH_MAX: Final = 100
 # A message has some 300 bytes; a larger one is not ours.
 MESSAGE_BYTES_MAX: Final = 4096
 NO_TOPIC_ID: Final = UUID(int=0)
+NOT_YET_MS: Final = 0
 
 
 class CountKey(NamedTuple):
@@ -62,12 +63,18 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A counter has told everything that it met before `until_ms`, by its clock.  `has_ended`: nothing will follow."""
+    """A counter has told everything that it met before `until_ms`, by its clock.  `has_ended`: nothing will follow.
+
+    `counters_count`: the topic has exactly so many counters of this tier, one for each partition, and each of them has
+    a successor when it dies; 0 for counters that come and go.  Then `until_ms` is `NOT_YET_MS` until it has come to
+    its partition's end once.
+    """
 
     key: ReportKey
     sequence: int
     until_ms: int
     has_ended: bool = False
+    counters_count: int = 0
 
 
 AuditMessage: TypeAlias = Count | Report
@@ -101,6 +108,8 @@ def to_json(message: AuditMessage) -> bytes:
         }
     else:
         fields |= {"until_ms": message.until_ms, "has_ended": message.has_ended}
+        if message.counters_count:
+            fields["counters"] = message.counters_count
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -124,7 +133,9 @@ def from_json(data: bytes) -> AuditMessage:
     where = ReportKey(tier, fields.uuid("instance"), topic, fields.optional_uuid("topic_id"))
     sequence = fields.number("sequence", 0)
     if "window_ms" not in found:
-        return Report(where, sequence, fields.number("until_ms", INT64_MIN), fields.truth("has_ended"))
+        counters_count = fields.number("counters", 0) if "counters" in found else 0
+        until_ms = fields.number("until_ms", INT64_MIN)
+        return Report(where, sequence, until_ms, fields.truth("has_ended"), counters_count)
     window = Window(fields.number("window_start_ms", INT64_MIN), fields.number("window_ms", 1))
     if window.start_ms % window.size_ms:
         raise WireError(f"an audit message's window of {window.size_ms} ms begins at {window.start_ms}")

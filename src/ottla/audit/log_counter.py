@@ -9,7 +9,7 @@ import logging
 from typing import Final
 from uuid import UUID
 
-from ottla.audit.count import AUDIT_TOPIC, Report
+from ottla.audit.count import AUDIT_TOPIC, NOT_YET_MS, Report
 from ottla.audit.partition_count import PartitionCount, Place
 from ottla.audit.topic import publish
 from ottla.client.cluster import Cluster
@@ -57,6 +57,9 @@ class LogCounter:
         self._committed: dict[TopicPartition, int] = {}
         self._committed_all_ms: float = 0
         self._told_until_ms: dict[TopicPartition, int] = {}
+        # Ends that were not reached yet, and when they were asked for.
+        self._ends: dict[TopicPartition, tuple[int, int]] = {}
+        self._partitions_counts: dict[str, int] = {}
         # The last words of partitions that are gone.
         self._ended: list[Report] = []
         self._fetcher: Fetcher | None = None
@@ -138,7 +141,7 @@ class LogCounter:
         now_ms = self._cluster.clock.now_ms()
         self._see_ends(now_ms)
         reports = [
-            self._counts[partition].report(until_ms)
+            self._report(self._counts[partition], until_ms)
             for partition, until_ms in self._told_until_ms.items()
             if partition in self._counts
         ]
@@ -153,11 +156,23 @@ class LogCounter:
         self._commit()
 
     def _see_ends(self, now_ms: int) -> None:
-        """A partition that is counted up to its end is counted until now."""
+        """A partition that is counted up to the end that it had at some time is counted until then."""
         answers = try_list_offsets(self._cluster, dict.fromkeys(self._counts, LATEST))
         for partition, answer in answers.items():
-            if isinstance(answer, OffsetAnswer) and self._counts[partition].place.next_offset >= answer.offset:
-                self._told_until_ms[partition] = now_ms
+            next_offset = self._counts[partition].place.next_offset
+            # A busy one is never at its end of now, but soon at the one of before.
+            if partition in self._ends and next_offset >= self._ends[partition][0]:
+                self._told_until_ms[partition] = self._ends.pop(partition)[1]
+            if isinstance(answer, OffsetAnswer):
+                if next_offset >= answer.offset:
+                    self._told_until_ms[partition] = now_ms
+                    self._ends.pop(partition, None)
+                else:
+                    self._ends.setdefault(partition, (answer.offset, now_ms))
+
+    def _report(self, count: PartitionCount, until_ms: int, *, has_ended: bool = False) -> Report:
+        partitions_count = self._partitions_counts.get(count.partition.topic, 1)
+        return count.report(until_ms, partitions_count, has_ended=has_ended)
 
     def _commit(self) -> None:
         now_ms = self._cluster.clock.monotonic_ms()
@@ -182,6 +197,7 @@ class LogCounter:
         for topic in self._cluster.refresh(None):
             known.add((topic.name, topic.topic_id))
             if is_counted(topic) and not topic.error_code:
+                self._partitions_counts[topic.name] = len(topic.partitions)
                 for index, info in topic.partitions.items():
                     if info.leader_id == self._node_id:
                         led[TopicPartition(topic.name, index)] = topic.topic_id
@@ -206,6 +222,10 @@ class LogCounter:
             start = offsets.start
             place = Place(start, start)
             begun.append(PartitionCount(partition, partitions[partition], self._window_ms, place))
+        if new:
+            # Whoever waits for the topic waits for this partition from now on, however long its count takes.
+            counts = {count.partition: count for count in begun}
+            publish(self._cluster, [self._report(counts[each], NOT_YET_MS) for each in new if each in counts])
         self._counts |= {count.partition: count for count in begun}
         # Before anything is told, so that all go on from the same place.
         self._commit()
@@ -229,9 +249,10 @@ class LogCounter:
         """Another broker counts it from the committed place on; nobody does when the topic is gone."""
         count = self._counts.pop(partition)
         self._committed.pop(partition, None)
-        until_ms = self._told_until_ms.pop(partition, None)
-        if is_gone and until_ms is not None:
-            self._ended.append(count.report(until_ms, has_ended=True))
+        until_ms = self._told_until_ms.pop(partition, NOT_YET_MS)
+        self._ends.pop(partition, None)
+        if is_gone:
+            self._ended.append(self._report(count, until_ms, has_ended=True))
 
     def _open_fetcher(self) -> Fetcher:
         if self._fetcher is None:

@@ -89,11 +89,11 @@ class PartitionCount:
             if self._pending.get(key) == message:
                 del self._pending[key]
 
-    def report(self, until_ms: int, *, has_ended: bool = False) -> Report:
-        """Everything that was in the log at `until_ms` is counted."""
+    def report(self, until_ms: int, partitions_count: int, *, has_ended: bool = False) -> Report:
+        """Everything that was in the log at `until_ms` is counted; the topic has so many partitions."""
         key = ReportKey(BROKER, self._counter("partition"), self.partition.topic, self.topic_id)
         # By time: brokers take over from each other, and have nothing else in common.
-        return Report(key, max(0, 2 * until_ms + has_ended), until_ms, has_ended)
+        return Report(key, max(0, 2 * until_ms + has_ended), until_ms, has_ended, partitions_count)
 
     def _end_stretch(self, next_offset: int) -> None:
         self._keep_changed()

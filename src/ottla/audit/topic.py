@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final
 
 from ottla.audit.book import AuditBook
-from ottla.audit.count import AUDIT_TOPIC, AuditMessage, from_json, key_bytes, to_json
+from ottla.audit.count import AUDIT_TOPIC, AuditMessage, Count, Report, from_json, key_bytes, to_json
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.delivery import Delivery
@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 PARTITIONS_COUNT: Final = 4
 REPLICAS_COUNT: Final = 3
 # Replaced messages go by compaction, windows that nobody asks for any more by their age.
-TOPIC_CONFIGS: Final = {"cleanup.policy": "compact,delete", "retention.ms": str(30 * DAY_MS)}
+RETENTION_MS: Final = 30 * DAY_MS
+TOPIC_CONFIGS: Final = {"cleanup.policy": "compact,delete", "retention.ms": str(RETENTION_MS)}
 
 
 class CountsNotSent(ClientError):
@@ -46,9 +47,15 @@ def publish(
 ) -> None:
     """Store the messages on all in-sync replicas.  Raises ClientError; then any part of them may be stored.
 
-    To send them again is harmless.
+    Reports are sent when the counts are stored, since a report vouches for them.  To send them again is harmless.
     """
-    store(cluster, ((key_bytes(message), to_json(message)) for message in messages), name, timeout_ms=timeout_ms)
+    counts: list[tuple[bytes, bytes]] = []
+    reports: list[tuple[bytes, bytes]] = []
+    for message in messages:
+        (counts if isinstance(message, Count) else reports).append((key_bytes(message), to_json(message)))
+    for rows in (counts, reports):
+        if rows:
+            store(cluster, rows, name, timeout_ms=timeout_ms)
 
 
 def store(cluster: Cluster, rows: Iterable[tuple[bytes, bytes]], name: str, *, timeout_ms: float | None = None) -> None:
@@ -99,18 +106,37 @@ class AuditReader:
         self._name = name
         self._positions: dict[TopicPartition, int] = {}
         self.book = AuditBook()
+        # Partitions are not read at one moment: the counts that a report vouches for may lie in one whose end was
+        # asked for just before.  They are surely there at a look that begins when the report was seen.
+        self._reports: list[Report] = []
         # Messages that were not ours, so far.
         self.refused_count = 0
 
     def update(self) -> AuditBook:
         """Read up to the topic's end as it is now; nothing when there is no such topic."""
+        self._read()
+        reports, self._reports = self._reports, []
+        try:
+            self._read()
+        except ClientError:
+            self._reports = reports + self._reports
+            raise
+        for report in reports:
+            self.book.apply(report)
+        return self.book
+
+    def _read(self) -> None:
         for value in read_values(self._cluster, self._name, self._positions):
             try:
-                self.book.apply(from_json(value or b""))
+                message = from_json(value or b"")
             except WireError as error:
                 self.refused_count += 1
                 log.debug("audit.message_refused", extra=fields(topic=self._name, error=str(error)))
-        return self.book
+                continue
+            if isinstance(message, Report):
+                self._reports.append(message)
+            else:
+                self.book.apply(message)
 
 
 class AuditTopic:

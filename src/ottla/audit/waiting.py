@@ -8,6 +8,7 @@ from ottla.audit.completeness import Completeness, CompletenessRules, completene
 from ottla.audit.count import AUDIT_TOPIC
 from ottla.audit.topic import AuditReader
 from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
 from ottla.model.errors import OttlaError
 from ottla.model.windows import time_text
 
@@ -30,36 +31,48 @@ def wait_until_complete(
     until_ms: int,
     rules: CompletenessRules | None = None,
     *,
+    from_ms: int | None = None,
     timeout_ms: float | None = None,
     audit_topic: str = AUDIT_TOPIC,
     poll_ms: float = POLL_MS,
     on_status: Callable[[Completeness], object] = lambda _: None,
+    on_trouble: Callable[[ClientError], object] = lambda _: None,
 ) -> Completeness:
-    """Return when every window of `topic` that ended by `until_ms` is complete.
+    """Return when every window of `topic` from `from_ms` to `until_ms` is complete; None: from the first one on.
 
     with Cluster("localhost:9092") as cluster:
         wait_until_complete(cluster, "clicks", 1_330_608_000_000, timeout_ms=3_600_000)
 
-    `on_status` is called with what is known at each look, every `poll_ms`.  Raises NotComplete after `timeout_ms`; None
-    waits for ever.
+    `on_status` is called with what is known at each look, every `poll_ms`.  A look that fails because brokers are away
+    is told to `on_trouble`, and tried again.  Raises NotComplete after `timeout_ms`, or what the last look failed by
+    where there was no other; None waits for ever.
     """
     rules = rules or CompletenessRules()
     deadline = None if timeout_ms is None else cluster.retrying.deadline(timeout_ms)
     reader = AuditReader(cluster, audit_topic)
+    status: Completeness | None = None
     while True:
-        status = completeness_of(reader.update(), topic, rules, cluster.clock.now_ms())
-        on_status(status)
-        if status.until_ms is not None and status.until_ms >= until_ms:
-            return status
-        if deadline is not None and deadline.has_passed:
-            raise NotComplete(f"not complete until {time_text(until_ms)}: {why_not(status, until_ms)}", status)
+        try:
+            book = reader.update()
+        except ClientError as error:
+            if not error.is_retriable or (status is None and deadline is not None and deadline.has_passed):
+                raise
+            on_trouble(error)
+        else:
+            status = completeness_of(book, topic, rules, cluster.clock.now_ms())
+            on_status(status)
+            if status.is_complete_between(from_ms, until_ms):
+                return status
+        if status is not None and deadline is not None and deadline.has_passed:
+            why = why_not(status, until_ms, from_ms)
+            raise NotComplete(f"not complete until {time_text(until_ms)}: {why}", status)
         pause_ms = poll_ms if deadline is None else min(poll_ms, max(1.0, deadline.remaining_ms))
         cluster.retrying.sleep_ms(pause_ms)
 
 
-def why_not(status: Completeness, until_ms: int) -> str:
-    """What keeps the topic from being complete until this time."""
-    short = [line for line in status.short if line.window.end_ms <= until_ms]
+def why_not(status: Completeness, until_ms: int, from_ms: int | None = None) -> str:
+    """What keeps the topic from being complete between these times."""
+    short = status.short_between(from_ms, until_ms)
     if short:
         line = short[0]
         more = f", and {len(short) - 1} windows more lack some" if len(short) > 1 else ""
@@ -67,6 +80,8 @@ def why_not(status: Completeness, until_ms: int) -> str:
             f"{line.tier} has {line.records} of {line.expected_records} records of {status.topic} "
             f"in {line.window}{more}"
         )
+    if status.behind_count:
+        return f"{status.topic}: {status.behind_text}"
     if status.told_until_ms is None:
         return f"no counter of {status.topic} before tier {status.rules.tier} has told anything"
     if status.told_until_ms < until_ms:

@@ -48,7 +48,10 @@ def rules_flags(function: F) -> F:
             default="5m",
             show_default=True,
             metavar="TIME",
-            help="A counter that was silent for so long is not waited for.",
+            help="A producer that was silent for so long is not waited for while others tell.",
+        ),
+        click.option(
+            "--trust-silence", is_flag=True, help="Wait for no counter that was silent for so long, brokers' included."
         ),
     ]
     for option in reversed(options):
@@ -56,7 +59,9 @@ def rules_flags(function: F) -> F:
     return function
 
 
-def rules_of(tier: str, window: str, threshold: float, delay: str, silence: str) -> CompletenessRules:
+def rules_of(
+    tier: str, window: str, threshold: float, delay: str, silence: str, trust_silence: bool
+) -> CompletenessRules:
     from ottla.audit.completeness import CompletenessRules
 
     return CompletenessRules(
@@ -65,4 +70,5 @@ def rules_of(tier: str, window: str, threshold: float, delay: str, silence: str)
         threshold,
         duration_ms(delay, "--delay"),
         duration_ms(silence, "--silence"),
+        trust_silence,
     )

@@ -38,6 +38,7 @@ def command(
     threshold: float,
     delay: str,
     silence: str,
+    trust_silence: bool,
     since: str | None,
     audit_topic: str,
     as_json: bool,
@@ -45,27 +46,34 @@ def command(
     """Show what each tier has counted, and until when topics are complete.
 
     MISSING and SURPLUS compare a tier with the most that a tier before it has counted.  The exit status is 1 when a
-    window that is over lacks more than the threshold allows.
+    window that is over lacks more than the threshold allows, or a topic's counts cannot be compared by --window.
     """
-    from ottla.audit.comparison import compare
+    from ottla.audit.comparison import COMPARED_MS, compare, unfit_counts, unfit_text
     from ottla.audit.completeness import completeness_of
     from ottla.audit.topic import AuditReader
 
-    rules = rules_of(tier, window, threshold, delay, silence)
+    rules = rules_of(tier, window, threshold, delay, silence, trust_silence)
     since_ms = None if since is None else moment_ms(since, "--since")
     with open_cluster(bootstrap, "ottla-audit-status") as cluster:
         book = AuditReader(cluster, audit_topic).update()
         now_ms = cluster.clock.now_ms()
     chosen = topics or tuple(book.topics)
+    # A topic that cannot be compared does not keep the others from it.
+    unfit = unfit_counts((count for count in book.counts if count.key.topic in chosen), rules.window_ms)
+    for topic, count in sorted(unfit.items()):
+        why = unfit_text(count.key.tier, topic, count.key.window.size_ms, rules.window_ms)
+        click.echo(f"{topic} is left out: {why}", err=True)
+    chosen = tuple(topic for topic in chosen if topic not in unfit)
+    counts = [count for count in book.counts if count.key.topic in chosen]
     lines = [
         line
-        for line in compare(book.counts, rules.window_ms)
-        if line.topic in chosen and (since_ms is None or line.window.end_ms > since_ms)
+        for line in compare(counts, rules.window_ms, seen_since_ms=now_ms - COMPARED_MS)
+        if since_ms is None or line.window.end_ms > since_ms
     ]
     states = [completeness_of(book, topic, rules, now_ms) for topic in chosen]
     click.echo("\n".join(_objects(lines, states) if as_json else _texts(lines, states)))
     is_short = any(line.window.end_ms > (since_ms or line.window.start_ms) for each in states for line in each.short)
-    return FAILED if is_short else 0
+    return FAILED if is_short or unfit else 0
 
 
 def _objects(lines: Sequence[TierLine], states: Sequence[Completeness]) -> list[str]:

@@ -26,5 +26,14 @@ def count(
     return Count(key, sequence, records, late, seen_ms)
 
 
-def report(tier: str, until_ms: int, *, ended: bool = False, counter: int = 1, sequence: int = 1) -> Report:
-    return Report(ReportKey(tier, UUID(int=counter), "clicks", NO_TOPIC_ID), sequence, until_ms, ended)
+def report(
+    tier: str,
+    until_ms: int,
+    *,
+    ended: bool = False,
+    counter: int = 1,
+    sequence: int = 1,
+    counters: int = 0,
+    topic_id: UUID = NO_TOPIC_ID,
+) -> Report:
+    return Report(ReportKey(tier, UUID(int=counter), "clicks", topic_id), sequence, until_ms, ended, counters)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from uuid import UUID
+
 import pytest
 
 from ottla.audit.book import AuditBook
@@ -49,8 +52,61 @@ def test_counter_that_has_ended_is_not_waited_for_and_one_that_fell_silent_is_na
     counts = [count("producer", 5), count("lake", 5)]
     ended = found(*counts, report("producer", 10, ended=True))
     assert (ended.until_ms, ended.silent) == (2 * HOUR_MS, ())
-    silent = found(*counts, report("producer", 10))
+    live = report("producer", 2 * HOUR_MS + 1_000, counter=2)
+    silent = found(*counts, report("producer", 10), live)
     assert (silent.until_ms, [each.until_ms for each in silent.silent]) == (2 * HOUR_MS, [10])
+
+
+def test_clock_alone_says_nothing_when_all_counters_fell_silent() -> None:
+    counts = [count("producer", 5), count("lake", 5)]
+    outage = report("producer", 10)
+    assert found(*counts, outage).until_ms is None
+    trusting = replace(RULES, trusts_silence=True)
+    now_ms = 2 * HOUR_MS + 1_000
+    assert completeness_of(AuditBook([*counts, outage]), "clicks", trusting, now_ms).until_ms == 2 * HOUR_MS
+
+
+def test_partition_that_is_not_counted_up_to_its_end_is_waited_for_however_long_it_takes() -> None:
+    counts = [count("broker", 400), count("lake", 500)]
+    quiet = report("broker", 2 * HOUR_MS, counter=1, counters=2)
+    unknown = found(*counts, quiet)
+    assert (unknown.until_ms, unknown.behind_count) == (None, 1)
+    assert "have not counted 1 of the partitions" in str(unknown)
+    behind = report("broker", 0, counter=2, counters=2, sequence=0)
+    assert found(*counts, quiet, behind, now_ms=LONG_AGO_MS).until_ms is None
+    caught_up = report("broker", HOUR_MS + 1_000, counter=2, counters=2, sequence=9)
+    assert found(*counts, quiet, behind, caught_up, now_ms=LONG_AGO_MS).until_ms == HOUR_MS
+
+
+def test_partitions_of_a_topic_that_is_gone_are_not_waited_for() -> None:
+    counts = [count("broker", 5), count("lake", 5)]
+    old = [report("broker", 1, counter=1, counters=2), report("broker", 1, ended=True, counter=2, counters=2)]
+    new = report("broker", 2 * HOUR_MS + 1_000, counter=3, counters=1, topic_id=UUID(int=9))
+    assert found(*counts, *old, new).until_ms == 2 * HOUR_MS
+    unended = report("broker", 1, counter=1, counters=1, topic_id=UUID(int=8))
+    assert found(*counts, unended, new).until_ms == 2 * HOUR_MS, "topics have a name one after the other"
+
+
+def test_hour_behind_one_that_lost_records_is_complete_by_itself() -> None:
+    counts = [count(tier, records, start_ms=start) for tier, records, start in (
+        ("broker", 10, 0), ("lake", 9, 0), ("broker", 10, HOUR_MS), ("lake", 10, HOUR_MS)
+    )]  # fmt: skip
+    status = found(*counts, report("broker", 2 * HOUR_MS + 1_000))
+    assert status.until_ms == 0 or status.until_ms is None
+    assert not status.is_complete_between(None, 2 * HOUR_MS)
+    assert status.is_complete_between(HOUR_MS, 2 * HOUR_MS)
+    assert not status.is_complete_between(HOUR_MS, 3 * HOUR_MS), "nobody has told of it"
+
+
+def test_windows_of_which_counts_may_have_expired_are_no_losses() -> None:
+    now_ms = 40 * 24 * HOUR_MS
+    fresh = count("broker", 5, start_ms=39 * 24 * HOUR_MS, seen_ms=now_ms)
+    loaded = count("lake", 5, start_ms=39 * 24 * HOUR_MS, seen_ms=now_ms)
+    # The load's count of it has expired.
+    old = count("broker", 7, seen_ms=5)
+    status = found(old, fresh, loaded, report("broker", now_ms), now_ms=now_ms)
+    assert status.short == ()
+    assert status.until_ms == now_ms - HOUR_MS
 
 
 def test_nothing_is_complete_while_no_counter_has_spoken() -> None:

@@ -135,7 +135,7 @@ def test_late_records_are_those_met_after_their_window() -> None:
 
 def test_end_of_a_partition_is_the_last_word() -> None:
     count = new()
-    reports = [count.report(7, has_ended=True), count.report(7), count.report(6)]
+    reports = [count.report(7, 1, has_ended=True), count.report(7, 1), count.report(6, 1)]
     (last,) = AuditBook(reports).reports
     assert last.has_ended
 
