@@ -11,6 +11,7 @@ import click
 from ottla.cli.audit_flags import audit_topic_flag, window_flag
 from ottla.cli.client_flags import assignments, bootstrap_flag
 from ottla.cli.counted import counted
+from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
 from ottla.cli.moments import duration_ms
@@ -44,11 +45,12 @@ def command(
     every: str | None,
     master: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Compare all tiers on Spark, into a table and a topic.
 
     What loads have committed to each --table is told first, as tier `lake`.  Only what has changed is written: the
-    newest line of a topic, window and tier counts.
+    newest line of a topic, window and tier counts.  With --every a comparison that fails is told, and made again.  The
+    exit status is 1 when a topic's counts cannot be compared by --window.
 
     \b
     ottla audit run --table /lake/clicks --target /lake/audit --every 5m
@@ -57,7 +59,9 @@ def command(
     every_ms = None if every is None else duration_ms(every, "--every")
     settings = assignments(storage, "--storage")
     import ottla.spark
+    from ottla.client.errors import ClientError
     from ottla.spark.audit import LoadedTable, run_audit
+    from ottla.spark.errors import LakeError
     from ottla.spark.lake.target import parse_target
 
     place = None if target is None else parse_target(target, settings)
@@ -67,18 +71,26 @@ def command(
         spark = ottla.spark.session("ottla audit", master=master)
         while True:
             progress.show("comparing")
-            found = run_audit(
-                spark,
-                bootstrap,
-                place,
-                tables=loaded,
-                window_ms=window_ms,
-                audit_topic=audit_topic,
-                results_topic=results_topic,
-            )
-            click.echo(_object(found) if as_json else _line(found))
-            if every_ms is None:
-                return
+            try:
+                found = run_audit(
+                    spark,
+                    bootstrap,
+                    place,
+                    tables=loaded,
+                    window_ms=window_ms,
+                    audit_topic=audit_topic,
+                    results_topic=results_topic,
+                )
+            except (ClientError, LakeError) as error:
+                if every_ms is None:
+                    raise
+                progress.say(f"not compared, tried again in {every}: {error}")
+            else:
+                click.echo(_object(found) if as_json else _line(found))
+                for topic, why in sorted(found.left_out.items()):
+                    progress.say(f"{topic} is left out: {why}")
+                if every_ms is None:
+                    return FAILED if found.left_out else 0
             time.sleep(every_ms / 1000)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from ottla.audit.comparison import compare
 from ottla.audit.topic import AuditReader, publish, store
 from ottla.cli.audit import command
 from ottla.client.cluster import Cluster
-from ottla.model.errors import ConfigError
 from ottla.spark.audit import AuditRun, LoadedTable, run_audit
 from ottla.spark.audit.table_counts import table_counts
 from ottla.spark.lake import load_topic_to_lake
@@ -43,6 +43,10 @@ SETTINGS = {
 def broker() -> Iterator[RunningBroker]:
     with RunningBroker(settings=SETTINGS) as running:
         yield running
+
+
+def now_ms() -> int:
+    return int(time.time() * 1_000)
 
 
 def read(broker: RunningBroker) -> AuditBook:
@@ -113,7 +117,7 @@ def test_job_that_was_killed_between_table_and_topic_writes_the_table_once(
 ) -> None:
     target = parse_target(tmp_path / "audit")
     with Cluster(broker.bootstrap) as cluster:
-        publish(cluster, commit_counts("lake", "1", "clicks", {0: 5, HOUR_MS: 6}, 0), "killed-counts")
+        publish(cluster, commit_counts("lake", "1", "clicks", {0: 5, HOUR_MS: 6}, now_ms()), "killed-counts")
 
     def run() -> AuditRun:
         return run_audit(spark, broker.bootstrap, target, audit_topic="killed-counts", results_topic="killed-results")
@@ -131,16 +135,35 @@ def test_job_that_was_killed_between_table_and_topic_writes_the_table_once(
     assert run().changed == ()
 
 
-def test_counts_that_do_not_fit_are_refused_and_foreign_bytes_are_left_out(
+def test_counts_that_do_not_fit_are_left_out_and_foreign_bytes_are_left_out(
     spark: SparkSession, broker: RunningBroker
 ) -> None:
     with Cluster(broker.bootstrap) as cluster:
-        publish(cluster, commit_counts("lake", "1", "clicks", {0: 5}, 0, window_ms=HOUR_MS), "other-counts")
+        publish(cluster, commit_counts("lake", "1", "clicks", {0: 5}, now_ms(), window_ms=HOUR_MS), "other-counts")
+        publish(cluster, commit_counts("lake", "1", "fits", {0: 7}, now_ms()), "other-counts")
         store(cluster, [(b"k", b"\xff"), (b"k", b"{}")], "other-counts")
     found = run_audit(spark, broker.bootstrap, audit_topic="other-counts", results_topic="other-results")
     assert numbers(found, "clicks") == {(0, "lake"): (5, 0, 0)}
-    with pytest.raises(ConfigError, match="tier lake counts clicks by windows of 3600000 ms"):
-        run_audit(spark, broker.bootstrap, window_ms=600_000, audit_topic="other-counts", results_topic="other-results")
+    short = run_audit(
+        spark, broker.bootstrap, window_ms=600_000, audit_topic="other-counts", results_topic="other-results"
+    )
+    assert numbers(short, "fits") == {(0, "lake"): (7, 0, 0)}, "the others are compared"
+    assert numbers(short, "clicks") == {}
+    assert "tier lake counts clicks by windows of 3600000 ms" in short.left_out["clicks"]
+
+
+def test_table_that_comes_later_gets_all_lines(spark: SparkSession, broker: RunningBroker, tmp_path: Path) -> None:
+    with Cluster(broker.bootstrap) as cluster:
+        publish(cluster, commit_counts("lake", "1", "clicks", {0: 5, HOUR_MS: 6}, now_ms()), "later-counts")
+
+    def run(target: str | None) -> AuditRun:
+        place = None if target is None else parse_target(tmp_path / target)
+        return run_audit(spark, broker.bootstrap, place, audit_topic="later-counts", results_topic="later-results")
+
+    assert len(run(None).changed) == 2
+    for target in ("first", "second", "first"):
+        assert run(target).changed == ()
+        assert len(DeltaTable(str(tmp_path / target)).to_pyarrow_table()) == 2
 
 
 def test_duplicates_in_a_table_are_found_in_the_table_itself(spark: SparkSession) -> None:

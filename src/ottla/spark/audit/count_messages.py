@@ -45,7 +45,8 @@ def summed_windows(
 ) -> DataFrame:
     """A row for each topic, window of `window_ms` and tier: what its counters' newest messages before `ends` come to.
 
-    Columns: topic, start_ms, tier, records, late_records, last_seen_ms; `unfit_ms`: the size of a counter's windows
+    Columns: topic, start_ms, tier, records, late_records, last_seen_ms and first_seen_ms
+    (the newest and the oldest of its counters' last ones); `unfit_ms`: the size of a counter's windows
     that are no parts of these, else null.
     """
     register_source(spark)
@@ -71,6 +72,7 @@ def summed_windows(
         F.sum("newest.records").alias("records"),
         F.sum("newest.late_records").alias("late_records"),
         F.max("newest.last_seen_ms").alias("last_seen_ms"),
+        F.min("newest.last_seen_ms").alias("first_seen_ms"),
         F.max(unfit_ms).alias("unfit_ms"),
     )
 

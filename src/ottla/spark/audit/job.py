@@ -7,24 +7,25 @@ reached is written again, and the newest line of a topic, window and tier counts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
-from ottla.audit.comparison import TierCount, TierLine, compare_sums
+from ottla.audit.comparison import COMPARED_MS, TierCount, TierLine, compare_sums, unfit_text
 from ottla.audit.count import AUDIT_TOPIC
 from ottla.audit.results import RESULTS_TOPIC, newest, result_fields, result_key, result_to_json
 from ottla.audit.topic import ensure_topic, read_values, store
 from ottla.client.cluster import Cluster
 from ottla.client.offsets import log_ranges
-from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS
 from ottla.model.windows import Window, check_window_ms
 from ottla.spark.audit.count_messages import summed_windows
 from ottla.spark.audit.loaded_table import LoadedTable
+from ottla.spark.errors import LakeError
 from ottla.spark.lake.tables import append_once
 from ottla.spark.lake.target import LakeTarget
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 APP_ID: Final = "ottla-audit"
 _NUMBER: Final = pa.int64()
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_1_MS: Final = -62_135_596_800_000
+_YEAR_9999_MS: Final = 253_370_764_800_000
 RESULTS_SCHEMA: Final = pa.schema(
     [
         pa.field("topic", pa.string()),
@@ -53,10 +57,14 @@ RESULTS_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class AuditRun:
-    """`lines`: every topic, window and tier.  `changed`: those of them that were written."""
+    """`lines`: every topic, window and tier.  `changed`: those of them that were new to the topic of results.
+
+    `left_out`: by topic, why it could not be compared.
+    """
 
     lines: tuple[TierLine, ...]
     changed: tuple[TierLine, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_audit(
@@ -76,8 +84,8 @@ def run_audit(
 
     What loads have committed to `tables` is told first, as tier `lake`.
     It may be killed and run again at any point: the table takes the lines of one state of the counts once, and a line
-    that the topic has twice is the same line.  Raises ClientError, LakeError, and ConfigError where a tier counts by
-    windows that are no parts of `window_ms`.
+    that the topic has twice is the same line.  A topic that a tier counts by windows that do not fit into
+    `window_ms` is left out.  Raises ClientError and LakeError.
     """
     check_window_ms(window_ms)
     with Cluster(bootstrap) as cluster:
@@ -86,36 +94,74 @@ def run_audit(
         ensure_topic(cluster, audit_topic)
         partitions = [TopicPartition(audit_topic, each) for each in cluster.partitions(audit_topic)]
         ends = {partition: offsets.stop for partition, offsets in log_ranges(cluster, partitions).items()}
-        lines = compare_sums(_sums(spark, bootstrap, ends, window_ms))
+        sums, left_out = _sums(spark, bootstrap, ends, window_ms)
+        lines = compare_sums(sums, seen_since_ms=cluster.clock.now_ms() - COMPARED_MS)
         known = newest(read_values(cluster, results_topic, {}))
         changed = [line for line in lines if known.get(result_key(line)) != line]
+        compared_ms = cluster.clock.now_ms()
+        if target is not None:
+            # The table may be newer than the topic of results, or another one than that of the last run.
+            in_table = _newest_of(target, lines, window_ms)
+            for_table = [line for line in lines if in_table.get(result_key(line)) != line]
+            if for_table:
+                # Ends only grow while the topic is the same one, so they number the states of its counts.
+                (topic,) = cluster.refresh([audit_topic])
+                app_id = (
+                    f"{APP_ID}/{cluster.info.cluster_id}/{audit_topic}/{topic.topic_id}/{results_topic}/{window_ms}"
+                )
+                append_once(target, _table(for_table, compared_ms), app_id=app_id, version=sum(ends.values()))
         if changed:
-            compared_ms = cluster.clock.now_ms()
-            if target is not None:
-                # Ends only grow, so they number the states of the counts.
-                version = sum(ends.values())
-                app_id = f"{APP_ID}/{cluster.info.cluster_id}/{results_topic}/{window_ms}"
-                append_once(target, _table(changed, compared_ms), app_id=app_id, version=version)
             store(cluster, [(result_key(line), result_to_json(line, compared_ms)) for line in changed], results_topic)
-    return AuditRun(tuple(lines), tuple(changed))
+    return AuditRun(tuple(lines), tuple(changed), left_out)
+
+
+_Sums: TypeAlias = dict[tuple[str, Window], dict[str, TierCount]]
 
 
 def _sums(
     spark: SparkSession, bootstrap: str, ends: dict[TopicPartition, int], window_ms: int
-) -> dict[tuple[str, Window], dict[str, TierCount]]:
-    sums: dict[tuple[str, Window], dict[str, TierCount]] = {}
+) -> tuple[_Sums, dict[str, str]]:
+    """What can be compared, and by topic why the rest cannot."""
+    sums: _Sums = {}
+    left_out: dict[str, str] = {}
     if not any(ends.values()):
-        return sums
+        return sums, left_out
     for row in summed_windows(spark, bootstrap, ends, window_ms).collect():
         if row["unfit_ms"] is not None:
-            raise ConfigError(
-                f"tier {row['tier']} counts {row['topic']} by windows of {row['unfit_ms']} ms, "
-                f"which are no parts of windows of {window_ms} ms",
-                hint="compare by a multiple of every counter's windows",
-            )
+            left_out[row["topic"]] = unfit_text(row["tier"], row["topic"], row["unfit_ms"], window_ms)
+            continue
         tiers = sums.setdefault((row["topic"], Window(row["start_ms"], window_ms)), {})
-        tiers[row["tier"]] = TierCount(row["records"], row["late_records"], row["last_seen_ms"])
-    return sums
+        seen_ms = row["last_seen_ms"], row["first_seen_ms"]
+        tiers[row["tier"]] = TierCount(row["records"], row["late_records"], *seen_ms)
+    return {place: tiers for place, tiers in sums.items() if place[0] not in left_out}, left_out
+
+
+def _newest_of(target: LakeTarget, lines: Sequence[TierLine], window_ms: int) -> dict[bytes, TierLine]:
+    """The table's newest line of each key, from the first of these windows on."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    if not lines:
+        return {}
+    first_ms = min(line.window.start_ms for line in lines)
+    # A producer's times may lie outside of what a datetime holds.
+    first = _EPOCH + timedelta(milliseconds=max(first_ms, _YEAR_1_MS)) if first_ms < _YEAR_9999_MS else _EPOCH
+    columns = [name for name in RESULTS_SCHEMA.names if name != "completeness"]
+    try:
+        if not DeltaTable.is_deltatable(target.url, target.storage_options):
+            return {}
+        table = DeltaTable(target.url, storage_options=target.storage_options)
+        filters = [("window_start", ">=", first), ("window_ms", "=", window_ms)]
+        rows = table.to_pyarrow_table(columns=columns, filters=filters).sort_by("compared_at")
+    except (DeltaError, OSError, ValueError, KeyError) as error:
+        raise LakeError(f"the results in {target.url} cannot be read: {error}") from error
+    starts_ms = [us // 1_000 for us in rows.column("window_start").cast(pa.int64()).to_pylist()]
+    found: dict[bytes, TierLine] = {}
+    for row, start_ms in zip(rows.drop_columns(["window_start", "compared_at"]).to_pylist(), starts_ms, strict=True):
+        window = Window(start_ms, row.pop("window_ms"))
+        line = TierLine(window=window, **row)
+        found[result_key(line)] = line
+    return found
 
 
 def _table(lines: list[TierLine], compared_ms: int) -> pa.Table:

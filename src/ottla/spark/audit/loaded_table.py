@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.audit.commits import load_counts
+from ottla.audit.comparison import COMPARED_MS
 from ottla.audit.topic import publish
 from ottla.client.cluster import Cluster
 from ottla.spark.errors import LakeError
@@ -10,7 +11,7 @@ from ottla.spark.lake.target import LakeTarget
 
 
 class LoadedTable:
-    """`tell` again and again: each time the commits that came since; the first time all that the history has.
+    """`tell` again and again: each time the commits that came since; the first time those of the last 28 days.
 
     A commit that was told before, by whomever, counts once.
     """
@@ -30,7 +31,10 @@ class LoadedTable:
                 return
             history = DeltaTable(url, storage_options=options).history()
             commits = [commit for commit in history if commit["version"] > self._told_version]
-            counts = [count for commit in commits for count in load_counts(url, commit, commit["timestamp"])]
+            # Older ones are not compared any more.
+            since_ms = cluster.clock.now_ms() - COMPARED_MS
+            recent = [commit for commit in commits if commit["timestamp"] >= since_ms]
+            counts = [count for commit in recent for count in load_counts(url, commit, commit["timestamp"])]
         except (DeltaError, OSError, ValueError, KeyError) as error:
             raise LakeError(f"the loads of {url} cannot be read from its history: {error}") from error
         if counts:
