@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyiceberg.catalog import load_catalog
 
+from ottla.spark.errors import LakeError
 from ottla.spark.lake.iceberg_table import IcebergLake
 from ottla.spark.lake.lake_table import TableCommit
 from ottla.spark.lake.target import IcebergTarget, parse_target
@@ -38,3 +40,14 @@ def test_numbers_are_found_below_others_snapshots_after_expiry_and_as_of_a_rollb
     theirs.maintenance.expire_snapshots().by_ids(ours).commit()
     lake.refresh()
     assert (lake.number_of("a"), lake.number_of("b")) == (5, 1)
+
+
+def test_a_table_that_is_elsewhere_than_the_target_is_refused(tmp_path: Path) -> None:
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    IcebergLake(IcebergTarget("lake.events", parse_target(tmp_path / "events"), catalog), SCHEMA, ())
+    elsewhere = IcebergTarget("lake.events", parse_target(tmp_path / "event"), catalog)
+    for schema in (SCHEMA, None):
+        with pytest.raises(LakeError, match=r"lake.events is at file://.*/events, and not at file://.*/event;"):
+            IcebergLake(elsewhere, schema, ())
+    again = IcebergTarget("lake.events", parse_target(f"file://{tmp_path}/events/"), catalog)
+    assert IcebergLake(again, None).name == "lake.events"

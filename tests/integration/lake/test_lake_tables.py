@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ottla.spark.errors import LakeError
-from ottla.spark.lake.compaction import compact, vacuum
+from ottla.spark.lake.compaction import compact, small_groups, vacuum
 from ottla.spark.lake.files import LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, CommitConflict, DataFile, LakeTable, TableCommit
 from ottla.spark.lake.opening import open_table
@@ -91,6 +92,33 @@ def test_of_two_commits_with_the_same_numbers_the_second_is_refused(place: Place
     assert place.offsets() == [0]
 
 
+def test_the_second_commit_is_refused_also_when_it_adds_a_column(place: Place) -> None:
+    first, second = place.open(), place.open()
+    publish(first, TableCommit(place.write(0), numbers={"a": 1}), {"a": None})
+    with pytest.raises(LakeError, match="another load of these topics"):
+        publish(second, TableCommit(place.write(0, new=pa.array(["text"])), numbers={"a": 1}), {"a": None})
+    assert place.offsets() == [0]
+
+
+def test_a_commit_on_numbers_that_have_moved_is_refused_whatever_the_table_knows_by_then(place: Place) -> None:
+    first, second = place.open(), place.open()
+    publish(first, TableCommit(place.write(0, 1), numbers={"a": 2}), {"a": None})
+    second.refresh()
+    with pytest.raises(LakeError, match="has 2 for a, this load was planned on 1"):
+        publish(second, TableCommit(place.write(1), numbers={"a": 2}), {"a": 1})
+    assert place.offsets() == [0, 1]
+
+
+def test_files_that_are_gone_are_not_replaced_by_a_table_that_knows_it(place: Place) -> None:
+    table = place.open()
+    publish(table, TableCommit(place.write(0)), {})
+    listed_at, old = table.version, table.files()
+    publish(table, TableCommit(place.write(0), removed=old, is_same_data=True), {}, listed_at=listed_at)
+    with pytest.raises(LakeError, match=r"files of .* were replaced meanwhile"):
+        publish(table, TableCommit(place.write(0), removed=old, is_same_data=True), {}, listed_at=listed_at)
+    assert place.offsets() == [0]
+
+
 def test_commits_of_others_do_not_disturb(place: Place) -> None:
     first, second = place.open(), place.open()
     publish(first, TableCommit(place.write(0), numbers={"a": 1}), {"a": None})
@@ -164,6 +192,20 @@ def test_files_of_dead_tasks_are_removed_when_they_are_old(place: Place, monkeyp
     assert place.open().vacuum(0, dry_run=False) == [orphan.path]
     assert place.open().vacuum(0, dry_run=True) == []
     assert place.offsets() == [0]
+
+
+def test_files_with_deleted_rows_are_left_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.open()
+    for offset in (0, 0, 1):
+        publish(table, TableCommit(place.write(offset)), {})
+    files = [replace(file, has_deletes="-00" in file.path) for file in table.files()]
+    assert [len(group) for group in small_groups(table.files(), 1 << 20)] == [2]
+    assert small_groups(files, 1 << 20) == []
+    monkeypatch.setattr(table, "files", lambda: files)
+    small = [file for file in files if file.has_deletes]
+    with pytest.raises(LakeError, match="rows of them deleted"):
+        publish(table, TableCommit(place.write(0), removed=small, is_same_data=True), {})
+    assert place.offsets() == [0, 0, 1]
 
 
 def test_a_table_that_is_not_there_is_told(place: Place) -> None:

@@ -53,13 +53,16 @@ def compact(
     place = target if isinstance(target, IcebergTarget) else parse_target(target, storage)
     table = open_existing(place)
     total = Compaction(0, 0, 0, None)
+    listed_at = table.version
     for group in small_groups(table.files(), target_file_bytes):
         added = list(_rewritten(table, location_of(place), group, target_file_bytes))
         rows_count = sum(file.rows_count for file in added)
         expected = sum(file.rows_count for file in group)
         if rows_count != expected:
             raise LakeError(f"{table.name}: {expected} rows were to be rewritten, {rows_count} were read")
-        version = publish(table, TableCommit(added, removed=group, is_same_data=True), {})
+        version = publish(table, TableCommit(added, removed=group, is_same_data=True), {}, listed_at=listed_at)
+        if version == listed_at + 1:  # nobody's commit came between
+            listed_at = version
         total = Compaction(
             total.files_before + len(group), total.files_after + len(added), total.rows_count + rows_count, version
         )
@@ -73,10 +76,13 @@ def location_of(place: LakeTarget | IcebergTarget) -> LakeTarget:
 
 
 def small_groups(files: Sequence[DataFile], target_file_bytes: int) -> list[list[DataFile]]:
-    """The small files of each partition that has at least two, in the order of their offsets."""
+    """The small files of each partition that has at least two, in the order of their offsets.
+
+    Files with deleted rows are left alone: rewritten, those rows would be back.
+    """
     groups: dict[tuple[str | None, ...], list[DataFile]] = {}
     for file in files:
-        if file.size_bytes * 2 < target_file_bytes:
+        if file.size_bytes * 2 < target_file_bytes and not file.has_deletes:
             groups.setdefault(tuple(file.partition.values()), []).append(file)
     return [sorted(group, key=_first_offset) for group in groups.values() if len(group) > 1]
 

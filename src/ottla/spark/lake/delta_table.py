@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, TypeVar
 from urllib.parse import unquote
@@ -110,7 +110,15 @@ class DeltaLake:
 
     def files(self) -> list[DataFile]:
         actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        return [_file(action, self.partition_by, self.schema) for action in actions]
+        partition_by, schema, deleted = self.partition_by, self.schema, self._names_with_deletes()
+        return [_file(action, partition_by, schema, deleted) for action in actions]
+
+    def _names_with_deletes(self) -> frozenset[str]:
+        """The names, without directories, of files that have a deletion vector."""
+        if "deletionVectors" not in (self._table.protocol().reader_features or ()):
+            return frozenset()
+        vectors = pa.RecordBatchReader.from_stream(self._table.deletion_vectors())
+        return frozenset(_name(path) for batch in vectors for path in batch.column("filepath").to_pylist())
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
@@ -169,7 +177,13 @@ def _remove(file: DataFile, now_ms: int, is_change: bool) -> RemoveAction:
     return RemoveAction(file.path, is_change, now_ms, size=file.size_bytes, partition_values=dict(file.partition))
 
 
-def _file(action: Mapping[str, object], partition_by: Sequence[str], schema: pa.Schema) -> DataFile:
+def _name(path: str) -> str:
+    return unquote(path).rpartition("/")[2]
+
+
+def _file(
+    action: Mapping[str, object], partition_by: Sequence[str], schema: pa.Schema, deleted: Container[str]
+) -> DataFile:
     values = {name: action[f"partition.{name}"] for name in partition_by}
     size_bytes, rows_count = action["size_bytes"], action["num_records"]
     assert isinstance(size_bytes, int)
@@ -182,6 +196,7 @@ def _file(action: Mapping[str, object], partition_by: Sequence[str], schema: pa.
         bounds={
             "offset": ColumnBounds(0, _whole(action.get("min.offset")), _whole(action.get("max.offset"))),
         },
+        has_deletes=_name(str(action["path"])) in deleted,
     )
 
 

@@ -72,6 +72,7 @@ class IcebergLake:
         self._identifier = target.table
         self._catalog = _catalog(target)
         self._table = _done(self._open, first_schema, partition_by)
+        self._refuse_another_place()
 
     @property
     def name(self) -> str:
@@ -122,7 +123,7 @@ class IcebergLake:
         ]
 
     def files(self) -> list[DataFile]:
-        return [self._our_file(file) for file in _done(self._their_files)]
+        return [self._our_file(file, has_deletes) for file, has_deletes in _done(self._their_files)]
 
     def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
         """Of the files that tasks have written, those that no snapshot has."""
@@ -145,6 +146,19 @@ class IcebergLake:
         newest = self._table.current_snapshot()
         return iter(()) if newest is None else iter(ancestors_of(newest, self._table.metadata))
 
+    def _refuse_another_place(self) -> None:
+        """Tasks write below the target, and the table names its files below its own location."""
+        found, asked = self._table.location(), self._url
+        if _place(found) != _place(asked):
+            raise LakeError(
+                f"the table {self.name} is at {found}, and not at {asked}",
+                hint="give the table's own place as the target, or another table",
+            )
+
+    @property
+    def _url(self) -> str:
+        return f"file://{self._location.url}" if self._location.is_local else self._location.url
+
     def _open(self, first_schema: pa.Schema | None, partition_by: Sequence[str]) -> Table:
         if first_schema is None:
             return self._catalog.load_table(self._identifier)
@@ -153,7 +167,6 @@ class IcebergLake:
             self._catalog.create_namespace_if_not_exists(namespace)
         if self._catalog.table_exists(self._identifier):
             return self._catalog.load_table(self._identifier)
-        url = f"file://{self._location.url}" if self._location.is_local else self._location.url
         # Ids as the catalog will give them, so that the partitions can name them.
         schema = pyarrow_to_schema(with_ids(first_schema))
         fields = [
@@ -163,7 +176,7 @@ class IcebergLake:
         return self._catalog.create_table_if_not_exists(
             self._identifier,
             schema,
-            location=url,
+            location=self._url,
             partition_spec=PartitionSpec(*fields),
             # Our files know their columns by name.
             properties={_NAME_MAPPING: schema.name_mapping.model_dump_json()},
@@ -187,7 +200,9 @@ class IcebergLake:
         if commit.numbers:
             facts[NUMBERS] = json.dumps(dict(commit.numbers))
         removed = {file.path for file in commit.removed}
-        theirs = [file for file in self._their_files() if self._relative(file.file_path) in removed] if removed else []
+        theirs = (
+            [file for file, _ in self._their_files() if self._relative(file.file_path) in removed] if removed else []
+        )
         transaction = self._without_retries().transaction()
         update = transaction.update_snapshot(snapshot_properties=facts)
         with update.overwrite() if removed else update.fast_append() as snapshot:
@@ -200,8 +215,9 @@ class IcebergLake:
             transaction.set_properties(kept)
         transaction.commit_transaction()
 
-    def _their_files(self) -> list[manifest.DataFile]:
-        return [task.file for task in self._table.scan().plan_files()]
+    def _their_files(self) -> list[tuple[manifest.DataFile, bool]]:
+        """Each with whether files of deletes belong to it."""
+        return [(task.file, bool(task.delete_files)) for task in self._table.scan().plan_files()]
 
     def _their_file(self, file: DataFile) -> manifest.DataFile:
         schema, spec = self._table.schema(), self._table.spec()
@@ -237,7 +253,7 @@ class IcebergLake:
             split_offsets=None,
         )
 
-    def _our_file(self, file: manifest.DataFile) -> DataFile:
+    def _our_file(self, file: manifest.DataFile, has_deletes: bool) -> DataFile:
         values = [file.partition[index] for index in range(len(self.partition_by))]
         offset = self._table.schema().find_field("offset").field_id
         bounds = [(each or {}).get(offset) for each in (file.lower_bounds, file.upper_bounds)]
@@ -249,6 +265,7 @@ class IcebergLake:
             file.record_count,
             pa.schema([field for field in self.schema if field.name not in self.partition_by]),
             {"offset": ColumnBounds(0, least, most)},
+            has_deletes,
         )
 
     def _relative(self, path: str) -> str:
@@ -296,6 +313,15 @@ def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
         raise LakeError(f"there is no table: {error}", hint="load into it first") from error
     except (RESTError, OSError, ValueError) as error:
         raise LakeError(f"the Iceberg table or its catalog failed: {error}") from error
+
+
+def _place(url: str) -> str:
+    """A location in one form, of those that catalogs and engines write."""
+    for scheme, form in (("file://", ""), ("file:", ""), ("s3a://", "s3://"), ("s3n://", "s3://")):
+        if url.startswith(scheme):
+            url = form + url.removeprefix(scheme)
+            break
+    return url.rstrip("/")
 
 
 def _kind(schema: Schema, name: str) -> PrimitiveType:

@@ -30,7 +30,10 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file of a table.  `path` is relative to the table's root.  `schema`: without the partition columns."""
+    """A Parquet file of a table.  `path` is relative to the table's root.  `schema`: without the partition columns.
+
+    `has_deletes`: the table says elsewhere that some of its rows are deleted (merge-on-read).
+    """
 
     path: str
     partition: PartitionValues
@@ -38,6 +41,7 @@ class DataFile:
     rows_count: int
     schema: pa.Schema
     bounds: Mapping[str, ColumnBounds] = field(default_factory=dict)
+    has_deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,36 +14,48 @@ from ottla.spark.lake.lake_table import COMMIT_ID, COMMITS_SEARCHED, CommitConfl
 ATTEMPTS_MAX: Final = 50
 
 
-def publish(table: LakeTable, commit: TableCommit, expected: Mapping[str, int | None]) -> int:
+def publish(
+    table: LakeTable, commit: TableCommit, expected: Mapping[str, int | None], *, listed_at: int | None = None
+) -> int:
     """Commit files and numbers at once; the table's version after it.  Columns that the files add are added before.
 
-    `expected`: the table's numbers on which the commit was planned.  Raises `LakeError` when another writer has moved
-    them, or has removed files that the commit removes; nothing was committed then.
+    `expected`: the table's numbers on which the commit was planned.  `listed_at`: the version at which the files that
+    the commit removes were listed.  Raises `LakeError` when another writer has moved the numbers, or has removed those
+    files or rows of them; nothing was committed then.
     """
     commit_id = str(uuid.uuid4())
     commit = replace(commit, facts={**commit.facts, COMMIT_ID: commit_id})
     for _ in range(ATTEMPTS_MAX):
         try:
             table.add_columns(new_columns(table.schema, [file.schema for file in commit.added]))
+            # The table may be newer than the plan: a commit of others that it has already is no conflict any more.
+            _check_numbers(table, expected)
+            if commit.removed and table.version != listed_at:
+                _check_files(table, commit)
             return table.commit(commit)
-        except CommitConflict as conflict:
+        except CommitConflict:
             table.refresh()
             # An answer that was lost on its way may look like a conflict.
             if any(each.facts.get(COMMIT_ID) == commit_id for each in table.newest_facts(COMMITS_SEARCHED)):
                 return table.version
-            _check_untouched(table, commit, expected, conflict)
     raise LakeError(f"{table.name}: other writers were faster {ATTEMPTS_MAX} times", hint="try again")
 
 
-def _check_untouched(
-    table: LakeTable, commit: TableCommit, expected: Mapping[str, int | None], conflict: CommitConflict
-) -> None:
-    if any(table.number_of(app_id) != number for app_id, number in expected.items()):
+def _check_numbers(table: LakeTable, expected: Mapping[str, int | None]) -> None:
+    for app_id, number in expected.items():
+        found = table.number_of(app_id)
+        if found != number:
+            raise LakeError(
+                f"another load of these topics was committed meanwhile: {table.name} has {found} for {app_id}, "
+                f"this load was planned on {number}",
+                hint="run this one again",
+            )
+
+
+def _check_files(table: LakeTable, commit: TableCommit) -> None:
+    untouched = {file.path for file in table.files() if not file.has_deletes}
+    if not untouched.issuperset(file.path for file in commit.removed):
         raise LakeError(
-            f"another load of these topics was committed meanwhile: {conflict}", hint="run this one again"
-        ) from conflict
-    if commit.removed and {file.path for file in commit.removed}.difference(file.path for file in table.files()):
-        raise LakeError(
-            f"files of {table.name} were replaced meanwhile, by a compaction or a backfill: {conflict}",
+            f"files of {table.name} were replaced meanwhile, by a compaction or a backfill, or rows of them deleted",
             hint="run this one again",
-        ) from conflict
+        )
