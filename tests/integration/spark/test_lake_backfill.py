@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from ottla.spark.errors import LakeError
-from ottla.spark.lake import Loader
+from ottla.spark.errors import DataLoss, LakeError
+from ottla.spark.lake import Loader, load
 from tests.integration.spark.peer import Message, Peer
 
 pytestmark = [pytest.mark.spark]
@@ -49,3 +51,60 @@ def test_an_hour_is_made_anew_once_and_what_the_log_has_deleted_stays(
         )
     assert loader.load().rows_count == 5
     assert sorted(DeltaTable(str(target)).to_pyarrow_table()["offset"].to_pylist()) == list(range(14))
+
+
+def swapped(records: pa.RecordBatch) -> pa.Array:
+    """What was at 9 is at 14, and the other way round."""
+    times = records.column("timestamp").cast(pa.int64()).to_numpy() // 1000 - DAY_MS
+    return pa.array([time + DAY_MS + (5 if time // HOUR_MS == 9 else -5) * HOUR_MS for time in times.tolist()])
+
+
+def hours(target: Path) -> list[tuple[int, str]]:
+    rows = DeltaTable(str(target)).to_pyarrow_table()
+    return sorted(zip(rows["offset"].to_pylist(), rows["event_hour"].to_pylist(), strict=True))
+
+
+def test_rows_whose_time_has_changed_are_lost_in_no_hour_and_twice_in_none(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "lake"
+    peer.produce(topic, events(2, hour=9) + events(2, hour=14))
+    Loader(spark, peer.bootstrap, topic, target).load()
+    again = Loader(spark, peer.bootstrap, topic, target, event_time=swapped)
+    assert again.backfill(DAY_MS + 9 * HOUR_MS, DAY_MS + 10 * HOUR_MS).rows_count == 2
+    assert hours(target) == [(offset, "2011-06-12-14") for offset in range(4)]
+    assert again.backfill(DAY_MS + 14 * HOUR_MS, DAY_MS + 15 * HOUR_MS).rows_count == 4
+    assert hours(target) == [(offset, f"2011-06-12-{'14' if offset < 2 else '09'}") for offset in range(4)]
+
+
+def test_records_before_the_tables_beginning_are_not_added(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "lake"
+    peer.produce(topic, events(3, hour=9))
+    loader = Loader(spark, peer.bootstrap, topic, target, start="latest")
+    loader.load()
+    peer.produce(topic, events(2, hour=9))
+    assert loader.load().rows_count == 2
+    assert loader.backfill(DAY_MS + 9 * HOUR_MS, DAY_MS + 10 * HOUR_MS).rows_count == 2
+    assert [offset for offset, _ in hours(target)] == [3, 4]
+
+
+def test_records_that_are_deleted_while_they_are_read_again_stay_in_the_table_whatever_the_options_say(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "lake"
+    peer.produce(topic, events(4, hour=9))
+    loader = Loader(spark, peer.bootstrap, topic, target, options={"failOnDataLoss": "false"})
+    loader.load()
+    run_job = load.run_job
+
+    def deleted_before(*arguments: Any) -> Any:
+        peer.delete_records_before(topic, 0, 2)
+        return run_job(*arguments)
+
+    with patch.object(load, "run_job", deleted_before), pytest.raises(DataLoss, match="nothing was replaced"):
+        loader.backfill(DAY_MS + 9 * HOUR_MS, DAY_MS + 10 * HOUR_MS)
+    assert [offset for offset, _ in hours(target)] == [0, 1, 2, 3]
+    assert loader.backfill(DAY_MS + 9 * HOUR_MS, DAY_MS + 10 * HOUR_MS).rows_count == 2
+    assert [offset for offset, _ in hours(target)] == [0, 1, 2, 3]

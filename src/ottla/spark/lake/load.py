@@ -26,9 +26,9 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.uuid_text import uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.runtime.clock import SystemClock
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import DataLoss, LakeError
 from ottla.spark.lake.audit_counts import COMMITS_TOLD, tell_counts
-from ottla.spark.lake.backfill import carried_over, files_of, periods_of
+from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
 from ottla.spark.lake.files import TARGET_FILE_BYTES
 from ottla.spark.lake.lake_table import LakeTable, TableCommit
 from ottla.spark.lake.opening import open_table
@@ -49,7 +49,7 @@ from ottla.spark.lake.tasks import (
     run_ranges,
 )
 from ottla.spark.options.offset_spec import to_dict
-from ottla.spark.options.read_options import ReadOptions, parse_read_options
+from ottla.spark.options.read_options import OnLoss, ReadOptions, parse_read_options
 from ottla.spark.registration import register_source
 from ottla.spark.source.cluster_view import ClusterView
 
@@ -128,7 +128,8 @@ class Loader:
     `event_time` gives a timestamp, or milliseconds since 1970, for each record of a batch: a function of the batch
     (`json_field("at_ms")`), or a Spark SQL expression over the record's columns, which is slower.  Where it is null,
     the record's own timestamp counts.
-    `start`: where partitions that the table does not know yet begin: "earliest", "latest", or milliseconds since 1970.
+    `start`: where topics begin that the table does not know yet: "earliest", "latest", or milliseconds since 1970.
+    A partition that is added later, and a topic that is made anew, are loaded from their beginning.
     `options`: further options of the source.
 
     `tells_audit`: after each load, the newest commits' counts go to the cluster's topic of the audit, as tier `lake`.
@@ -195,7 +196,7 @@ class Loader:
         while not plan.is_empty and not should_stop():
             part = plan.at_most(self._offsets_per_commit())
             total = total.plus(self._load_part(table, part))
-            plan = plan.rest(part, table)
+            plan = plan.rest(part)
             if on_progress is not None:
                 on_progress(LoadState(total, plan.offsets_count))
         if self._tells_audit:
@@ -227,30 +228,40 @@ class Loader:
     def backfill(self, from_ms: int, to_ms: int) -> LakeLoad:
         """Make the event times `[from_ms, to_ms)` of these topics anew from their logs, in one commit.
 
-        The range is of whole hours, or of whole days where the table is partitioned by `event_date`.  What the table
-        has loaded and the log still has is read again, with this loader's `decode` and `event_time`; rows of offsets
-        that the log has deleted by age or size stay as they are.  (A compacted log does not say what it has removed:
-        those rows go.)  Offsets are not moved, and loads go on meanwhile.  Nothing is in the table twice.
+        The range is of whole hours, or of whole days where the table is partitioned by `event_date`.  The records
+        that the table has there and the log still has are read again, with this loader's `decode` and `event_time`,
+        which may put them into other hours; rows of offsets that the log has deleted by age or size stay as they are.
+        (A compacted log does not say what it has removed: those rows go.)  Offsets are not moved, and loads go on
+        meanwhile.  Every offset is in the table as often as before.
+
+        Raises `DataLoss`, whatever the options say, when the log loses records while they are read: nothing was
+        committed then, and the backfill may be run again.
         """
         table = self._table()
         column, periods = periods_of(table.partition_by, from_ms, to_ms)
-        is_own_time = self._shape.decode is None and self._shape.event_time is None and self._sql_time is None
         if self._sql_time is not None:
             raise LakeError("a backfill takes no SQL expression for event_time", hint="give a function of a batch")
-        ranges = plan_backfill(table, self._options, from_ms if is_own_time else None)
-        old = files_of(table, column, periods, self._topics)
+        options = replace(self._options, on_loss=OnLoss.FAIL)
+        listed_at = table.version
+        logs = plan_backfill(table, options)
+        files = files_of(table, column, periods, self._topics)
+        offsets, replaced, mixed = offsets_of(table, self._target, files, logs)
+        ranges = ranges_of(offsets, logs)
+        if not ranges:
+            return LakeLoad(0, 0, {}, None)
         ids = {part.topic: part.topic_id for part in ranges}
-        job = replace(self._job(table, ids), times=(from_ms * 1000, to_ms * 1000))
-        reports: list[TaskReport] = []
-        if ranges:
-            tasks = share_out(ranges, self._spark.sparkContext.defaultParallelism)
+        job = replace(self._job(table, ids), options=options, offsets=offsets)
+        tasks = share_out(ranges, self._spark.sparkContext.defaultParallelism)
+        try:
             reports = run_job(self._spark, job, tasks)
+        except DataLoss as loss:
+            raise DataLoss(f"nothing was replaced: {loss.args[0]}", hint="run the backfill again") from loss
         new = [file for report in reports for file in report.files]
-        kept = list(carried_over(table, self._target, old, ranges))
+        carried = list(carried_over(table, self._target, mixed, offsets))
         facts = {"ottla.backfill": json.dumps({"from_ms": from_ms, "to_ms": to_ms, "topics": sorted(ids)})}
-        version = publish(table, TableCommit([*new, *kept], removed=old, facts=facts), {})
+        version = publish(table, TableCommit([*new, *carried], removed=replaced, facts=facts), {}, listed_at=listed_at)
         rows_count = sum(file.rows_count for file in new)
-        return LakeLoad(rows_count, len(new) + len(kept), {}, version, frozenset(), 1)
+        return LakeLoad(rows_count, len(new) + len(carried), {}, version, frozenset(), 1)
 
     def _table(self) -> LakeTable:
         """As it is now.  Raises `LakeError` where it is partitioned otherwise."""
@@ -274,7 +285,7 @@ class Loader:
             self._record_bytes = max(1, read_bytes // rows_count)
         commit = TableCommit(files, numbers=part.numbers, facts=facts_of(part, reports))
         self._at(Stage.COMMITTING)
-        version = publish(table, commit, part.expected(table))
+        version = publish(table, commit, part.expected)
         self._at(Stage.COMMITTED)
         return LakeLoad(rows_count, len(files), part.end, version, part.progress.recreated_topics, 1)
 

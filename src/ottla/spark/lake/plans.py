@@ -16,8 +16,8 @@ from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.cluster_view import ClusterView
 from ottla.spark.source.offset_ranges import ROWS_PER_TASK_MIN, OffsetRange, limit_offsets, ranges_between
 
-# Where a partition begins that the table does not know: its earliest or latest record, or the first one at or after a
-# time in milliseconds since 1970.
+# Where the partitions of a topic begin that the table does not know: their earliest or latest record, or the first one
+# at or after a time in milliseconds since 1970.
 Start: TypeAlias = str | int
 EARLIEST_START: Final = "earliest"
 LATEST_START: Final = "latest"
@@ -25,14 +25,12 @@ LATEST_START: Final = "latest"
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Offsets `[first, end)` of each partition, and what the table knew of them."""
+    """Offsets `[first, end)` of each partition, and what the table knew of them when it was planned."""
 
     keys: TopicKeys
     progress: Progress
     first: Offsets
     end: Offsets
-    # Partitions that the table does not know and that do not begin at their earliest record: to be remembered.
-    begun_late: frozenset[TopicPartition]
 
     @property
     def is_empty(self) -> bool:
@@ -49,11 +47,12 @@ class LoadPlan:
     @property
     def numbers(self) -> dict[str, int]:
         """What the table is to know after this load, by application id."""
-        return versions_to_commit(self.progress, self.first, self.end, self.keys, self.begun_late)
+        return versions_to_commit(self.progress, self.end, self.keys)
 
-    def expected(self, table: LakeTable) -> dict[str, int | None]:
+    @property
+    def expected(self) -> dict[str, int | None]:
         """The table's numbers that this load replaces, as they were when it was planned."""
-        return {app_id: table.number_of(app_id) for app_id in self.numbers}
+        return {app_id: self.progress.numbers[app_id] for app_id in self.numbers}
 
     @property
     def ranges(self) -> list[OffsetRange]:
@@ -62,12 +61,16 @@ class LoadPlan:
     def at_most(self, offsets_max: int) -> LoadPlan:
         """The first part of this load, with every partition in proportion to its backlog."""
         end = limit_offsets(self.first, self.end, offsets_max)
-        return LoadPlan(self.keys, self.progress, self.first, end, self.begun_late)
+        return LoadPlan(self.keys, self.progress, self.first, end)
 
-    def rest(self, part: LoadPlan, table: LakeTable) -> LoadPlan:
-        """What is left after this first part was committed."""
-        progress = progress_of(self.end, self.keys, table.number_of)
-        return LoadPlan(self.keys, progress, part.end, self.end, frozenset())
+    def rest(self, part: LoadPlan) -> LoadPlan:
+        """What is left after this first part was committed.
+
+        It is planned on what this load has committed itself, never on what the table has by then: another load that
+        has gone on from there would be loaded again.
+        """
+        known = {**self.progress.numbers, **part.numbers}
+        return LoadPlan(self.keys, progress_of(self.end, self.keys, known.get), part.end, self.end)
 
 
 def plan_load(table: LakeTable, options: ReadOptions, start: Start = EARLIEST_START) -> LoadPlan:
@@ -86,26 +89,23 @@ def plan_load(table: LakeTable, options: ReadOptions, start: Start = EARLIEST_ST
                 for place, offset in loaded.items()
                 if offset <= end[place] or place not in progress.found_by_name
             }
-        unknown = [place for place in places if place not in loaded]
+        known_topics = progress.known_topics
+        new = [place for place in places if place.topic not in known_topics]
+        # Added since, or of a topic that was made anew: all of it belongs to the table, wherever the table began.
+        added = {place: 0 for place in places if place.topic in known_topics}
         # Records after the last load may have been deleted: such a gap is reported.
-        first = view.checked("startingOffsets", {**_begins(view, unknown, end, start), **loaded})
-        is_late = start != EARLIEST_START
-        return LoadPlan(keys, progress, first, end, frozenset(unknown if is_late else ()))
+        first = view.checked("startingOffsets", {**_begins(view, new, end, start), **added, **loaded})
+        return LoadPlan(keys, progress, first, end)
 
 
-def plan_backfill(table: LakeTable, options: ReadOptions, from_ms: int | None) -> list[OffsetRange]:
-    """What the table has loaded and the logs still have, from the first record at or after `from_ms` on.
-
-    Later records may have earlier times; a record of that time or a later one is never before the first such.
-    """
+def plan_backfill(table: LakeTable, options: ReadOptions) -> list[OffsetRange]:
+    """What the logs still have of the offsets up to which the table has loaded them."""
     with ClusterView(options) as view:
         places = view.partitions()
         keys = TopicKeys(view.cluster_id, view.topic_ids({place.topic for place in places}))
-        end = progress_of(places, keys, table.number_of).next_offsets
-        first = view.earliest(end)
-        if from_ms is not None and end:
-            later = view.offsets(AtTimestamp("from_ms", from_ms), end, is_start=False)
-            first = {place: max(offset, later[place]) for place, offset in first.items()}
+        loaded = progress_of(places, keys, table.number_of).next_offsets
+        first, latest = view.earliest(loaded), view.latest(loaded)
+        end = {place: min(offset, latest[place]) for place, offset in loaded.items()}
     return ranges_between({place: min(offset, end[place]) for place, offset in first.items()}, end, keys.topic_ids)
 
 

@@ -8,7 +8,7 @@ number under the name to `KEPT_BY_TOPIC_ID`, so that no later topic of that name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -44,14 +44,20 @@ class TopicKeys:
 class Progress:
     """The table's progress in the partitions that a load reads.
 
-    `next_offsets`: where to continue; a partition that is not in it is loaded from its beginning.  `found_by_name`:
-    those of them whose progress is under the topic's name.  `recreated_topics`: the table has records of an earlier
-    topic of this name, and none of the current one.
+    `next_offsets`: where to continue.  `found_by_name`: those of them whose progress is under the topic's name.
+    `recreated_topics`: the table has records of an earlier topic of this name, and none of the current one.
+    `numbers`: what the table had for each application id that was asked for.
     """
 
     next_offsets: Offsets
     found_by_name: frozenset[TopicPartition]
     recreated_topics: frozenset[str]
+    numbers: Mapping[str, int | None]
+
+    @property
+    def known_topics(self) -> frozenset[str]:
+        """Of whose name the table has a number: their partitions that have none came later, and are loaded whole."""
+        return self.recreated_topics | {place.topic for place in self.next_offsets}
 
 
 def progress_of(places: Iterable[TopicPartition], keys: TopicKeys, version_of: Callable[[str], int | None]) -> Progress:
@@ -63,10 +69,16 @@ def progress_of(places: Iterable[TopicPartition], keys: TopicKeys, version_of: C
     found_by_name: set[TopicPartition] = set()
     known_topics: set[str] = set()
     earlier_topics: set[str] = set()
+    numbers: dict[str, int | None] = {}
+
+    def number_of(app_id: str) -> int | None:
+        numbers[app_id] = version_of(app_id)
+        return numbers[app_id]
+
     for place in places:
         id_key = keys.by_id(place)
-        by_id = None if id_key is None else version_of(id_key)
-        by_name = version_of(keys.by_name(place))
+        by_id = None if id_key is None else number_of(id_key)
+        by_name = number_of(keys.by_name(place))
         if by_id is not None:
             next_offsets[place] = by_id
             known_topics.add(place.topic)
@@ -81,25 +93,20 @@ def progress_of(places: Iterable[TopicPartition], keys: TopicKeys, version_of: C
             next_offsets[place] = by_name
             known_topics.add(place.topic)
             found_by_name.add(place)
-    return Progress(next_offsets, frozenset(found_by_name), frozenset(earlier_topics - known_topics))
+    return Progress(next_offsets, frozenset(found_by_name), frozenset(earlier_topics - known_topics), numbers)
 
 
-def versions_to_commit(
-    progress: Progress,
-    first: Offsets,
-    end: Offsets,
-    keys: TopicKeys,
-    begun_late: Collection[TopicPartition] = (),
-) -> dict[str, int]:
-    """The number for each application id that a load of `first` to `end` (exclusive) changes.
+def versions_to_commit(progress: Progress, end: Offsets, keys: TopicKeys) -> dict[str, int]:
+    """The number for each application id that a load up to `end` (exclusive) changes.
 
-    `begun_late`: partitions whose number is set even if nothing is loaded, since another load would begin elsewhere.
+    Every partition has a number from the first load that saw it, also where nothing was loaded: what the log deletes
+    from then on is missed, and `start` does not count for it again.
     """
     versions: dict[str, int] = {}
     for place, offset in end.items():
         id_key, name_key = keys.by_id(place), keys.by_name(place)
         # Also backwards: `failOnDataLoss=false` continues at the end of a log that lost records.
-        is_moved = offset != progress.next_offsets.get(place, first[place]) or place in begun_late
+        is_moved = offset != progress.next_offsets.get(place)
         if id_key is None:
             if is_moved:
                 versions[name_key] = offset

@@ -80,7 +80,7 @@ class RowShape:
             name: batch.column(name) for name in (*self.kept, *PLACE_COLUMNS)
         }
         columns[EVENT_TIME] = times
-        columns[TOPIC_ID] = _ids_of(batch.column("topic"), topic_ids)
+        columns[TOPIC_ID] = ids_of(batch.column("topic"), topic_ids)
         for name, column in decoded.items():
             if name == EVENT_TIME:
                 continue
@@ -171,7 +171,7 @@ def partition_type(name: str, kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _ids_of(topics: pa.Array, topic_ids: Mapping[str, str]) -> pa.DictionaryArray:
+def ids_of(topics: pa.Array, topic_ids: Mapping[str, str]) -> pa.DictionaryArray:
     encoded = topics.dictionary_encode()
     names = [topic_ids[name] for name in encoded.dictionary.to_pylist()]
     return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(names, pa.string()))

@@ -19,7 +19,8 @@ from ottla.spark.audit.window_counts import window_counts
 from ottla.spark.errors import CorruptRecords, DataLoss, LakeError
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
-from ottla.spark.lake.rows import EVENT_TIME, RowShape
+from ottla.spark.lake.offset_runs import OffsetsByPartition, is_among
+from ottla.spark.lake.rows import EVENT_TIME, TOPIC_ID, RowShape, ids_of
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.offset_ranges import OffsetRange
@@ -27,8 +28,6 @@ from ottla.spark.source.range_reading import read_task, task_of
 from ottla.spark.worker_heap import settle_heap
 
 Counts: TypeAlias = dict[str, dict[int, int]]
-# Event times `[first, end)` in microseconds that are kept; None: all.
-Times: TypeAlias = tuple[int, int] | None
 
 
 class Stage(StrEnum):
@@ -48,7 +47,7 @@ def no_one_looks(_stage: Stage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TaskJob:
-    """What all tasks of a load have in common; pickled with each."""
+    """What all tasks of a load have in common; pickled with each.  `offsets`: those that are kept; None: all."""
 
     options: ReadOptions
     shape: RowShape
@@ -56,7 +55,7 @@ class TaskJob:
     partition_by: tuple[str, ...]
     topic_ids: Mapping[str, str]
     target_file_bytes: int = TARGET_FILE_BYTES
-    times: Times = None
+    offsets: OffsetsByPartition | None = None
     at: Callable[[Stage], None] = no_one_looks
 
 
@@ -103,20 +102,24 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
     counts: Counts = {}
     read_bytes = 0
     for batch, times in batches:
+        if job.offsets is not None:
+            batch = kept(batch, job.offsets, job.topic_ids)
         if not batch.num_rows:
             continue
         read_bytes += batch.nbytes
         rows = job.shape.rows(batch, job.topic_ids, times)
-        if job.times is not None:
-            rows = rows_between(rows, *job.times)
         _count(batch, job.topic_ids, counts)
         files.add(rows)
     return TaskReport(tuple(files.close()), counts, read_bytes)
 
 
-def rows_between(rows: pa.Table, first_us: int, end_us: int) -> pa.Table:
-    times = rows.column(EVENT_TIME).cast(pa.int64())
-    return rows.filter(pc.and_(pc.greater_equal(times, first_us), pc.less(times, end_us)))
+def kept(batch: pa.RecordBatch, offsets: OffsetsByPartition, topic_ids: Mapping[str, str]) -> pa.RecordBatch:
+    """The records of these offsets."""
+    places = pa.RecordBatch.from_arrays(
+        [ids_of(batch.column("topic"), topic_ids), batch.column("partition"), batch.column("offset")],
+        names=[TOPIC_ID, "partition", "offset"],
+    )
+    return batch.filter(pa.array(is_among(places, offsets)))
 
 
 def _count(batch: pa.RecordBatch, topic_ids: Mapping[str, str], counts: Counts) -> None:

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import itertools
 import random
+from uuid import UUID
 
-from ottla.spark.lake.plans import share_out
+from ottla.model.identifiers import TopicPartition
+from ottla.spark.lake.plans import LoadPlan, share_out
+from ottla.spark.lake.progress import TopicKeys, progress_of
 from ottla.spark.source.offset_ranges import ROWS_PER_TASK_MIN, OffsetRange
 
 
@@ -31,3 +34,15 @@ def test_every_offset_is_in_one_task_and_tasks_are_alike() -> None:
 def test_few_records_are_one_task() -> None:
     ranges = [OffsetRange("t", partition, 0, 10) for partition in range(50)]
     assert share_out(ranges, 8) == [tuple(ranges)]
+
+
+def test_the_rest_of_a_load_is_planned_on_its_own_commits() -> None:
+    place, keys = TopicPartition("clicks", 0), TopicKeys("cluster", {"clicks": UUID(int=1)})
+    whole = LoadPlan(keys, progress_of([place], keys, Numbers().number_of), {place: 0}, {place: 30})
+    assert set(whole.expected.values()) == {None}
+    part = whole.at_most(10)
+    rest = whole.rest(part)
+    assert (rest.first, rest.end) == ({place: 10}, {place: 30})
+    # What another load has moved since is not what this one expects, so its next commit is refused.
+    assert rest.expected == {app_id: part.numbers[app_id] for app_id in rest.numbers}
+    assert rest.rest(rest).is_empty

@@ -20,7 +20,7 @@ def load(table: dict[str, int], keys: TopicKeys, end: dict[TopicPartition, int])
     """One load of everything up to `end` from logs that begin at 0; returns where it began."""
     progress = progress_of(end, keys, table.get)
     first = dict.fromkeys(end, 0) | progress.next_offsets
-    table |= versions_to_commit(progress, first, end, keys)
+    table |= versions_to_commit(progress, end, keys)
     return first
 
 
@@ -63,18 +63,30 @@ def test_progress_is_refused_when_the_cluster_gives_no_ids_any_more() -> None:
 
 def test_progress_is_not_written_when_nothing_moved() -> None:
     table: dict[str, int] = {}
-    load(table, OLD, {FIRST: 0})
-    assert table == {}
     load(table, OLD, {FIRST: 5})
     progress = progress_of([FIRST], OLD, table.get)
-    assert versions_to_commit(progress, {FIRST: 5}, {FIRST: 5}, OLD) == {}
+    assert versions_to_commit(progress, {FIRST: 5}, OLD) == {}
+
+
+def test_a_partition_has_a_number_from_the_first_load_that_saw_it() -> None:
+    table: dict[str, int] = {}
+    load(table, OLD, {FIRST: 0})
+    assert progress_of([FIRST], OLD, table.get).next_offsets == {FIRST: 0}
+
+
+def test_a_topic_is_known_by_any_of_its_partitions_and_by_its_name() -> None:
+    table: dict[str, int] = {}
+    assert progress_of([FIRST, SECOND], OLD, table.get).known_topics == set()
+    load(table, OLD, {FIRST: 5})
+    assert progress_of([FIRST, SECOND], OLD, table.get).known_topics == {"clicks"}
+    assert progress_of([FIRST, SECOND], NEW, table.get).known_topics == {"clicks"}
 
 
 def test_progress_moves_back_when_the_log_lost_records() -> None:
     table: dict[str, int] = {}
     load(table, OLD, {FIRST: 5})
     progress = progress_of([FIRST], OLD, table.get)
-    table |= versions_to_commit(progress, {FIRST: 3}, {FIRST: 3}, OLD)
+    table |= versions_to_commit(progress, {FIRST: 3}, OLD)
     assert load(table, OLD, {FIRST: 9}) == {FIRST: 3}
 
 
