@@ -10,6 +10,7 @@ import click
 
 from ottla.cli.client_flags import assignments, bootstrap_flag
 from ottla.cli.counted import counted
+from ottla.cli.exit_status import INTERRUPTED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
 from ottla.cli.moments import moment_ms
@@ -107,7 +108,7 @@ def run(
     settings: tuple[str, ...],
     master: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Append the records that the table does not have yet; with --every, until Ctrl-C."""
     if event_time is not None and event_time_field is not None:
         raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
@@ -138,6 +139,8 @@ def run(
         with StopRequest() as stop:
             outcome = _run(loader, every_s, progress, stop)
     click.echo(json.dumps(_facts(outcome)) if as_json else _line(outcome))
+    # A load without --every is to load all that was there; whoever started it must know that it did not.
+    return INTERRUPTED if every_s is None and outcome.left_count else 0
 
 
 def _run(loader: Loader, every_s: float | None, progress: JobProgress, stop: StopRequest) -> LakeLoad:
@@ -157,16 +160,18 @@ def _facts(outcome: LakeLoad) -> Mapping[str, object]:
         "files": outcome.files_count,
         "commits": outcome.commits_count,
         "table_version": outcome.table_version,
+        "left": outcome.left_count,
         "next_offsets": {str(place): offset for place, offset in sorted(outcome.next_offsets.items())},
         "recreated_topics": sorted(outcome.recreated_topics),
     }
 
 
 def _line(outcome: LakeLoad) -> str:
+    left = f"; interrupted, {outcome.left_count:,} offsets are left" if outcome.left_count else ""
     if outcome.table_version is None:
-        return "nothing to load"
+        return f"loaded nothing{left}" if left else "nothing to load"
     rows, files = counted(outcome.rows_count, "row"), counted(outcome.files_count, "file")
-    return f"loaded {rows} in {files}, table version {outcome.table_version}"
+    return f"loaded {rows} in {files}, table version {outcome.table_version}{left}"
 
 
 @command.command(name="compact")

@@ -217,3 +217,14 @@ def test_a_table_that_is_partitioned_otherwise_is_refused(place: Place) -> None:
     place.open()
     with pytest.raises(LakeError, match="is partitioned by topic, event_hour; give partition_by"):
         place.open(("topic",))
+
+
+def test_an_empty_text_partitions_an_iceberg_table_and_is_refused_by_delta(place: Place) -> None:
+    table = place.open()
+    files = [replace(file, partition={**file.partition, "topic": ""}) for file in place.write(0)]
+    if isinstance(place.place, LakeTarget):
+        with pytest.raises(LakeError, match="an empty text partitions the table by 'topic'"):
+            publish(table, TableCommit(files), {})
+        return
+    publish(table, TableCommit(files), {})
+    assert [file.partition["topic"] for file in place.open().files()] == [""]

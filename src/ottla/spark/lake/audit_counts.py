@@ -1,7 +1,8 @@
 """A table's own counts for the audit: what its newest commits have loaded, told to the cluster that it was loaded from.
 
 They are told from the table, never from memory, so that a process that dies between a commit and its counts loses none
-of them: the next one tells them.  To tell a commit again is harmless.
+of them while its commits are among the newest: the next one tells them.  To tell a commit again is harmless.
+`ottla audit run --table` tells those of a whole history.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ottla.spark.source.cluster_view import open_cluster
 
 log = logging.getLogger(__name__)
 
-# As many commits as may lie between a process that died and the one that follows it, with room for others' commits.
+# A load tells after each of its commits: one of it is untold when it dies, and others' commits may follow.
 COMMITS_TOLD: Final = 20
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import TIMESTAMP
+from ottla.spark.lake.files import value_text
 from ottla.spark.lake.lake_table import ColumnBounds, CommitConflict, CommitFacts, DataFile, TableCommit
 from ottla.spark.lake.tables import open_delta
 from ottla.spark.lake.target import LakeTarget
@@ -89,7 +90,13 @@ class DeltaLake:
             list(self.partition_by),
             commit_properties=properties,
         )
-        self._table.update_incremental()
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise LakeError(
+                f"the commit is in {self.name}, but the table could not be read after it: {error}",
+                hint="run it again: a load goes on after that commit",
+            ) from error
         return self._table.version()
 
     def newest_facts(self, commits_max: int) -> list[CommitFacts]:
@@ -138,6 +145,12 @@ def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
 
 
 def _add(file: DataFile, schema: pa.Schema, now_ms: int, is_change: bool) -> AddAction:
+    for name, value in file.partition.items():
+        if value == "":
+            raise LakeError(
+                f"an empty text partitions the table by {name!r}, and Delta tables take it for null",
+                hint="let decode give null or another text, or load into an Iceberg table",
+            )
     return AddAction(
         path=file.path,
         size=file.size_bytes,
@@ -189,7 +202,7 @@ def _file(
     assert isinstance(size_bytes, int)
     return DataFile(
         path=unquote(str(action["path"])),
-        partition={name: None if value is None else str(value) for name, value in values.items()},
+        partition={name: value_text(value) for name, value in values.items()},
         size_bytes=size_bytes,
         rows_count=rows_count if isinstance(rows_count, int) else 0,
         schema=pa.schema([field for field in schema if field.name not in partition_by]),

@@ -180,17 +180,18 @@ def _coded(name: str, column: pa.ChunkedArray) -> tuple[list[str | None], np.nda
     if isinstance(whole, pa.ChunkedArray):  # of a type whose chunks cannot be joined
         whole = pa.concat_arrays(whole.chunks)
     encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
-    values = [value_text(value) for value in encoded.dictionary.cast(partition_type(name, encoded.dictionary.type))]
+    values = [
+        value_text(value.as_py()) for value in encoded.dictionary.cast(partition_type(name, encoded.dictionary.type))
+    ]
     codes = np.asarray(encoded.indices.fill_null(len(values))).astype(np.int64)
     return [*values, None], codes
 
 
-def value_text(value: pa.Scalar) -> str | None:
+def value_text(value: object) -> str | None:
     """As table formats write a partition's value."""
-    found = value.as_py()
-    if found is None:
+    if value is None:
         return None
-    return str(found).lower() if isinstance(found, bool) else str(found)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def directory_of(partition: PartitionValues) -> str:

@@ -1,8 +1,8 @@
-"""An Iceberg table, through pyiceberg: a load's numbers are in its snapshots' summaries, and in the table's properties.
+"""An Iceberg table, through pyiceberg: a load's numbers are in its snapshots' summaries, and in a table property.
 
-A snapshot has the numbers that its commit changed.  They are looked for from the newest snapshot backwards, since
-other writers' snapshots (compactions) lie between ours; those of expired snapshots are in the properties, which the
-same commit sets.  After a rollback to an earlier snapshot its numbers count: what came after it is loaded again.
+Each snapshot of ours has all numbers.  The newest one of ours counts; other writers' snapshots (compactions) may lie
+after it.  Where it has expired, the property has its numbers, which the same commit sets.  After a rollback to an
+earlier snapshot its numbers count: what came after it is loaded again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -21,7 +21,7 @@ from pyarrow import fs
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import stored_type
-from ottla.spark.lake.files import is_task_file
+from ottla.spark.lake.files import is_task_file, value_text
 from ottla.spark.lake.lake_table import (
     ColumnBounds,
     CommitConflict,
@@ -59,7 +59,8 @@ T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBERS: Final = "ottla.numbers"
-_NUMBER_PROPERTY: Final = "ottla.number."
+# Old versions of the metadata that stay; each holds all snapshots.
+_METADATA_VERSIONS_MAX: Final = 20
 _NAME_MAPPING: Final = TableProperties.DEFAULT_NAME_MAPPING
 
 
@@ -72,6 +73,8 @@ class IcebergLake:
         self._identifier = target.table
         self._catalog = _catalog(target)
         self._table = _done(self._open, first_schema, partition_by)
+        # Of the snapshot with this id.
+        self._known: tuple[int | None, Mapping[str, int]] | None = None
         self._refuse_another_place()
 
     @property
@@ -100,12 +103,29 @@ class IcebergLake:
         _done(self._table.refresh)
 
     def number_of(self, app_id: str) -> int | None:
+        return self._numbers().get(app_id)
+
+    def _numbers(self) -> Mapping[str, int]:
+        newest = self._table.current_snapshot()
+        newest_id = None if newest is None else newest.snapshot_id
+        if self._known is None or self._known[0] != newest_id:
+            self._known = newest_id, self._read_numbers()
+        return self._known[1]
+
+    def _read_numbers(self) -> Mapping[str, int]:
         for snapshot in self._snapshots():
             found: str | None = snapshot.summary[NUMBERS] if snapshot.summary else None
-            if found is not None and (number := json.loads(found).get(app_id)) is not None:
-                return int(number)
-        kept = self._table.properties.get(_NUMBER_PROPERTY + app_id)
-        return None if kept is None else int(kept)
+            if found is not None:
+                return {app_id: int(number) for app_id, number in json.loads(found).items()}
+        kept = json.loads(self._table.properties.get(NUMBERS, "null"))
+        if kept is None:
+            return {}
+        if kept["sequence"] > self.version:
+            raise LakeError(
+                f"{self.name} was rolled back to a snapshot whose offsets have expired",
+                hint="roll it forward again, or load into a new table",
+            )
+        return {app_id: int(number) for app_id, number in kept["numbers"].items()}
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         if fields:
@@ -126,10 +146,12 @@ class IcebergLake:
         return [self._our_file(file, has_deletes) for file, has_deletes in _done(self._their_files)]
 
     def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
-        """Of the files that tasks have written, those that no snapshot has."""
+        """Of the files that tasks have written, those that no snapshot has; snapshots that are older expire before."""
+        before = _EPOCH + timedelta(milliseconds=SystemClock().now_ms(), hours=-older_than_hours)
+        if not dry_run:
+            _done(self._expire, before)
         needed = {self._relative(path) for path in self._table.inspect.all_files().column("file_path").to_pylist()}
         system, root = self._location.file_system(), self._location.root
-        before = _EPOCH + timedelta(milliseconds=SystemClock().now_ms(), hours=-older_than_hours)
         found = []
         for info in system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):
             path = info.path.removeprefix(f"{root}/")
@@ -140,6 +162,12 @@ class IcebergLake:
             for path in found:
                 system.delete_file(f"{root}/{path}")
         return found
+
+    def _expire(self, before: datetime) -> None:
+        """The newest snapshots of branches, and tagged ones, stay."""
+        if any(each.timestamp_ms < before.timestamp() * 1000 for each in self._table.snapshots()):
+            self._table.maintenance.expire_snapshots().older_than(before).commit()
+            self.refresh()
 
     def _snapshots(self) -> Iterator[Snapshot]:
         """From the newest backwards, as far as they have not expired."""
@@ -179,7 +207,12 @@ class IcebergLake:
             location=self._url,
             partition_spec=PartitionSpec(*fields),
             # Our files know their columns by name.
-            properties={_NAME_MAPPING: schema.name_mapping.model_dump_json()},
+            properties={
+                _NAME_MAPPING: schema.name_mapping.model_dump_json(),
+                # Every commit writes all of the metadata anew.
+                TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+                TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: str(_METADATA_VERSIONS_MAX),
+            },
         )
 
     def _add_columns(self, fields: pa.Schema) -> None:
@@ -196,9 +229,8 @@ class IcebergLake:
         return self._table
 
     def _commit(self, commit: TableCommit) -> None:
-        facts = dict(commit.facts)
-        if commit.numbers:
-            facts[NUMBERS] = json.dumps(dict(commit.numbers))
+        numbers = {**self._numbers(), **commit.numbers}
+        facts = {**commit.facts, NUMBERS: json.dumps(numbers)}
         removed = {file.path for file in commit.removed}
         theirs = (
             [file for file, _ in self._their_files() if self._relative(file.file_path) in removed] if removed else []
@@ -210,9 +242,8 @@ class IcebergLake:
                 snapshot.delete_data_file(file)
             for ours in commit.added:
                 snapshot.append_data_file(self._their_file(ours))
-        if commit.numbers:
-            kept = {_NUMBER_PROPERTY + app_id: str(number) for app_id, number in commit.numbers.items()}
-            transaction.set_properties(kept)
+        kept = {"sequence": self._table.metadata.next_sequence_number(), "numbers": numbers}
+        transaction.set_properties({NUMBERS: json.dumps(kept)})
         transaction.commit_transaction()
 
     def _their_files(self) -> list[tuple[manifest.DataFile, bool]]:
@@ -260,7 +291,7 @@ class IcebergLake:
         least, most = (None if each is None else int.from_bytes(each, "little", signed=True) for each in bounds)
         return DataFile(
             self._relative(file.file_path),
-            dict(zip(self.partition_by, map(_text, values), strict=True)),
+            dict(zip(self.partition_by, map(value_text, values), strict=True)),
             file.file_size_in_bytes,
             file.record_count,
             pa.schema([field for field in self.schema if field.name not in self.partition_by]),
@@ -341,9 +372,3 @@ def _value(kind: object, text: str | None) -> Any:
     if isinstance(kind, DateType):
         return (date.fromisoformat(text) - date(1970, 1, 1)).days
     return text
-
-
-def _text(value: object) -> str | None:
-    if value is None:
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -26,8 +26,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.uuid_text import uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.runtime.clock import SystemClock
-from ottla.spark.errors import DataLoss, LakeError
-from ottla.spark.lake.audit_counts import COMMITS_TOLD, tell_counts
+from ottla.spark.errors import DataLoss, LakeError, SparkOptionError
+from ottla.spark.lake.audit_counts import tell_counts
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
 from ottla.spark.lake.files import TARGET_FILE_BYTES
 from ottla.spark.lake.lake_table import LakeTable, TableCommit
@@ -55,8 +55,28 @@ from ottla.spark.source.cluster_view import ClusterView
 
 ROWS_PER_COMMIT: Final = 10_000_000
 BYTES_PER_COMMIT: Final = 2 << 30
-# Of a record in memory, before one was seen.
-RECORD_BYTES_GUESS: Final = 1 << 10
+# Of a task of the first commit: nobody knows yet how large the records are.
+ROWS_PER_TASK_FIRST: Final = 10_000
+# Options of the source that would change what is read, or how, and that a load decides by itself.
+_NOT_OF_LOADS: Final = {
+    "kafka.bootstrap.servers": "bootstrap=",
+    "bootstrap.servers": "bootstrap=",
+    "bootstrapServers": "bootstrap=",
+    "subscribe": "topics=",
+    "subscribePattern": "topics=",
+    "assign": "topics=",
+    "startingOffsets": "start=",
+    "startingTimestamp": "start=",
+    "startingOffsetsByTimestamp": "start=",
+    "startingOffsetsByTimestampStrategy": "start=",
+    "endingOffsets": "loads up to the end of the logs",
+    "endingTimestamp": "loads up to the end of the logs",
+    "endingOffsetsByTimestamp": "loads up to the end of the logs",
+    "minPartitions": "rows_per_commit=",
+    "maxRecordsPerPartition": "rows_per_commit=",
+    "includeHeaders": 'columns=(..., "headers")',
+    "pushFilters": "a load that reads every record",
+}
 # How soon a follower that waits sees that it shall stop.
 _ASK_EVERY_S: Final = 0.2
 _ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Loss|TimedOut|Refused)): (.+)$", re.MULTILINE)
@@ -67,6 +87,7 @@ class LakeLoad:
     """The result of a load: `next_offsets` is where the next one begins; `table_version` None without a commit.
 
     `recreated_topics` were deleted and recreated since the load before: the table has the records of both topics.
+    `left_count`: offsets that were there when the load began, and are not loaded, since it was told to stop.
     """
 
     rows_count: int
@@ -75,6 +96,7 @@ class LakeLoad:
     table_version: int | None
     recreated_topics: frozenset[str] = frozenset()
     commits_count: int = 0
+    left_count: int = 0
 
     def plus(self, later: LakeLoad) -> LakeLoad:
         return LakeLoad(
@@ -84,6 +106,7 @@ class LakeLoad:
             self.table_version if later.table_version is None else later.table_version,
             self.recreated_topics | later.recreated_topics,
             self.commits_count + later.commits_count,
+            later.left_count,
         )
 
 
@@ -132,11 +155,13 @@ class Loader:
     A partition that is added later, and a topic that is made anew, are loaded from their beginning.
     `options`: further options of the source.
 
-    `tells_audit`: after each load, the newest commits' counts go to the cluster's topic of the audit, as tier `lake`.
+    `tells_audit`: after each commit, the newest ones' counts go to the cluster's topic of the audit, as tier `lake`.
 
-    A commit has at most `rows_per_commit` records and about `bytes_per_commit` of memory, whatever the backlog is.
+    A commit has at most `rows_per_commit` records, and about `bytes_per_commit` of memory by the records of the commit
+    before, whatever the backlog is.  A loader's first commit is small, since nobody knows yet how large they are.
 
-    Raises `LakeError` and the errors of the source; what was committed before stays.
+    Raises `LakeError` and the errors of the source, also for options that a load decides by itself; what was committed
+    before stays.
     """
 
     def __init__(
@@ -160,6 +185,7 @@ class Loader:
         at: Callable[[Stage], None] = no_one_looks,
     ) -> None:
         names = [topics] if isinstance(topics, str) else list(topics)
+        refuse_others_options(options or {})
         self._spark = spark
         self._topics = names
         self._source = {**(options or {}), "kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(names)}
@@ -176,7 +202,8 @@ class Loader:
         self._rows_per_commit = rows_per_commit
         self._bytes_per_commit = bytes_per_commit
         self._target_file_bytes = target_file_bytes
-        self._record_bytes = RECORD_BYTES_GUESS
+        self._record_bytes: int | None = None
+        self._has_told = False
         self._tells_audit = tells_audit
         self._at = at
         self._opened: LakeTable | None = None
@@ -193,15 +220,22 @@ class Loader:
         table = self._table()
         plan = plan_load(table, self._options, self._start)
         total = LakeLoad(0, 0, plan.end, None)
+        if not self._has_told:
+            # Of commits whose process died before it could.
+            self._tell(table)
+            self._has_told = True
         while not plan.is_empty and not should_stop():
             part = plan.at_most(self._offsets_per_commit())
             total = total.plus(self._load_part(table, part))
+            self._tell(table)
             plan = plan.rest(part)
             if on_progress is not None:
                 on_progress(LoadState(total, plan.offsets_count))
+        return replace(total, next_offsets=plan.first if plan.ranges else plan.end, left_count=plan.offsets_count)
+
+    def _tell(self, table: LakeTable) -> None:
         if self._tells_audit:
-            tell_counts(table, self._options.connection, max(COMMITS_TOLD, 2 * total.commits_count))
-        return replace(total, next_offsets=plan.first if plan.ranges else plan.end)
+            tell_counts(table, self._options.connection)
 
     def follow(
         self,
@@ -272,6 +306,8 @@ class Loader:
         return self._opened
 
     def _offsets_per_commit(self) -> int:
+        if self._record_bytes is None:
+            return min(self._rows_per_commit, ROWS_PER_TASK_FIRST * self._spark.sparkContext.defaultParallelism)
         return max(1, min(self._rows_per_commit, self._bytes_per_commit // self._record_bytes))
 
     def _load_part(self, table: LakeTable, part: LoadPlan) -> LakeLoad:
@@ -322,6 +358,15 @@ class Loader:
         )
         found = rows.mapInArrow(partial(run_batches, job), REPORT_DDL).collect()
         return [report_of(row["report"], row["schemas"]) for row in found]
+
+
+def refuse_others_options(options: Mapping[str, str]) -> None:
+    """Raises `SparkOptionError` for an option that a load would not follow."""
+    others = {name.lower(): (name, hint) for name, hint in _NOT_OF_LOADS.items()}
+    for given in options:
+        if given.lower() in others:
+            name, instead = others[given.lower()]
+            raise SparkOptionError(f"the option {name!r} does not apply to a load", hint=f"a load has: {instead}")
 
 
 def run_job(spark: SparkSession, job: TaskJob, tasks: Sequence[tuple[object, ...]]) -> list[TaskReport]:
