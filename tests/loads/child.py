@@ -32,7 +32,7 @@ ROWS_PER_TASK: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Killer:
-    """Told by a load where it is.  Kills once: `mark` is made by the one that does it."""
+    """Told by a load where it is.  Kills once: who does it makes `mark`, which has the number of victims."""
 
     folder: Path
     mark: str = ""
@@ -44,14 +44,19 @@ class Killer:
             (self.folder / f"worker-{os.getpid()}").touch()
         if stage != self.stage or not self._is_first():
             return
+        mark = self.folder / self.mark
         if self.who == DRIVER or stage in IN_TASKS:
+            mark.write_text("1")
             os.kill(os.getpid(), signal.SIGKILL)
+        victims = 0
         for path in self.folder.glob("worker-*"):
             path.unlink()
             pid = int(path.name.removeprefix("worker-"))
             # It may have died long ago, and its number may be another process's by now.
             if os.getpid() in ancestors(pid):
                 kill(pid)
+                victims += 1
+        mark.write_text(str(victims))
 
     def _is_first(self) -> bool:
         try:

@@ -28,7 +28,8 @@ from tests.s3_server import BUCKET, S3Server
 PARTITIONS: Final = 3
 RECORDS_PER_LOAD: Final = 300
 
-# The four points, as a driver and as an executor meets them.
+# The four points, as a driver and as an executor meets them.  Around the commit no task runs: the workers that
+# are killed there as executors are idle, and it is the next commit's tasks that miss them.
 POINTS: Final[Mapping[str, Mapping[str, Stage]]] = {
     "before write": {DRIVER: Stage.PLANNED, EXECUTOR: Stage.TASK_BEGAN},
     "after write": {DRIVER: Stage.WRITTEN, EXECUTOR: Stage.TASK_WROTE},
@@ -164,7 +165,9 @@ def run_points(
                     here.produce()
                     driver.ask(kill=[mark, victim, POINTS[point][victim]])
                     answer = driver.answer()
-                    assert (here.folder / mark).exists(), f"nobody was killed {mark}: {answer}\n{driver.said}"
+                    made = here.folder / mark
+                    killed = int(made.read_text() or 0) if made.exists() else 0
+                    assert killed > 0, f"nobody was killed {mark}: {answer}\n{driver.said}"
                     assert (answer is None) == (victim == DRIVER), f"{mark}: {answer}\n{driver.said}"
                     outcome.kills[f"{victim} {point}"] += 1
                     if answer is None:

@@ -10,8 +10,9 @@ from tests.loads.kills import run_points
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_a_driver_that_is_killed_between_write_and_commit_or_after_it_loads_nothing_twice() -> None:
-    outcome = run_points("delta-local", 1, points=("before commit", "after commit"), victims=(DRIVER,))
+@pytest.mark.parametrize("table", ["delta-local", "iceberg-local"])
+def test_a_driver_that_is_killed_between_write_and_commit_or_after_it_loads_nothing_twice(table: str) -> None:
+    outcome = run_points(table, 1, points=("before commit", "after commit"), victims=(DRIVER,))
     assert outcome.kills.total() == 2
     assert not outcome.problems, str(outcome)
 

@@ -5,6 +5,7 @@ Their names are unique, so a repeated task is harmless: only files that the driv
 
 from __future__ import annotations
 
+import itertools
 import re
 import uuid
 from collections.abc import Iterator, Sequence
@@ -20,9 +21,14 @@ from ottla.spark.lake.lake_table import ColumnBounds, DataFile, PartitionValues
 from ottla.spark.lake.rows import partition_type
 from ottla.spark.lake.target import LakeTarget
 
-# Rows wait until a row group is large enough; above the sum, the fullest partition's are written first.
+# Rows wait until a row group is large enough; above the sum, the fullest partitions' are written first, down to half.
 ROW_GROUP_BYTES: Final = 32 << 20
 WAITING_BYTES_MAX: Final = 128 << 20
+# Of each column of waiting rows, however few they are: objects and aligned buffers.
+COLUMN_COST_BYTES: Final = 1 << 10
+# So many small parts of a partition become one.
+PARTS_MAX: Final = 64
+_SMALL_PART_BYTES: Final = 64 << 10
 # A task with more open files closes the least recently used one.
 OPEN_FILES_MAX: Final = 64
 TARGET_FILE_BYTES: Final = 128 << 20
@@ -45,7 +51,10 @@ class _Waiting:
 
     def add(self, rows: pa.Table) -> None:
         self.parts.append(rows)
-        self.size_bytes += rows.nbytes
+        self.size_bytes += cost_bytes(rows)
+        if len(self.parts) >= PARTS_MAX and self.size_bytes < len(self.parts) * _SMALL_PART_BYTES:
+            joined = pa.concat_tables(self.parts).combine_chunks()
+            self.parts, self.size_bytes = [joined], cost_bytes(joined)
 
     def take(self) -> pa.Table:
         rows = pa.concat_tables(self.parts)
@@ -83,6 +92,7 @@ class LakeFiles:
         self._partition_by = tuple(partition_by)
         self._target_file_bytes = target_file_bytes
         self._waiting: dict[_Bucket, _Waiting] = {}
+        self._waiting_bytes = 0
         # In order of last use.
         self._open: dict[_Bucket, _OpenFile] = {}
         self._done: list[DataFile] = []
@@ -95,11 +105,13 @@ class LakeFiles:
             if waiting is None:
                 partition = dict(zip(self._partition_by, values, strict=True))
                 waiting = self._waiting[bucket] = _Waiting(partition, part.schema)
+            self._waiting_bytes -= waiting.size_bytes
             waiting.add(part)
+            self._waiting_bytes += waiting.size_bytes
             if waiting.size_bytes >= ROW_GROUP_BYTES:
                 self._write(bucket)
-        while sum(waiting.size_bytes for waiting in self._waiting.values()) > WAITING_BYTES_MAX:
-            self._write(max(self._waiting, key=lambda bucket: self._waiting[bucket].size_bytes))
+            if self._waiting_bytes > WAITING_BYTES_MAX:
+                self._write_fullest()
 
     def close(self) -> list[DataFile]:
         """Every file that was written, whole."""
@@ -110,8 +122,15 @@ class LakeFiles:
             self._finish(bucket)
         return self._done
 
+    def _write_fullest(self) -> None:
+        for bucket in sorted(self._waiting, key=lambda each: self._waiting[each].size_bytes, reverse=True):
+            if self._waiting_bytes <= WAITING_BYTES_MAX // 2:
+                return
+            self._write(bucket)
+
     def _write(self, bucket: _Bucket) -> None:
         waiting = self._waiting.pop(bucket)
+        self._waiting_bytes -= waiting.size_bytes
         file = self._file(bucket, waiting)
         rows = waiting.take()
         file.writer.write_table(rows, row_group_size=1 << 20)
@@ -151,6 +170,13 @@ class LakeFiles:
         self._done.append(DataFile(file.path, partition, size_bytes, file.rows_count, schema, bounds))
 
 
+def cost_bytes(rows: pa.Table) -> int:
+    """About what rows that wait take in memory."""
+    waiting_bytes: int = rows.nbytes
+    columns_count: int = rows.num_columns
+    return waiting_bytes + COLUMN_COST_BYTES * columns_count
+
+
 def split_by_partition(
     rows: pa.Table, partition_by: Sequence[str]
 ) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
@@ -164,9 +190,13 @@ def split_by_partition(
         values, found = _coded(name, rows.column(name))
         codes = codes * len(values) + found
         values_of.append(values)
-    present = np.unique(codes)
-    for code in present.tolist():
-        part = stored if len(present) == 1 else stored.filter(pa.array(codes == code))
+    order = np.argsort(codes, kind="stable")
+    in_order = codes[order]
+    bounds = [0, *(np.flatnonzero(np.diff(in_order)) + 1).tolist(), len(codes)]
+    for first, end in itertools.pairwise(bounds):
+        code = int(in_order[first])
+        # Copied, so that a few rows that wait do not hold all the others.
+        part = stored if len(bounds) == 2 else stored.take(pa.array(order[first:end]))
         values_here: list[str | None] = []
         for values in reversed(values_of):
             code, index = divmod(code, len(values))

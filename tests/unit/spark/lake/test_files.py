@@ -99,6 +99,23 @@ def test_waiting_rows_are_written_before_they_take_too_much_memory(
     assert pq.ParquetFile(tmp_path / files[0].path).num_row_groups > 1
 
 
+def test_rows_of_very_many_partitions_count_for_what_they_take_and_not_for_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_files, "WAITING_BYTES_MAX", 1 << 19)
+    hours: list[tuple[str | None, str]] = [("a", str(hour)) for hour in range(500)]
+    files = write(tmp_path, rows(hours), rows(hours))
+    assert sum(file.rows_count for file in files) == 1000
+    assert len(files) > 500, "all rows waited for the end"
+
+
+def test_many_small_parts_of_a_partition_wait_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_files, "WAITING_BYTES_MAX", 1 << 20)
+    (file,) = write(tmp_path, *(rows([("a", "1")]) for _ in range(1000)))
+    assert file.rows_count == 1000
+    assert pq.ParquetFile(tmp_path / file.path).num_row_groups == 1
+
+
 def test_a_file_that_is_large_enough_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 10)
     files = write(tmp_path, *(rows([("a", "1")] * 3) for _ in range(4)), target_file_bytes=1)
