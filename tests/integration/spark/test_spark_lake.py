@@ -212,3 +212,16 @@ def test_a_recreated_topic_during_a_load_has_nothing_committed(
             load_topic_to_lake(spark, peer.bootstrap, topic, target)
     assert rows(target) == []
     assert load_topic_to_lake(spark, peer.bootstrap, topic, target).rows_count == 7
+
+
+def test_a_load_that_is_told_to_stop_says_what_is_left(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    peer.produce(topic, events(5, hour=9))
+    loader = Loader(spark, peer.bootstrap, topic, tmp_path / "lake", rows_per_commit=2)
+    assert loader.load(should_stop=lambda: True).left_count == 5
+    asked = iter([False, True])
+    stopped = loader.load(should_stop=lambda: next(asked))
+    assert (stopped.rows_count, stopped.left_count) == (2, 3)
+    whole = loader.load()
+    assert (whole.rows_count, whole.left_count) == (3, 0)
