@@ -42,12 +42,8 @@ def command() -> None:
     """
 
 
-@command.command(name=_RUN)
-@config_flag("load")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@bootstrap_flag
-@target_flags
-@click.option(
+_topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+_partition_by = click.option(
     "--partition-by",
     "partition_by",
     multiple=True,
@@ -56,7 +52,7 @@ def command() -> None:
     metavar="COLUMN",
     help="topic, event_hour or event_date; may be repeated, in order.",
 )
-@click.option(
+_columns = click.option(
     "--column",
     "columns",
     multiple=True,
@@ -65,8 +61,27 @@ def command() -> None:
     metavar="COLUMN",
     help="Of the records: key, value, timestamp, headers, timestampType; may be repeated.",
 )
+_event_time_field = click.option(
+    "--event-time-field", metavar="NAME", help="A field of values that are JSON: milliseconds, or ISO 8601."
+)
+_options = click.option(
+    "--option", "options", multiple=True, metavar=KEY_VALUE, help="An option of the source; may be repeated."
+)
+_settings = click.option(
+    "--spark", "settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated."
+)
+_master = click.option("--master", help="Where Spark runs.  [default: this machine, or where spark-submit says]")
+
+
+@command.command(name=_RUN)
+@config_flag("load")
+@_topics
+@bootstrap_flag
+@target_flags
+@_partition_by
+@_columns
 @click.option("--event-time", metavar="SQL", help="A Spark SQL expression.  [default: the record's timestamp]")
-@click.option("--event-time-field", metavar="NAME", help="A field of values that are JSON: milliseconds, or ISO 8601.")
+@_event_time_field
 @click.option(
     "--start",
     default="earliest",
@@ -84,9 +99,9 @@ def command() -> None:
 )
 @click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
 @click.option("--tells-audit", is_flag=True, help="Tell the audit what was loaded, as the tier lake.")
-@click.option("--option", "options", multiple=True, metavar=KEY_VALUE, help="An option of the source; may be repeated.")
-@click.option("--spark", "settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated.")
-@click.option("--master", help="Where Spark runs.  [default: this machine, or where spark-submit says]")
+@_options
+@_settings
+@_master
 @json_flag
 def run(
     topics: tuple[str, ...],
@@ -172,6 +187,68 @@ def _line(outcome: LakeLoad) -> str:
         return f"loaded nothing{left}" if left else "nothing to load"
     rows, files = counted(outcome.rows_count, "row"), counted(outcome.files_count, "file")
     return f"loaded {rows} in {files}, table version {outcome.table_version}{left}"
+
+
+@command.command(name="backfill")
+@config_flag("load", "backfill")
+@_topics
+@bootstrap_flag
+@target_flags
+@click.option("--from", "begin", required=True, metavar="TIME", help="The first hour, or day, that is made anew.")
+@click.option("--to", "end", required=True, metavar="TIME", help="Where they end (exclusive).")
+@_partition_by
+@_columns
+@_event_time_field
+@_options
+@_settings
+@_master
+@json_flag
+def backfill(
+    topics: tuple[str, ...],
+    bootstrap: str,
+    target: str,
+    storage: tuple[str, ...],
+    table: str | None,
+    catalog: tuple[str, ...],
+    begin: str,
+    end: str,
+    partition_by: tuple[str, ...],
+    columns: tuple[str, ...],
+    event_time_field: str | None,
+    options: tuple[str, ...],
+    settings: tuple[str, ...],
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Make whole hours or days of the table anew from the log; loads may go on meanwhile."""
+    source, spark_settings = assignments(options, "--option"), assignments(settings, "--spark")
+    from_ms, to_ms = moment_ms(begin, "--from"), moment_ms(end, "--to")
+    place = lake_target(target, storage, table, catalog)
+
+    import ottla.spark
+    from ottla.spark.lake import Loader, json_field
+
+    with JobProgress() as progress:
+        progress.show("Spark starts")
+        loader = Loader(
+            ottla.spark.session("ottla load backfill", master=master, **spark_settings),
+            bootstrap,
+            list(topics),
+            place,
+            event_time=json_field(event_time_field) if event_time_field else "timestamp",
+            columns=columns,
+            partition_by=partition_by,
+            options=source,
+        )
+        progress.show(f"reading {', '.join(topics)} again")
+        outcome = loader.backfill(from_ms, to_ms)
+    facts = {"rows": outcome.rows_count, "files": outcome.files_count, "table_version": outcome.table_version}
+    if as_json:
+        click.echo(json.dumps(facts))
+    elif outcome.table_version is None:
+        click.echo("nothing to make anew: the table has no rows there that the log still has")
+    else:
+        click.echo(f"read {counted(outcome.rows_count, 'row')} again, table version {outcome.table_version}")
 
 
 @command.command(name="compact")

@@ -63,6 +63,15 @@ def test_a_tables_small_files_are_compacted_and_others_removed(tmp_path: Path) -
         loaded = ottla(*given, folder=tmp_path)
         assert loaded.returncode == 0, loaded.stderr
         assert json.loads(loaded.stdout)["commits"] == 3
+        again = ottla(
+            "load",
+            "backfill",
+            *given[1:-2],
+            *("--partition-by", "event_date", "--from", "2020-01-01", "--to", "2020-01-02"),
+            folder=tmp_path,
+        )
+        assert again.returncode == 1
+        assert "is partitioned by topic" in again.stderr
     place = ["--target", "lake", "--table", "lake.clicks", "--json"]
     compacted = ottla("load", "compact", *place, folder=tmp_path)
     assert compacted.returncode == 0, compacted.stderr
