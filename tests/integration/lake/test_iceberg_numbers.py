@@ -51,3 +51,13 @@ def test_a_table_that_is_elsewhere_than_the_target_is_refused(tmp_path: Path) ->
             IcebergLake(elsewhere, schema, ())
     again = IcebergTarget("lake.events", parse_target(f"file://{tmp_path}/events/"), catalog)
     assert IcebergLake(again, None).name == "lake.events"
+
+
+def test_a_table_without_a_sequence_of_snapshots_is_refused(tmp_path: Path) -> None:
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    theirs = load_catalog("default", **catalog)
+    theirs.create_namespace("lake")
+    place = parse_target(tmp_path / "events")
+    theirs.create_table("lake.events", SCHEMA, location=f"file://{place.url}", properties={"format-version": "1"})
+    with pytest.raises(LakeError, match=r"the table lake.events is of Iceberg's format version 1.*upgrade it"):
+        IcebergLake(IcebergTarget("lake.events", place, catalog), None)

@@ -16,7 +16,7 @@ from ottla.spark.lake.lake_table import ColumnBounds, CommitConflict, DataFile, 
 from ottla.spark.lake.opening import open_table
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import RowShape
-from ottla.spark.lake.target import IcebergTarget, LakeTarget
+from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
 
 HOUR_US = 3_600_000_000
 SHAPE = RowShape(kept=("value",))
@@ -228,3 +228,18 @@ def test_an_empty_text_partitions_an_iceberg_table_and_is_refused_by_delta(place
         return
     publish(table, TableCommit(files), {})
     assert [file.partition["topic"] for file in place.open().files()] == [""]
+
+
+def test_an_iceberg_tables_metadata_stays_small(tmp_path: Path) -> None:
+    place = Place(parse_target(tmp_path / "events"), "iceberg", tmp_path / "catalog.db")
+    table = place.open()
+    for number in range(25):
+        publish(table, TableCommit(numbers={"a": number}), {})
+    publish(table, TableCommit(place.write(0)), {})
+    assert len(list(tmp_path.rglob("*.metadata.json"))) <= 21
+    assert len(table._table.snapshots()) == 26  # type: ignore[attr-defined]  # Iceberg's
+    assert table.vacuum(0, dry_run=False) == []
+    again = place.open()
+    assert len(again._table.snapshots()) == 1  # type: ignore[attr-defined]  # Iceberg's
+    assert again.number_of("a") == 24
+    assert place.offsets() == [0]

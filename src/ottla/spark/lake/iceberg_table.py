@@ -76,6 +76,7 @@ class IcebergLake:
         # Of the snapshot with this id.
         self._known: tuple[int | None, Mapping[str, int]] | None = None
         self._refuse_another_place()
+        self._refuse_without_sequence()
 
     @property
     def name(self) -> str:
@@ -181,6 +182,13 @@ class IcebergLake:
             raise LakeError(
                 f"the table {self.name} is at {found}, and not at {asked}",
                 hint="give the table's own place as the target, or another table",
+            )
+
+    def _refuse_without_sequence(self) -> None:
+        if self._table.metadata.format_version < 2:
+            raise LakeError(
+                f"the table {self.name} is of Iceberg's format version 1, whose snapshots have no sequence",
+                hint="upgrade it to version 2",
             )
 
     @property
