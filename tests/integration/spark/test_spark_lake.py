@@ -225,3 +225,16 @@ def test_a_load_that_is_told_to_stop_says_what_is_left(
     assert (stopped.rows_count, stopped.left_count) == (2, 3)
     whole = loader.load()
     assert (whole.rows_count, whole.left_count) == (3, 0)
+
+
+def test_the_audit_is_told_after_each_commit_and_of_those_before_the_first(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer.produce(topic, events(5, hour=9))
+    told: list[int] = []
+    monkeypatch.setattr(lake, "tell_counts", lambda table, _connection: told.append(table.version))
+    loader = Loader(spark, peer.bootstrap, topic, tmp_path / "lake", rows_per_commit=2, tells_audit=True)
+    loader.load()
+    assert told == [0, 1, 2, 3]
+    loader.load()
+    assert told == [0, 1, 2, 3]
