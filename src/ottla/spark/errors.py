@@ -78,4 +78,8 @@ class NotWritten(SparkUserError):
 
 
 class LakeError(SparkUserError):
-    """A load failed; the table is unchanged."""
+    """A change of a lake table failed.
+
+    Its commit is not in the table, unless the message says that it is.  Those that the load made before stay; run
+    again, it goes on after them.
+    """
