@@ -238,3 +238,15 @@ def test_the_audit_is_told_after_each_commit_and_of_those_before_the_first(
     assert told == [0, 1, 2, 3]
     loader.load()
     assert told == [0, 1, 2, 3]
+
+
+def test_records_of_very_many_hours_are_more_commits_and_not_more_files_in_one(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake, "FILES_PER_COMMIT", 20)
+    peer.produce(topic, [message for hour in range(70) for message in events(1, hour, first=hour)])
+    files: list[int] = []
+    loader = Loader(spark, peer.bootstrap, topic, tmp_path / "lake")
+    loaded = loader.load(lambda state: files.append(state.done.files_count))
+    assert (loaded.rows_count, loaded.files_count) == (70, 70)
+    assert files == [20, 40, 60, 70]

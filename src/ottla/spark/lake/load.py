@@ -29,6 +29,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import DataLoss, LakeError, SparkOptionError
 from ottla.spark.lake.audit_counts import tell_counts
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
+from ottla.spark.lake.commit_size import FILES_PER_COMMIT, Commit, CommitLimits
 from ottla.spark.lake.files import TARGET_FILE_BYTES
 from ottla.spark.lake.lake_table import LakeTable, TableCommit
 from ottla.spark.lake.opening import open_table
@@ -157,8 +158,9 @@ class Loader:
 
     `tells_audit`: after each commit, the newest ones' counts go to the cluster's topic of the audit, as tier `lake`.
 
-    A commit has at most `rows_per_commit` records, and about `bytes_per_commit` of memory by the records of the commit
-    before, whatever the backlog is.  A loader's first commit is small, since nobody knows yet how large they are.
+    A commit has at most `rows_per_commit` records, about `bytes_per_commit` of memory, and no more than some 20,000
+    files, by the records of the commit before, whatever the backlog is.  A loader's first commit is small, since nobody
+    knows yet how large they are, and of how many hours.
 
     Raises `LakeError` and the errors of the source, also for options that a load decides by itself; what was committed
     before stays.
@@ -199,10 +201,9 @@ class Loader:
         self._target = self._place.location if isinstance(self._place, IcebergTarget) else self._place
         self._target.refuse_remote_master(spark.sparkContext.master or "")
         self._start = start
-        self._rows_per_commit = rows_per_commit
-        self._bytes_per_commit = bytes_per_commit
+        self._limits = CommitLimits(rows_per_commit, bytes_per_commit, FILES_PER_COMMIT)
         self._target_file_bytes = target_file_bytes
-        self._record_bytes: int | None = None
+        self._seen: Commit | None = None
         self._has_told = False
         self._tells_audit = tells_audit
         self._at = at
@@ -306,9 +307,7 @@ class Loader:
         return self._opened
 
     def _offsets_per_commit(self) -> int:
-        if self._record_bytes is None:
-            return min(self._rows_per_commit, ROWS_PER_TASK_FIRST * self._spark.sparkContext.defaultParallelism)
-        return max(1, min(self._rows_per_commit, self._bytes_per_commit // self._record_bytes))
+        return self._limits.offsets_max(self._seen, ROWS_PER_TASK_FIRST * self._spark.sparkContext.defaultParallelism)
 
     def _load_part(self, table: LakeTable, part: LoadPlan) -> LakeLoad:
         self._at(Stage.PLANNED)
@@ -318,7 +317,7 @@ class Loader:
         rows_count = sum(file.rows_count for file in files)
         read_bytes = sum(report.read_bytes for report in reports)
         if rows_count:
-            self._record_bytes = max(1, read_bytes // rows_count)
+            self._seen = Commit(rows_count, read_bytes, len(files))
         commit = TableCommit(files, numbers=part.numbers, facts=facts_of(part, reports))
         self._at(Stage.COMMITTING)
         version = publish(table, commit, part.expected)
