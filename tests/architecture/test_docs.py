@@ -16,7 +16,7 @@ from tests.architecture.source_tree import files_below
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
-PAGES: Final = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
+PAGES: Final = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), ROOT / "examples" / "README.md"])
 
 _API_ROW: Final = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \|", re.MULTILINE)
 _FOLDER_ROW: Final = re.compile(r"^\| `(src/ottla/[\w/]+)/` \|", re.MULTILINE)
@@ -64,7 +64,7 @@ def test_links_lead_to_files_that_exist(path: Path) -> None:
     assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("directory", ["src", "tests", "bench"])
+@pytest.mark.parametrize("directory", ["src", "tests", "bench", "examples"])
 def test_documents_that_the_code_names_exist(directory: str) -> None:
     missing: list[str] = []
     for source in files_below(ROOT / directory, ".py"):

@@ -72,7 +72,7 @@ _LEFTOVER: Final = re.compile(r"\b(FIXME|TODO|XXX|HACK)\b")
 def test_nothing_is_left_to_do() -> None:
     offences = [
         f"{path.relative_to(ROOT)}:{number}"
-        for folder in ("src", "tests", "bench", "docs")
+        for folder in ("src", "tests", "bench", "docs", "examples")
         for path in files_below(ROOT / folder, ".py", ".md")
         if path.name != "test_tidiness.py"
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
