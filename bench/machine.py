@@ -34,9 +34,12 @@ def describe_machine(work_dir: Path) -> dict[str, str | int]:
 
 
 def describe_commit(root: Path) -> dict[str, str | bool]:
-    """The commit that is measured, and whether the tree differs from it."""
+    """The commit that is measured, and whether the tree differs from it; results are no part of it."""
     head = _git(root, "rev-parse", "HEAD") or "none"
-    return {"commit": head, "has_local_changes": bool(_git(root, "status", "--porcelain", "--", "src", "bench"))}
+    return {
+        "commit": head,
+        "has_local_changes": bool(_git(root, "status", "--porcelain", "--", "src", "bench", ":!bench/results")),
+    }
 
 
 def warm_memory(work_dir: Path) -> None:

@@ -8,12 +8,12 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.peers.answering import NotAnswering
 from tests.peers.kafka_jars import KafkaUnavailable
@@ -62,13 +62,26 @@ class StudyOptions:
 class Observed:
     """The figures of a study.  A scenario that has been measured once for a peer has one set for each round."""
 
-    about: dict[str, object]
+    about: dict[str, Any]
     limits: list[dict[str, float]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     rounds: dict[tuple[str, str], list[Figures]] = field(default_factory=dict)
 
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Observed:
+        """What `document()` of an earlier run gave."""
+        rounds = {(line["scenario"], line["peer"]): line["rounds"] for line in document["lines"]}
+        return cls(document["about"], document["limits"], document["problems"], rounds)
+
+    def has(self, scenario: str, peer: str, round_index: int) -> bool:
+        return any(figures.get(ROUND) == round_index for figures in self.rounds.get((scenario, peer), []))
+
     def add(self, scenario: str, peer: str, figures: Figures) -> None:
-        self.rounds.setdefault((scenario, peer), []).append(figures)
+        """Figures of a round take the place of those that it has already."""
+        others = self.rounds.get((scenario, peer), [])
+        if ROUND in figures:
+            others = [other for other in others if other.get(ROUND) != figures[ROUND]]
+        self.rounds[scenario, peer] = [*others, figures]
         say(f"{scenario}, {peer}: " + ", ".join(f"{name} {value:,.6g}" for name, value in figures.items()))
 
     @contextmanager
@@ -139,6 +152,8 @@ class Study:
     table: Callable[[Observed], str]
     has_scenarios: bool = False
     """Whether single scenarios can be chosen by name."""
+    goes_on: bool = False
+    """Whether a run can add to an earlier one's result: it leaves out what `Observed.has`."""
 
 
 def write(study: Study, observed: Observed, stem: Path) -> None:
@@ -165,6 +180,16 @@ def number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def with_spread(observed: Observed, scenario: str, peer: str, metric: str, unit: float = 1.0) -> str:
+    """The median in units of `unit`, with the least and the greatest where they differ."""
+    middle, spread = observed.median(scenario, peer, metric), observed.spread(scenario, peer, metric)
+    if middle is None or spread is None:
+        return "-"
+    low, high = spread
+    text = number(middle / unit)
+    return text if low == high else f"{text} ({number(low / unit)}..{number(high / unit)})"
 
 
 def percentile(values: Sequence[float], share: float) -> float:

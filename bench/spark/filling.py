@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,7 @@ PARTITIONS: Final = 4
 # How many records go to one partition before the next one's turn.
 RUN_RECORDS: Final = 100
 FLUSH_S: Final = 120
+FILLERS: Final = 2
 FILE_ROWS: Final = 100_000
 _SEED: Final = 2
 
@@ -50,14 +53,31 @@ def value_bytes_in(shape: Shape, rows: int) -> int:
 
 
 def fill_topic(bootstrap: str, topic: str, shape: Shape, rows: int) -> None:
-    """Batches as librdkafka makes them by default: up to 1 MB or 10,000 records.  The topic exists."""
+    """Batches as large as librdkafka makes them by default: 1 MB or 10,000 records.  The topic exists.
+
+    Several processes fill it: what they need is gone afterwards, and one alone is slower than the broker.
+    """
+    with ProcessPoolExecutor(FILLERS, get_context("spawn")) as pool:
+        fillings = [pool.submit(_fill, bootstrap, topic, shape, share) for share in shares_of(rows)]
+        for filling in fillings:
+            filling.result()
+
+
+def shares_of(rows: int) -> list[int]:
+    """How many each process writes.  All but the last write whole cycles, so together they write the same records."""
+    whole = rows // FILLERS // VALUES_COUNT * VALUES_COUNT
+    return [*[whole] * (FILLERS - 1), rows - whole * (FILLERS - 1)]
+
+
+def _fill(bootstrap: str, topic: str, shape: Shape, rows: int) -> None:
     deliveries = Deliveries()
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "enable.idempotence": True,
-            "linger.ms": 50,
+            # A batch is full before it is sent, on a slow machine too.
+            "linger.ms": 2000,
             "compression.type": "none" if shape.codec == PLAIN else shape.codec,
             "queue.buffering.max.kbytes": 256 << 10,
             "queue.buffering.max.messages": 2_000_000,

@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from pyspark.sql import SparkSession
 from tests.peers.process_usage import rss_bytes
 
 # Fields of proc(5)'s stat, counted from the first behind the name.
@@ -77,3 +78,8 @@ class SparkProcesses:
             parent = waiting.pop()
             yield parent, stats[parent]
             waiting += [pid for pid, fields in stats.items() if int(fields[_PARENT]) == parent]
+
+
+def jvm_pid(spark: SparkSession) -> int:
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  # there is no public way
+    return int(jvm.java.lang.ProcessHandle.current().pid())

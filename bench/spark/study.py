@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 from tests.interop.clients.spark_connector import connector_jars
@@ -19,6 +19,8 @@ from bench.peers.ottla import OttlaPeer, start_ottla
 from bench.raw_client.load import LoadFailed
 from bench.scenarios.scenario import Figures
 from bench.scenarios.topics import count_records
+from bench.spark.backlog import run_backlog
+from bench.spark.backlog_table import BACKLOG
 from bench.spark.contenders import CONTENDERS, OTTLA, Contender
 from bench.spark.filling import PARTITIONS, fill_topic, value_bytes_in, write_rows
 from bench.spark.matrix import (
@@ -36,17 +38,20 @@ from bench.spark.matrix import (
     TRIGGERS_OF_BACKLOG,
     Shape,
 )
-from bench.spark.processes import SparkProcesses
-from bench.spark.table import judgements, spark_table
+from bench.spark.processes import SparkProcesses, jvm_pid
+from bench.spark.table import missed_floors, spark_table
 from bench.spark.workloads import Workloads, failing_load
 from bench.study import ROUND, Observed, Study, StudyOptions, percentile, say
 from bench.wire import Wire
 
-PARTS: Final = ("read", "stream", "load", "sink", LATENCY)
-READS: Final = (COUNT, SUM, PARQUET)
+READ: Final = "read"
+PARTS: Final = (READ, STREAM, LOAD, SINK, LATENCY, BACKLOG)
 LATENCY_MESSAGES_PER_S: Final = 1000
+MISSED: Final = "floor missed: "
 # The first micro-batches of a query start its Python workers.
 FIRST_BATCHES: Final = 5
+WARM: Final = "warm-up"
+WARM_UPS: Final = 3
 WARM_UP: Final = Shape(FIXED, USUAL_BYTES, PLAIN)
 WARM_UP_ROWS: Final = 300_000
 
@@ -61,34 +66,47 @@ class SparkRun:
         self._bootstrap = f"127.0.0.1:{peer.port}"
         self._sizes = QUICK if options.is_quick else FULL
         self._work = Workloads(spark, self._bootstrap, options.work_dir / "spark")
-        self._processes = SparkProcesses(_jvm_pid(spark))
+        self._processes = SparkProcesses(jvm_pid(spark))
         self._filled: set[str] = set()
 
     def run(self) -> None:
         self._warm_up()
         for round_index in range(self._options.rounds):
             say(f"round {round_index + 1} of {self._options.rounds}")
-            for shape in self._sizes.read if self._options.has_part("read") else ():
-                for workload in READS:
+            for shape in self._sizes.read if self._options.has_part(READ) else ():
+                for workload in (COUNT, SUM, PARQUET) if shape in self._sizes.to_parquet else (COUNT, SUM):
                     self._all(f"{workload}-{shape.topic}", round_index, self._reading(workload, shape))
-            for shape in self._sizes.streamed if self._options.has_part("stream") else ():
+            for shape in self._sizes.streamed if self._options.has_part(STREAM) else ():
                 for workload in (STREAM, STREAM_LIMITED):
                     self._all(f"{workload}-{shape.topic}", round_index, self._reading(workload, shape))
-            for shape in self._sizes.loaded if self._options.has_part("load") else ():
+            for shape in self._sizes.loaded if self._options.has_part(LOAD) else ():
                 self._all(f"{LOAD}-{shape.topic}", round_index, self._reading(LOAD, shape))
-            for shape in self._sizes.sunk if self._options.has_part("sink") else ():
+            for shape in self._sizes.sunk if self._options.has_part(SINK) else ():
                 self._all(f"{SINK}-{shape.topic}", round_index, self._sinking(shape, round_index))
             if self._options.has_part(LATENCY):
                 self._all(LATENCY, round_index, partial(self._latency, round_index))
 
     def _warm_up(self) -> None:
         """Each contender's classes are loaded and compiled, and Python's workers run, before anything is measured."""
-        self._fill("warm-up", WARM_UP, WARM_UP_ROWS)
-        for contender in self._contenders():
-            with self._observed.may_fail(f"{contender.name}, warm-up"), failing_load("warm-up"):
-                for _ in range(3):
-                    for work in (self._work.count, self._work.sum_of_lengths, self._work.to_parquet, self._work.stream):
-                        work(contender, "warm-up")
+        work = self._work
+        whole = (
+            ((READ,), (work.count, work.sum_of_lengths, work.to_parquet)),
+            ((STREAM, LATENCY), (work.stream,)),
+            ((LOAD,), (work.load,)),
+            ((SINK,), (self._warm_sink,)),
+        )
+        works = [each for parts, some in whole if any(map(self._options.has_part, parts)) for each in some]
+        self._fill(WARM, WARM_UP, WARM_UP_ROWS)
+        # In turn, since Spark ends Python workers that have had nothing to do for a minute.
+        for contender in self._contenders() * WARM_UPS:
+            with self._observed.may_fail(f"{contender.name}, warm-up"), failing_load(WARM):
+                for each in works:
+                    each(contender, WARM)
+
+    def _warm_sink(self, contender: Contender, name: str) -> None:
+        rows = self._rows_of(WARM_UP, WARM_UP_ROWS)
+        with self._topic(f"sink-{name}"):
+            self._work.sink(contender, f"sink-{name}", rows, "none")
 
     def _contenders(self) -> list[Contender]:
         return [each for name, each in CONTENDERS.items() if self._options.has_peer(name)]
@@ -97,6 +115,8 @@ class SparkRun:
         if not self._options.has_scenario(scenario):
             return
         contenders = self._contenders()
+        if all(self._observed.has(scenario, contender.name, round_index) for contender in contenders):
+            return  # it is a run that goes on
         for contender in contenders if round_index % 2 == 0 else contenders[::-1]:
             what = f"{contender.name}, {scenario}"
             with self._observed.may_fail(what), failing_load(what):
@@ -125,11 +145,9 @@ class SparkRun:
 
     def _sinking(self, shape: Shape, round_index: int) -> Callable[[Contender], Figures]:
         rows = self._sizes.rows(shape)
-        source = self._options.work_dir / f"rows-{shape.topic}"
 
         def sink(contender: Contender) -> Figures:
-            if not source.exists():
-                write_rows(source, shape, rows)
+            source = self._rows_of(shape, rows)
             topic = f"sink-{shape.topic}-{contender.name}-{round_index}"
             with self._topic(topic):
                 with self._measured(rows) as figures:
@@ -138,6 +156,13 @@ class SparkRun:
             return figures
 
         return sink
+
+    def _rows_of(self, shape: Shape, rows: int) -> Path:
+        """Files of them, for a sink; written once."""
+        source = self._options.work_dir / f"rows-{shape.topic}-{rows}"
+        if not source.exists():
+            write_rows(source, shape, rows)
+        return source
 
     def _latency(self, round_index: int, contender: Contender) -> Figures:
         """The time of each micro-batch over a topic that gets 1,000 records a second."""
@@ -180,6 +205,8 @@ class SparkRun:
         yield figures
         figures |= self._processes.usage().since(before, rows)
         figures["broker_cpu_us_per_row"] = (self._peer.cpu_seconds() - broker_s) / rows * 1e6
+        costs = ("jvm_cpu_us_per_row", "python_cpu_us_per_row", "broker_cpu_us_per_row")
+        figures["cpu_us_per_row"] = sum(figures[cost] for cost in costs)
 
     def _fill(self, topic: str, shape: Shape, rows: int) -> None:
         if topic in self._filled:
@@ -206,11 +233,6 @@ def _check(topic: str, wanted: int, found: int) -> None:
         raise LoadFailed(f"{topic}: {found} was found where {wanted} is right")
 
 
-def _jvm_pid(spark: SparkSession) -> int:
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  # there is no public way
-    return int(jvm.java.lang.ProcessHandle.current().pid())
-
-
 @contextmanager
 def open_session(jars: list[Path]) -> Iterator[SparkSession]:
     settings = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
@@ -224,14 +246,22 @@ def open_session(jars: list[Path]) -> Iterator[SparkSession]:
 
 
 def run(options: StudyOptions, observed: Observed) -> None:
+    if any(options.has_part(part) for part in PARTS if part != BACKLOG):
+        _run_comparison(options, observed)
+    if options.has_part(BACKLOG) and options.has_scenario(BACKLOG) and options.has_peer(OTTLA):
+        run_backlog(options, observed)
+    if not options.is_quick:
+        earlier = [problem for problem in observed.problems if not problem.startswith(MISSED)]
+        observed.problems[:] = [*earlier, *(f"{MISSED}{text}" for text in missed_floors(observed))]
+
+
+def _run_comparison(options: StudyOptions, observed: Observed) -> None:
     has_others = any(options.has_peer(name) for name in CONTENDERS if name != OTTLA)
     jars = connector_jars() if has_others else []
     observed.about["connector"] = ", ".join(sorted(jar.stem for jar in jars)) or "none"
     with start_ottla("os", options.work_dir) as peer, open_session(jars) as spark:
         observed.about["spark"] = spark.version
         SparkRun(options, observed, peer, spark).run()
-    if not options.is_quick:
-        observed.problems += [f"{each.scenario}: {each.text}" for each in judgements(observed) if each.is_below]
 
 
 STUDY: Final = Study(
@@ -243,4 +273,5 @@ STUDY: Final = Study(
     run=run,
     table=spark_table,
     has_scenarios=True,
+    goes_on=True,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from bench.groups.table import rebalance_table
 from bench.paper.study import check_stored, scenario_name
 from bench.paper.table import paper_table
 from bench.raw_client.load import LoadFailed, ProduceLoad
-from bench.studies import STUDIES
-from bench.study import Observed, number, percentile, write
+from bench.studies import STUDIES, CannotContinue, continued
+from bench.study import ROUND, Observed, number, percentile, write
 
 
 def test_median_and_spread_are_of_all_rounds_of_one_peer() -> None:
@@ -27,6 +28,36 @@ def test_median_and_spread_are_of_all_rounds_of_one_peer() -> None:
     assert observed.spread("join-2", "ottla-ack", "seconds") == (1.0, 3.0)
     assert observed.median("join-2", "ottla-ack", "no such metric") is None
     assert observed.median("leave-2", "ottla-ack", "seconds") is None
+
+
+def test_result_goes_on_where_it_ended_and_keeps_one_set_of_figures_for_each_round() -> None:
+    about = {"commit": "c0ffee", "has_local_changes": False, "machine": {"cores": 2}, "is_quick": False}
+    first = Observed({**about, "rounds": 2, "arguments": "spark --part read"}, problems=["official: it died"])
+    for index in range(2):
+        first.add("join-2", "ottla-ack", {"seconds": 1.0 + index, ROUND: index})
+    now = {**about, "rounds": 3, "started": "today", "arguments": "spark --part sink"}
+    second = continued(json.loads(json.dumps(first.document())), now)
+    assert second.has("join-2", "ottla-ack", 1)
+    assert not second.has("join-2", "ottla-ack", 2)
+    second.add("join-2", "ottla-ack", {"seconds": 9.0, ROUND: 1})
+    second.add("join-2", "ottla-ack", {"seconds": 5.0, ROUND: 2})
+    assert second.spread("join-2", "ottla-ack", "seconds") == (1.0, 9.0)
+    assert second.median("join-2", "ottla-ack", "seconds") == 5.0
+    assert second.problems == ["official: it died"]
+    assert second.about["rounds"] == 3
+    assert second.about["continued"] == ["today: spark --part sink"]
+
+
+@pytest.mark.parametrize("other", [{"commit": "bad"}, {"machine": {"cores": 4}}, {"is_quick": True}])
+def test_result_of_other_code_machine_or_size_is_not_gone_on_with(other: dict[str, object]) -> None:
+    about: dict[str, object] = {
+        "commit": "c0ffee",
+        "has_local_changes": False,
+        "machine": {"cores": 2},
+        "is_quick": False,
+    }
+    with pytest.raises(CannotContinue, match=next(iter(other))):
+        continued(Observed({**about, "rounds": 1}).document(), {**about, **other, "rounds": 1})
 
 
 def test_failure_of_a_peer_is_noted_and_the_study_goes_on() -> None:
