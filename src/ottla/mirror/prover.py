@@ -73,7 +73,8 @@ class Prover:
         self._check_source(copy, here)
         expected = copy.offsets.source_end
         tail = range(max(there.start, copy.offsets.target_end), there.end)
-        match = self._compare(copy, range(max(here.start, expected), here.end), tail)
+        got = there.end - copy.offsets.target_end
+        match = self._compare(copy, range(max(here.start, expected), here.end), tail, got)
         # What the source has deleted since cannot be compared: it is not called somebody else's.
         foreign = len(match.foreign_offsets) if here.start <= expected else 0
         windows = {} if copy.audit is None else self._windows(copy, match)
@@ -110,7 +111,7 @@ class Prover:
     def _windows(self, copy: PartitionCopy, match: TailMatch) -> dict[int, int]:
         return windows_of_runs(self._source, copy.partition, copy.source.topic_id, match.runs, WINDOW_MS)
 
-    def _compare(self, copy: PartitionCopy, source: range, target: range, records_max: int | None = None) -> TailMatch:
+    def _compare(self, copy: PartitionCopy, source: range, target: range, records_max: int) -> TailMatch:
         if not target:
             return TailMatch([], [])
         topic_id = copy.source.topic_id

@@ -1,0 +1,42 @@
+"""What the target has beyond the last progress, on brokers in memory."""
+
+from __future__ import annotations
+
+from ottla.mirror.journal import Counts, SourcePartition
+from ottla.mirror.offset_map import OffsetMap, Run
+from ottla.mirror.options import MirrorOptions
+from ottla.mirror.partition_copy import PartitionCopy
+from ottla.mirror.plan import NO_ID
+from ottla.mirror.prover import Prover
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import BatchBuilder
+from tests.unit.client.fake_cluster import FakeCluster
+
+HERE = TopicPartition("t", 0)
+
+
+def cluster_with(first: int, *numbers: int) -> FakeCluster:
+    """Its records are `numbers`, at offsets from 0 on; what is missing between `first` and the last is a gap."""
+    cluster = FakeCluster()
+    cluster.add_topic("t", 1)
+    builder = BatchBuilder()
+    for number in numbers:
+        builder.append(1000, b"%d" % number, b"value", offset_delta=number - first)
+    cluster.partitions[HERE].append(builder.build())
+    return cluster
+
+
+def proven(source: FakeCluster, target: FakeCluster) -> tuple[PartitionCopy, object]:
+    """A copy of which nothing is stored as progress."""
+    copy = PartitionCopy(SourcePartition("c", NO_ID, "t", 0), NO_ID, OffsetMap(0, 0), Counts())
+    with source.client() as here, target.client() as there:
+        (error,) = Prover(here, there, MirrorOptions(), lambda line: None).prove([copy]).values()
+    return copy, error
+
+
+def test_what_compaction_took_of_the_target_does_not_make_the_rest_somebody_elses() -> None:
+    source, target = cluster_with(0, *range(20)), cluster_with(0, 0, *range(4, 10))
+    copy, error = proven(source, target)
+    assert error is None
+    assert copy.offsets.runs == [Run(0, 0, 1), Run(4, 4, 6)]
+    assert copy.next_offset == 10
