@@ -22,9 +22,9 @@ from ottla.client.producer import RawProducer
 from ottla.mirror import Decision, Mirror, MirrorOptions, MirrorReport
 from ottla.mirror.audit_commits import WINDOW_MS
 from ottla.mirror.mirror import SameCluster
-from ottla.mirror.options import PROGRESS_TOPIC
 from ottla.mirror.report import PartitionStatus
 from ottla.model.identifiers import TopicPartition
+from ottla.model.own_names import MIRROR_PROGRESS_TOPIC
 from ottla.model.windows import window_start_ms
 from ottla.records.header import CRC_AT, PRODUCER_AT, read_header
 from ottla.testing import ControlledBroker, Namespace, Record, produce
@@ -454,9 +454,9 @@ def test_own_topics_are_not_copied(live: ControlledBroker, offline: ControlledBr
     # The mirror the other way round keeps its progress on the live cluster.
     Mirror(offline.bootstrap, live.bootstrap, mirror_of().options).run(once=True)
     with Cluster(live.bootstrap) as cluster:
-        assert PROGRESS_TOPIC in [each.name for each in Admin(cluster).list_topics()]
+        assert MIRROR_PROGRESS_TOPIC in [each.name for each in Admin(cluster).list_topics()]
     everything = Mirror(live.bootstrap, offline.bootstrap, MirrorOptions())
-    assert PROGRESS_TOPIC not in [each.topic for each in everything.plan().topics]
+    assert MIRROR_PROGRESS_TOPIC not in [each.topic for each in everything.plan().topics]
 
 
 def test_target_that_refuses_the_topic_is_told_by_the_plan(names: Namespace, mirror_of: MakeMirror) -> None:

@@ -6,10 +6,11 @@ import asyncio
 from types import TracebackType
 from typing import Any
 
-from ottla.audit.count import AUDIT_TOPIC, PRODUCER
+from ottla.audit.count import PRODUCER
 from ottla.audit.producers import INTERVAL_MS, AcknowledgedCounts
 from ottla.client.producing.aio_producer import Producer
 from ottla.client.producing.errors import MessagesNotDelivered
+from ottla.model.own_names import AUDIT_TOPIC
 from ottla.model.windows import DEFAULT_WINDOW_MS
 
 

@@ -11,10 +11,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
-from ottla.audit.count import AUDIT_TOPIC, PRODUCER, AuditMessage, Count, Report, key_bytes, to_json
+from ottla.audit.count import PRODUCER, AuditMessage, Count, Report, key_bytes, to_json
 from ottla.audit.producers import INTERVAL_MS, warn_of_uncounted
 from ottla.audit.tally import Tally
 from ottla.audit.topic import PARTITIONS_COUNT, REPLICAS_COUNT, TOPIC_CONFIGS, CountsNotSent
+from ottla.model.own_names import AUDIT_TOPIC
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock

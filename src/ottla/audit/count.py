@@ -17,7 +17,6 @@ from ottla.model.identifiers import topic_name_problem
 from ottla.model.limits import INT64_MAX, INT64_MIN
 from ottla.model.windows import Window
 
-AUDIT_TOPIC: Final = "ottla-audit"
 PRODUCER: Final = "producer"
 BROKER: Final = "broker"
 LAKE: Final = "lake"

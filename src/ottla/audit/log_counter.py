@@ -9,7 +9,7 @@ import logging
 from typing import Final
 from uuid import UUID
 
-from ottla.audit.count import AUDIT_TOPIC, NOT_YET_MS, Report
+from ottla.audit.count import NOT_YET_MS, Report
 from ottla.audit.partition_count import PartitionCount, Place
 from ottla.audit.topic import publish
 from ottla.client.cluster import Cluster
@@ -20,20 +20,19 @@ from ottla.client.group_types import CommittedOffset
 from ottla.client.groups import GroupAdmin
 from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import LATEST, OffsetAnswer, log_ranges, try_list_offsets
-from ottla.ledger.entry import LEDGER_TOPIC, LostRange
+from ottla.ledger.entry import LostRange
 from ottla.ledger.topic import write_losses
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS, MIB
+from ottla.model.own_names import AUDIT_GROUP, LEDGER_TOPIC, OWN_TOPICS
 from ottla.observe.events import fields
 from ottla.records.batch_times import window_counts
 from ottla.records.header import read_header
 
 log = logging.getLogger(__name__)
 
-GROUP: Final = "ottla-audit"
-# Counts of counts, and what tells of lost ranges, say nothing of users' records.
-LEFT_OUT_PREFIXES: Final = ("__", AUDIT_TOPIC, LEDGER_TOPIC)
+GROUP: Final = AUDIT_GROUP
 _LIMITS: Final = FetchLimits(max_bytes=8 * MIB, partition_max_bytes=1 * MIB)
 _TURN_MS: Final = 500
 # A group's offsets expire; those of quiet partitions are committed again.
@@ -41,7 +40,8 @@ _COMMIT_AGAIN_MS: Final = HOUR_MS
 
 
 def is_counted(topic: TopicInfo) -> bool:
-    return not topic.is_internal and not topic.name.startswith(LEFT_OUT_PREFIXES)
+    """What the cluster's own parts keep says nothing of users' records."""
+    return not topic.is_internal and not topic.name.startswith("__") and topic.name not in OWN_TOPICS
 
 
 class LogCounter:

@@ -8,7 +8,7 @@ import uuid
 from types import TracebackType
 from typing import Any, Final
 
-from ottla.audit.count import AUDIT_TOPIC, PRODUCER, AuditMessage
+from ottla.audit.count import PRODUCER, AuditMessage
 from ottla.audit.tally import Tally
 from ottla.audit.topic import publish
 from ottla.client.cluster import Cluster
@@ -18,6 +18,7 @@ from ottla.client.producing.face import Face
 from ottla.client.producing.producer import Producer
 from ottla.client.producing.settlement import Acknowledged
 from ottla.model.errors import ConfigError
+from ottla.model.own_names import AUDIT_TOPIC
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock

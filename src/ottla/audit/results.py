@@ -10,7 +10,6 @@ from ottla.audit.comparison import TierLine
 from ottla.model.errors import WireError
 from ottla.model.windows import Window
 
-RESULTS_TOPIC: Final = "ottla-audit-results"
 _NUMBERS: Final = ("records", "missing_records", "surplus_records", "late_records", "late_ms")
 
 

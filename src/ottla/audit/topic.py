@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final
 
 from ottla.audit.book import AuditBook
-from ottla.audit.count import AUDIT_TOPIC, AuditMessage, Count, Report, from_json, key_bytes, to_json
+from ottla.audit.count import AuditMessage, Count, Report, from_json, key_bytes, to_json
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.delivery import Delivery
@@ -19,6 +19,7 @@ from ottla.client.record_producer import RecordProducer
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import DAY_MS
+from ottla.model.own_names import AUDIT_TOPIC
 from ottla.observe.events import fields
 from ottla.records.record_run import read_runs
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.audit.completeness import Completeness, CompletenessRules, completeness_of
-from ottla.audit.count import AUDIT_TOPIC
 from ottla.audit.topic import AuditReader
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.model.errors import OttlaError
+from ottla.model.own_names import AUDIT_TOPIC
 from ottla.model.windows import time_text
 
 POLL_MS = 2_000

@@ -20,15 +20,17 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from ottla.model.errors import OttlaError
+from ottla.model.own_names import REPLAY_CLAIMS_TOPIC
 
-CLAIMS_TOPIC: Final = "ottla-dead-letter-replays"
 _FORM: Final = 1
 
 
 class UnreadableClaim(OttlaError):
     """A record of the topic of claims is not of this form: without it nobody knows what was put back."""
 
-    hint = f"nothing but `ottla dead-letter replay` may write to {CLAIMS_TOPIC}; a later version of ottla may have"
+    hint = (
+        f"nothing but `ottla dead-letter replay` may write to {REPLAY_CLAIMS_TOPIC}; a later version of ottla may have"
+    )
 
 
 class State(Enum):
@@ -181,4 +183,4 @@ def from_json(data: bytes | None) -> Claim:
             ),
         )
     except (ValueError, TypeError, KeyError) as error:
-        raise UnreadableClaim(f"a record of {CLAIMS_TOPIC} cannot be read: {error!r}") from None
+        raise UnreadableClaim(f"a record of {REPLAY_CLAIMS_TOPIC} cannot be read: {error!r}") from None

@@ -11,12 +11,13 @@ from ottla.client.errors import BrokerRefused
 from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import log_ranges
 from ottla.client.record_producer import RecordProducer
-from ottla.dead_letters.claims import CLAIMS_TOPIC, Claim, Claims, from_json, to_json
+from ottla.dead_letters.claims import Claim, Claims, from_json, to_json
 from ottla.dead_letters.reading import messages_between
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.own_names import REPLAY_CLAIMS_TOPIC
 
-_LOG: Final = TopicPartition(CLAIMS_TOPIC, 0)
+_LOG: Final = TopicPartition(REPLAY_CLAIMS_TOPIC, 0)
 
 
 class ClaimsLog:
@@ -30,14 +31,14 @@ class ClaimsLog:
     def ensure(self, like: TopicInfo) -> None:
         """Make the topic when it is not there, with as many replicas as `like`."""
         replicas = max((len(each.replicas) for each in like.partitions.values()), default=1)
-        new = NewTopic(CLAIMS_TOPIC, 1, replicas, {"cleanup.policy": "compact"})
+        new = NewTopic(REPLAY_CLAIMS_TOPIC, 1, replicas, {"cleanup.policy": "compact"})
         (outcome,) = Admin(self._cluster).create_topics([new]).values()
         if isinstance(outcome, BrokerRefused) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise outcome
 
     def read(self) -> None:
         """All that is there now; nothing when there is no such topic.  Raises `UnreadableClaim`."""
-        (found,) = self._cluster.refresh([CLAIMS_TOPIC])
+        (found,) = self._cluster.refresh([REPLAY_CLAIMS_TOPIC])
         if found.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return
         log = log_ranges(self._cluster, [_LOG])[_LOG]
@@ -47,7 +48,7 @@ class ClaimsLog:
         """Write it, and read the log up to it.  Raises the client's errors: then it is written or not."""
         with RecordProducer(self._cluster, ProducerOptions(allow_auto_topic_creation=False)) as producer:
             now_ms = self._cluster.clock.now_ms()
-            producer.add(CLAIMS_TOPIC, claim.claim_id.encode(), to_json(claim), timestamp_ms=now_ms, partition=0)
+            producer.add(REPLAY_CLAIMS_TOPIC, claim.claim_id.encode(), to_json(claim), timestamp_ms=now_ms, partition=0)
             (result,) = producer.flush()
         if result.error is not None:
             raise result.error

@@ -6,7 +6,8 @@ for entry in read_ledger("localhost:9092"):
     print(entry.lost.topic, entry.lost.partition, entry.lost.first_offset, entry.lost.end_offset, entry.lost.reason)
 """
 
-from ottla.ledger.entry import LEDGER_TOPIC, UNKNOWN_END, LedgerEntry, LostRange
+from ottla.ledger.entry import UNKNOWN_END, LedgerEntry, LostRange
 from ottla.ledger.topic import read_ledger
+from ottla.model.own_names import LEDGER_TOPIC
 
 __all__ = ["LEDGER_TOPIC", "UNKNOWN_END", "LedgerEntry", "LostRange", "read_ledger"]

@@ -17,7 +17,6 @@ from ottla.model.identifiers import TopicPartition, topic_name_problem
 from ottla.model.limits import INT64_MAX
 from ottla.model.uuid_text import uuid_from_text, uuid_to_text
 
-LEDGER_TOPIC: Final = "ottla-ledger"
 # A topic that is gone does not tell any more where it ended.
 UNKNOWN_END: Final = -1
 # A longer text is cut when it is written, and a larger entry is not ours.

@@ -13,9 +13,10 @@ from ottla.client.errors import ClientError, UnknownTopic
 from ottla.client.fetcher import Fetcher
 from ottla.client.offsets import log_ranges
 from ottla.client.record_producer import RecordProducer
-from ottla.ledger.entry import LEDGER_TOPIC, LedgerEntry, LostRange, entry_from_json, entry_key, entry_to_json
+from ottla.ledger.entry import LedgerEntry, LostRange, entry_from_json, entry_key, entry_to_json
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
+from ottla.model.own_names import LEDGER_TOPIC
 from ottla.observe.events import fields
 from ottla.records.record_run import read_runs
 

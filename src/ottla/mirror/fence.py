@@ -21,10 +21,10 @@ from ottla.client.membership.subscription import Subscription
 from ottla.client.options import ClientOptions
 from ottla.consumers.effects import Left, Lost, Released, Revoke, Start
 from ottla.consumers.partition_nodes import ClaimId
-from ottla.mirror.options import PROGRESS_TOPIC
 from ottla.mirror.progress_topic import PROGRESS_PARTITION
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET
+from ottla.model.own_names import MIRROR_PROGRESS_TOPIC
 
 _HEARTBEATS_PER_SESSION: Final = 3
 _LEAVE_S: Final = 5.0
@@ -85,7 +85,7 @@ class Fence:
                 self._target.retrying.sleep_ms(timeout_s * 1000)
                 return False
             self._has_joined = True
-            self._membership.join(Subscription.by_name({PROGRESS_TOPIC: 1}), self._on_events)
+            self._membership.join(Subscription.by_name({MIRROR_PROGRESS_TOPIC: 1}), self._on_events)
         with self._changed:
             self._changed.wait_for(lambda: self._claim is not None or self._error is not None, timeout_s)
         return self.is_held

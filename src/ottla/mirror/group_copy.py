@@ -9,8 +9,14 @@ from ottla.client.errors import ClientError
 from ottla.client.group_types import INACTIVE_STATES, CommittedOffset
 from ottla.client.groups import GroupAdmin, UnknownGroup
 from ottla.mirror.offset_map import OffsetMap
-from ottla.mirror.options import FENCE_GROUP_PREFIX, Names
+from ottla.mirror.options import Names
 from ottla.model.identifiers import TopicPartition
+from ottla.model.own_names import is_own_group
+
+
+def is_copied_group(group_id: str, names: Names) -> bool:
+    """What the target's own parts have committed is theirs, whatever is asked for."""
+    return group_id in names and not is_own_group(group_id)
 
 
 def translated(
@@ -52,7 +58,7 @@ class GroupCopy:
         committed_count = 0
         for listed in self._source.list_groups():
             group_id = listed.group_id
-            if group_id in self._names and not group_id.startswith(FENCE_GROUP_PREFIX):
+            if is_copied_group(group_id, self._names):
                 committed_count += self._sync_group(group_id, states.get(group_id), maps)
         return committed_count
 

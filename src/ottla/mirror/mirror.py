@@ -12,7 +12,7 @@ from ottla.client.offsets import IsolationLevel
 from ottla.client.options import ClientOptions
 from ottla.mirror.cluster_side import ClusterSide
 from ottla.mirror.fence import Fence
-from ottla.mirror.options import FAILURES_MAX, FENCE_GROUP_PREFIX, MirrorOptions
+from ottla.mirror.options import FAILURES_MAX, MirrorOptions
 from ottla.mirror.plan import plan_topics
 from ottla.mirror.progress_topic import JournalNotWritten, make_progress_topic, read_journal
 from ottla.mirror.range_copy import CopyWork
@@ -21,6 +21,7 @@ from ottla.mirror.session import MirrorSession, views_of
 from ottla.mirror.tail_reading import LogEnds, log_ends
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.model.own_names import MIRROR_GROUP_PREFIX
 
 _STANDBY_S: Final = 0.5
 # So long a member waits for its first assignment: brokers hold the first rebalance of a group back for some seconds.
@@ -90,7 +91,7 @@ class Mirror:
         report: MirrorReport | None = None
         with self._sides() as (source, target):
             make_progress_topic(target.cluster, self.options.replication_factor)
-            group_id = FENCE_GROUP_PREFIX + source.cluster_id()
+            group_id = MIRROR_GROUP_PREFIX + source.cluster_id()
             session_ms, client = self.options.session_timeout_ms, self._clients[1]
             with Fence(target.cluster, self._bootstraps[1], group_id, session_ms, client) as fence:
                 is_told = False
@@ -116,7 +117,7 @@ class Mirror:
         """
         with self._sides() as (source, target):
             make_progress_topic(target.cluster, self.options.replication_factor)
-            group_id = FENCE_GROUP_PREFIX + source.cluster_id()
+            group_id = MIRROR_GROUP_PREFIX + source.cluster_id()
             session_ms, client = self.options.session_timeout_ms, self._clients[1]
             with Fence(target.cluster, self._bootstraps[1], group_id, session_ms, client) as fence:
                 deadline = target.cluster.retrying.deadline(_JOIN_MS)

@@ -10,12 +10,6 @@ from typing import Final
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
 
-PROGRESS_TOPIC: Final = "ottla-mirror-progress"
-# Members of a group of this name on the target take turns at being the mirror of one source.
-FENCE_GROUP_PREFIX: Final = "ottla-mirror."
-# What the clusters keep about themselves is not copied, whatever is asked for.
-OWN_TOPICS: Final = frozenset({PROGRESS_TOPIC, "ottla-audit", "ottla-ledger"})
-
 # They say where replicas are and how safe the source's own writes are, or would change what was copied.
 UNCOPIED_CONFIGS: Final = (
     r"follower\.replication\.throttled\.replicas",
@@ -66,7 +60,7 @@ def _matches(patterns: Iterable[str], name: str) -> bool:
 class MirrorOptions:
     """Times in ms.  Raises ConfigError.
 
-    topics, groups         what is copied; internal topics and the clusters' own never are
+    topics, groups         what is copied; what the clusters keep about themselves (`model.own_names`) never is
     configs                the topic settings that are kept in step; none with Names(())
     start                  "earliest" or "latest": where a topic that was not copied before begins
     rate_bytes_s           at most so many bytes a second are read, over all topics; None: no limit

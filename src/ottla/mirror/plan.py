@@ -9,8 +9,8 @@ from typing import Final
 from uuid import UUID
 
 from ottla.mirror.journal import Claim
-from ottla.mirror.options import APPEND, OWN_TOPICS, MirrorOptions, Names
-from ottla.model.identifiers import INTERNAL_TOPICS
+from ottla.mirror.options import APPEND, MirrorOptions, Names
+from ottla.model.own_names import OWN_TOPICS
 
 NO_ID: Final = UUID(int=0)
 
@@ -100,7 +100,7 @@ def selected_topics(source: ClusterView, names: Names) -> list[TopicView]:
     return [
         topic
         for name, topic in sorted(source.topics.items())
-        if not topic.is_internal and name not in OWN_TOPICS and name not in INTERNAL_TOPICS and name in names
+        if not topic.is_internal and name not in OWN_TOPICS and name in names
     ]
 
 

@@ -15,15 +15,15 @@ from ottla.client.fetcher import Fetcher
 from ottla.client.offsets import log_ranges
 from ottla.client.producer import RawProducer
 from ottla.mirror.journal import Entry, Journal
-from ottla.mirror.options import PROGRESS_TOPIC
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import KIB
+from ottla.model.own_names import MIRROR_PROGRESS_TOPIC
 from ottla.records.builder import BatchBuilder
 from ottla.records.record_run import read_runs
 
-PROGRESS_PARTITION: Final = TopicPartition(PROGRESS_TOPIC, 0)
+PROGRESS_PARTITION: Final = TopicPartition(MIRROR_PROGRESS_TOPIC, 0)
 # A batch of the journal begins anew from so many bytes on; the entries of one partition stay together.
 _BATCH_BYTES: Final = 256 * KIB
 _PRODUCER: Final = ProducerOptions(allow_auto_topic_creation=False)
@@ -36,19 +36,19 @@ class JournalNotWritten(OttlaError):
 
 def make_progress_topic(cluster: Cluster, replication_factor: int) -> None:
     """Unless it is there.  One partition: what is written in order is read in order.  Raises BrokerRefused."""
-    if any(not topic.error_code for topic in cluster.refresh([PROGRESS_TOPIC])):
+    if any(not topic.error_code for topic in cluster.refresh([MIRROR_PROGRESS_TOPIC])):
         return
-    new = NewTopic(PROGRESS_TOPIC, 1, replication_factor, _CONFIGS)
-    outcome = Admin(cluster).create_topics([new])[PROGRESS_TOPIC]
+    new = NewTopic(MIRROR_PROGRESS_TOPIC, 1, replication_factor, _CONFIGS)
+    outcome = Admin(cluster).create_topics([new])[MIRROR_PROGRESS_TOPIC]
     if isinstance(outcome, BrokerRefused) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise outcome
-    cluster.topic(PROGRESS_TOPIC)
+    cluster.topic(MIRROR_PROGRESS_TOPIC)
 
 
 def read_journal(cluster: Cluster) -> Journal:
     """What is there now; an empty one where there is no such topic.  Raises ClientError, UnreadableJournal."""
     journal = Journal()
-    found = cluster.refresh([PROGRESS_TOPIC])
+    found = cluster.refresh([MIRROR_PROGRESS_TOPIC])
     if not found or found[0].error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
         return journal
     try:

@@ -16,11 +16,12 @@ from ottla.client.messages import Message
 from ottla.client.offsets import log_ranges
 from ottla.dead_letters import DeadLetters, Replay, Replayed
 from ottla.dead_letters import replay as replays
-from ottla.dead_letters.claims import CLAIMS_TOPIC, Claim, ClaimedBatch, ClaimedLetter, State, from_json
+from ottla.dead_letters.claims import Claim, ClaimedBatch, ClaimedLetter, State, from_json
 from ottla.dead_letters.claims_log import ClaimsLog
 from ottla.dead_letters.letter import REPLAYED_FROM, replay_key
 from ottla.dead_letters.reading import letters_of
 from ottla.model.identifiers import TopicPartition
+from ottla.model.own_names import REPLAY_CLAIMS_TOPIC
 from ottla.testing import Namespace, Record, Topic, consume_all, produce
 from ottla.testing.broker import RunningBroker
 
@@ -213,8 +214,8 @@ def test_claim_that_does_not_count_is_withdrawn_before_anything_is_claimed(
     )
     ClaimsLog(cluster).append(lost)
     Replay(cluster, letters).run()
-    place = TopicPartition(CLAIMS_TOPIC, 0)
+    place = TopicPartition(REPLAY_CLAIMS_TOPIC, 0)
     assert log_ranges(cluster, [place])[place].stop > 0
-    last = [from_json(each.value) for each in consume_all(CLAIMS_TOPIC, bootstrap=namespace.bootstrap)][-1]
+    last = [from_json(each.value) for each in consume_all(REPLAY_CLAIMS_TOPIC, bootstrap=namespace.bootstrap)][-1]
     assert (last.claim_id, last.state) == ("lost", State.WITHDRAWN)
     assert len(put_back(topic)) == 2

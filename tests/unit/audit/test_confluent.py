@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.audit import ConfluentProducer
-from ottla.audit.count import AUDIT_TOPIC
+from ottla.model.own_names import AUDIT_TOPIC
 
 WINDOW_MS = 600_000
 

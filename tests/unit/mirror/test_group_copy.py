@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import pytest
+
 from ottla.client.group_types import CommittedOffset
-from ottla.mirror.group_copy import translated
+from ottla.mirror.group_copy import is_copied_group, translated
 from ottla.mirror.offset_map import OffsetMap, Run
+from ottla.mirror.options import Names
 from ottla.model.identifiers import TopicPartition
+from ottla.model.own_names import AUDIT_GROUP, MIRROR_GROUP_PREFIX
 
 HERE = TopicPartition("t", 0)
 
@@ -48,3 +52,10 @@ def test_group_is_moved_only_forward() -> None:
 
 def test_topics_that_are_not_copied_are_left_out() -> None:
     assert translated({TopicPartition("other", 0): CommittedOffset(1)}, {HERE: a_map()}, {}) == {}
+
+
+@pytest.mark.parametrize("group_id", [AUDIT_GROUP, MIRROR_GROUP_PREFIX + "c"])
+def test_group_of_the_clusters_own_parts_is_not_copied_whatever_is_asked_for(group_id: str) -> None:
+    assert not is_copied_group(group_id, Names((".*",)))
+    assert is_copied_group("billing", Names((".*",)))
+    assert not is_copied_group("billing", Names(("other",)))

@@ -8,6 +8,7 @@ from ottla.mirror.journal import Claim
 from ottla.mirror.options import MirrorOptions, Names
 from ottla.mirror.plan import ClusterView, Decision, TopicPlan, TopicView, plan_topics, unclaimed_topics
 from ottla.model.errors import ConfigError
+from ottla.model.own_names import OWN_TOPICS
 
 HERE, THERE = UUID(int=1), UUID(int=2)
 
@@ -92,7 +93,8 @@ def test_topics_of_old_brokers_are_known_by_their_names() -> None:
 
 
 def test_clusters_own_topics_are_never_copied() -> None:
-    own = [topic(HERE, 1, name) for name in ("__consumer_offsets", "ottla-mirror-progress", "ottla-audit", "mine")]
+    assert {"ottla-audit-results", "ottla-dead-letter-replays", "__consumer_offsets"} < OWN_TOPICS
+    own = [topic(HERE, 1, name) for name in (*OWN_TOPICS, "mine")]
     internal = TopicView("other", HERE, 1, is_internal=True)
     plans = plan_topics(view("live", *own, internal), view("offline"), MirrorOptions())
     assert [plan.topic for plan in plans] == ["mine"]

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 
 from ottla.audit.comparison import COMPARED_MS, TierCount, TierLine, compare_sums, unfit_text
-from ottla.audit.count import AUDIT_TOPIC
-from ottla.audit.results import RESULTS_TOPIC, newest, result_fields, result_key, result_to_json
+from ottla.audit.results import newest, result_fields, result_key, result_to_json
 from ottla.audit.topic import ensure_topic, read_values, store
 from ottla.client.cluster import Cluster
 from ottla.client.offsets import log_ranges
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS
+from ottla.model.own_names import AUDIT_RESULTS_TOPIC, AUDIT_TOPIC
 from ottla.model.windows import Window, check_window_ms
 from ottla.spark.audit.count_messages import summed_windows
 from ottla.spark.audit.loaded_table import LoadedTable
@@ -75,7 +75,7 @@ def run_audit(
     tables: Sequence[LoadedTable] = (),
     window_ms: int = HOUR_MS,
     audit_topic: str = AUDIT_TOPIC,
-    results_topic: str = RESULTS_TOPIC,
+    results_topic: str = AUDIT_RESULTS_TOPIC,
 ) -> AuditRun:
     """Compare what all tiers have counted by now; write what has changed to the table `target` and to `results_topic`.
 

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final
 
 from ottla.client.offsets import IsolationLevel
-from ottla.ledger.entry import LEDGER_TOPIC
 from ottla.model.identifiers import topic_name_problem
+from ottla.model.own_names import LEDGER_TOPIC
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.options.connection import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, Connection, parse_connection
 from ottla.spark.options.offset_spec import (
