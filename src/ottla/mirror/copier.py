@@ -175,15 +175,14 @@ class Copier:
         dirty = [copy for copy in self._copies.values() if copy.is_dirty]
         if dirty and self._may_write():
             now_ms = self._target.clock.now_ms()
-            entries = [self._entries(copy, now_ms) for copy in dirty]
+            entries = [entry for copy in dirty for entry in self._entries(copy, now_ms)]
             for copy in dirty:
                 copy.is_dirty = False
             self._writer.send(entries)
 
     def _entries(self, copy: PartitionCopy, now_ms: int) -> list[Entry]:
         copy.offsets.prune(copy.source_start)
-        stored = self._writer.journal.stored_chunks(copy.source)
-        return progress_entries(copy.source, copy.progress(now_ms), copy.offsets, stored)
+        return progress_entries(copy.source, copy.progress(now_ms), copy.offsets, self._writer.journal)
 
     def close_audit(self) -> None:
         """What was copied by now is told to the audit once it is stored."""

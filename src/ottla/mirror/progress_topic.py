@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Final
 
@@ -21,12 +21,13 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import KIB
 from ottla.model.own_names import MIRROR_PROGRESS_TOPIC
 from ottla.records.builder import BatchBuilder
+from ottla.records.compression import Codec
 from ottla.records.record_run import read_runs
 
 PROGRESS_PARTITION: Final = TopicPartition(MIRROR_PROGRESS_TOPIC, 0)
-# A batch of the journal begins anew from so many bytes on; the entries of one partition stay together.
+# Entries come in the order in which they may be cut, in as many batches as that takes.
 _BATCH_BYTES: Final = 256 * KIB
-_PRODUCER: Final = ProducerOptions(allow_auto_topic_creation=False)
+_PRODUCER: Final = ProducerOptions(allow_auto_topic_creation=False, halts_on_refusal=True)
 _CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
 
 
@@ -88,20 +89,23 @@ class JournalWriter:
     def is_busy(self) -> bool:
         return self._producer.pending_count > 0
 
-    def send(self, groups: Iterable[Sequence[Entry]]) -> None:
-        """Those of one group in one batch.  `poll` or `finish` says what became of them."""
+    def send(self, entries: Iterable[Entry]) -> None:
+        """In this order: of a write that fails a first part is stored.  `poll` or `finish` says what became of it."""
         assert not self.is_busy, "one write at a time"
         now_ms = self._cluster.clock.now_ms()
         builder = BatchBuilder()
-        for entries in groups:
-            for key, value in entries:
-                builder.append(now_ms, key, value)
-            self._written += entries
-            if builder.size_bytes >= _BATCH_BYTES:
-                self._producer.send(PROGRESS_PARTITION, builder.build())
+        for key, value in entries:
+            if builder.records_count and builder.size_bytes + len(key) + len(value or b"") > _BATCH_BYTES:
+                self._send(builder)
                 builder = BatchBuilder()
+            builder.append(now_ms, key, value)
+            self._written.append((key, value))
         if builder.records_count:
-            self._producer.send(PROGRESS_PARTITION, builder.build())
+            self._send(builder)
+
+    def _send(self, builder: BatchBuilder) -> None:
+        # Compressed, as it is numbers in text; every broker and client has gzip.
+        self._producer.send(PROGRESS_PARTITION, builder.build(codec=Codec.GZIP))
 
     def poll(self) -> None:
         """What has become of the write so far.  Raises JournalNotWritten: then all of it may be stored or not."""

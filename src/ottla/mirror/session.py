@@ -222,11 +222,13 @@ class MirrorSession:
             for plan in claimed
         ]
         copies = self._copies_of(new, target_ids)
-        entries: list[list[Entry]] = [[claim_entry(claim)] for claim in claims]
-        entries += [
-            progress_entries(copy.source, copy.progress(now_ms), copy.offsets, {}) for copy in copies if copy.is_dirty
-        ]
         self._copier.finish_progress()
+        entries: list[Entry] = []
+        for copy in copies:
+            if copy.is_dirty:
+                entries += progress_entries(copy.source, copy.progress(now_ms), copy.offsets, self._writer.journal)
+        # The claims last: where they are not stored any more, all of this is done again.
+        entries += [claim_entry(claim) for claim in claims]
         self._writer.send(entries)
         self._writer.finish()
         refused = self._withdraw_circles(claimed)
@@ -250,7 +252,7 @@ class MirrorSession:
             and self._cluster_ids[1] in other.origin_cluster_ids
         }
         if circles:
-            self._writer.send([[withdrawal_entry(topic)] for topic in circles])
+            self._writer.send([withdrawal_entry(topic) for topic in circles])
             self._writer.finish()
             for topic in circles:
                 self._tell_once(topic, "a mirror copies it the other way: it would go round in a circle")

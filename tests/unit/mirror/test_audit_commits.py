@@ -41,6 +41,6 @@ def test_state_comes_back_from_the_journal() -> None:
     partition = SourcePartition("c", UUID(int=1), "t", 0)
     journal = Journal()
     progress = Progress(7, 7, UUID(int=2), Counts(), 9, ledger.state)
-    for key, value in progress_entries(partition, progress, OffsetMap(7, 7), {}):
+    for key, value in progress_entries(partition, progress, OffsetMap(7, 7), journal):
         journal.apply(key, value)
     assert journal.progress[partition].audit == ledger.state

@@ -24,7 +24,7 @@ TARGET_ID = UUID(int=9)
 def stored(journal: Journal, offsets: OffsetMap, counts: Counts | None = None) -> int:
     """Bring the journal up to date; the count of entries that took."""
     progress = Progress(offsets.source_end, offsets.target_end, TARGET_ID, counts or Counts(), 5)
-    entries = progress_entries(PARTITION, progress, offsets, journal.stored_chunks(PARTITION))
+    entries = progress_entries(PARTITION, progress, offsets, journal)
     for key, value in entries:
         journal.apply(key, value)
     return len(entries)
@@ -85,3 +85,52 @@ def test_claim_is_made_and_withdrawn() -> None:
 def test_record_of_somebody_else_is_refused(key: bytes | None) -> None:
     with pytest.raises(UnreadableJournal):
         Journal().apply(key, b"{}")
+
+
+def replayed(entries: list[tuple[bytes, bytes | None]]) -> OffsetMap:
+    journal = Journal()
+    for key, value in entries:
+        journal.apply(key, value)
+    found = journal.offset_map(PARTITION)
+    assert found is not None
+    return found
+
+
+def test_write_that_is_cut_anywhere_tells_no_more_than_was_copied() -> None:
+    """First what a target had, then what it has after it lost its end and got other records in its place."""
+    first, second = OffsetMap(0, 0), OffsetMap(0, 0)
+    for at in range(3 * CHUNK_RUNS):
+        first.extend(Run(at * 2, at, 1))
+    kept = CHUNK_RUNS + 50
+    for at in range(4 * CHUNK_RUNS):
+        second.extend(Run(at * 2, at if at < kept else at + 9, 1))
+    second.skip_to(second.source_end + 7)
+    journal = Journal()
+    written: list[tuple[bytes, bytes | None]] = []
+    for offsets in (first, second):
+        progress = Progress(offsets.source_end, offsets.target_end, TARGET_ID)
+        entries = progress_entries(PARTITION, progress, offsets, journal)
+        for at in range(1 if written or offsets is second else len(entries), len(entries) + 1):
+            found = replayed(written + entries[:at])
+            known = second if offsets is second else first
+            assert found.source_end <= known.source_end
+            asked = range(found.source_end)
+            assert [found.translate(each) for each in asked] == [known.translate(each) for each in asked], at
+        for key, value in entries:
+            journal.apply(key, value)
+        written += entries
+    assert replayed(written).runs == second.runs
+
+
+def test_runs_beyond_the_progress_say_nothing() -> None:
+    offsets = OffsetMap(0, 0)
+    offsets.extend(Run(0, 0, 50))
+    journal = Journal()
+    stored(journal, offsets)
+    offsets.extend(Run(50, 50, 30))
+    entries = progress_entries(PARTITION, Progress(80, 80, TARGET_ID), offsets, journal)
+    for key, value in entries[:-1]:
+        journal.apply(key, value)
+    found = journal.offset_map(PARTITION)
+    assert found is not None
+    assert (found.runs, found.source_end, found.target_end) == ([Run(0, 0, 50)], 50, 50)
