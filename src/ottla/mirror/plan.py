@@ -74,7 +74,11 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """Counts of partitions: those of the source, and those that the target has (0: no topic)."""
+    """Counts of partitions: those of the source, and those that the target has (0: no topic).
+
+    is_claimed_anew   there is no claim on the target, or the source has its records from elsewhere now
+    gives_way         the claim on the target closes a circle, and is withdrawn
+    """
 
     topic: str
     decision: Decision
@@ -85,6 +89,8 @@ class TopicPlan:
     set_configs: Mapping[str, str] = field(default_factory=dict)
     unset_configs: tuple[str, ...] = ()
     origin_cluster_ids: tuple[str, ...] = ()
+    is_claimed_anew: bool = False
+    gives_way: bool = False
 
     @property
     def is_copied(self) -> bool:
@@ -122,7 +128,9 @@ def _plan(topic: TopicView, source: ClusterView, target: ClusterView, options: M
     decision, reason = _decide(topic, source, target, options)
     there = target.topics.get(topic.name)
     copied_from = source.claim_of(topic.name)
-    origins = (*(copied_from.origin_cluster_ids if copied_from else ()), source.cluster_id)
+    before = copied_from.origin_cluster_ids if copied_from else ()
+    origins = (*(each for each in before if each != source.cluster_id), source.cluster_id)
+    claim = target.claim_of(topic.name)
     wanted = {name: value for name, value in topic.configs.items() if name in options.configs}
     has = there.configs if there is not None else {}
     in_step = decision in COPIED
@@ -136,6 +144,9 @@ def _plan(topic: TopicView, source: ClusterView, target: ClusterView, options: M
         {name: value for name, value in wanted.items() if has.get(name) != value} if in_step else {},
         _unset(wanted, has, options.configs) if decision in (Decision.COPY, Decision.APPEND) else (),
         origins,
+        decision in CLAIMED_ANEW
+        or (decision is Decision.COPY and claim is not None and claim.origin_cluster_ids != origins),
+        decision is Decision.SKIP and claim is not None and claim.source_cluster_id == source.cluster_id,
     )
 
 
@@ -146,12 +157,13 @@ def _unset(wanted: Mapping[str, str], has: Iterable[str], names: Names) -> tuple
 def _decide(topic: TopicView, source: ClusterView, target: ClusterView, options: MirrorOptions) -> tuple[Decision, str]:
     name = topic.name
     came_from = source.claim_of(name)
-    if came_from is not None and target.cluster_id in came_from.origin_cluster_ids:
+    there, claim = target.topics.get(name), target.claim_of(name)
+    is_circle = came_from is not None and target.cluster_id in came_from.origin_cluster_ids
+    is_ours = claim is not None and claim.source_cluster_id == source.cluster_id
+    if came_from is not None and is_circle and (not is_ours or _opens(came_from, source, target)):
         return Decision.SKIP, "the source has it from the target: it would go round in a circle"
-    there = target.topics.get(name)
     if there is None:
         return Decision.CREATE, "it is not on the target"
-    claim = target.claim_of(name)
     if claim is None:
         if there.has_records and options.existing_topics != APPEND:
             return Decision.REFUSE, "the target has a topic of this name with records that no mirror wrote"
@@ -165,6 +177,13 @@ def _decide(topic: TopicView, source: ClusterView, target: ClusterView, options:
     if there.partitions_count > topic.partitions_count:
         return Decision.COPY, f"the target has more partitions ({there.partitions_count}): keys are spread otherwise"
     return Decision.COPY, "it is its copy"
+
+
+def _opens(came_from: Claim, source: ClusterView, target: ClusterView) -> bool:
+    """Mirrors that began in the same moment have closed a circle: all of them see the same one, and the one to the
+    cluster whose id is the least gives way."""
+    origins = came_from.origin_cluster_ids
+    return target.cluster_id == min(*origins[origins.index(target.cluster_id) :], source.cluster_id)
 
 
 def same_topic(one: UUID, other: UUID) -> bool:

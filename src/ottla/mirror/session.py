@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Final
 from uuid import UUID
@@ -161,12 +161,14 @@ class MirrorSession:
         here, there = views_of(self._source, self._target, self._options)
         plans = plan_topics(here, there, self._options)
         self._tell_left_alone(plans)
+        self._release_replaced(there)
         copied = [plan for plan in plans if plan.is_copied and self._is_made(plan)]
         self._release_others({plan.topic: plan.source_topic_id for plan in copied})
+        self._give_way([plan.topic for plan in plans if plan.gives_way])
         # Waits for what was made just now.
         target_ids = {plan.topic: self._target.cluster.topic(plan.topic).topic_id for plan in copied}
         new = [(plan, partition) for plan in copied for partition in self._new_partitions(plan, here, target_ids)]
-        if new or any(plan.decision in CLAIMED_ANEW for plan in copied):
+        if new or any(plan.is_claimed_anew for plan in copied):
             self._begin(copied, new, target_ids)
 
     # --- what is new ----------------------------------------------------------------------------------------------
@@ -182,12 +184,26 @@ class MirrorSession:
             return False
         return True
 
+    def _release_replaced(self, target: ClusterView) -> None:
+        """Before the target's topic is made anew: what is on its way to the old one must not come to the new one."""
+        self._release(
+            {
+                copy.source.topic
+                for copy in self._copier.copies.values()
+                if (found := target.topics.get(copy.source.topic)) is None or found.topic_id != copy.target_topic_id
+            }
+        )
+
     def _release_others(self, ids: Mapping[str, UUID]) -> None:
-        gone = {
-            copy.source.topic
-            for copy in self._copier.copies.values()
-            if ids.get(copy.source.topic) != copy.source.topic_id
-        }
+        self._release(
+            {
+                copy.source.topic
+                for copy in self._copier.copies.values()
+                if ids.get(copy.source.topic) != copy.source.topic_id
+            }
+        )
+
+    def _release(self, gone: set[str]) -> None:
         if not gone:
             return
         leaving = [copy for copy in self._copier.copies.values() if copy.source.topic in gone]
@@ -215,7 +231,7 @@ class MirrorSession:
         target_ids: Mapping[str, UUID],
     ) -> None:
         """Claims and first progress are stored before the first record is copied."""
-        claimed = [plan for plan in plans if plan.decision in CLAIMED_ANEW]
+        claimed = [plan for plan in plans if plan.is_claimed_anew]
         now_ms = self._target.cluster.clock.now_ms()
         claims = [
             Claim(plan.topic, target_ids[plan.topic], plan.source_topic_id, plan.origin_cluster_ids, now_ms)
@@ -231,7 +247,7 @@ class MirrorSession:
         entries += [claim_entry(claim) for claim in claims]
         self._writer.send(entries)
         self._writer.finish()
-        refused = self._withdraw_circles(claimed)
+        refused = self._withdraw_circles([plan for plan in claimed if plan.decision in CLAIMED_ANEW])
         copies = [copy for copy in copies if copy.source.topic not in refused]
         for copy in copies:
             copy.is_dirty = False
@@ -252,11 +268,16 @@ class MirrorSession:
             and self._cluster_ids[1] in other.origin_cluster_ids
         }
         if circles:
-            self._writer.send([withdrawal_entry(topic) for topic in circles])
-            self._writer.finish()
+            self._give_way(circles)
             for topic in circles:
                 self._tell_once(topic, "a mirror copies it the other way: it would go round in a circle")
         return circles
+
+    def _give_way(self, topics: Collection[str]) -> None:
+        if topics:
+            self._writer.finish()
+            self._writer.send([withdrawal_entry(topic) for topic in topics])
+            self._writer.finish()
 
     def _copies_of(
         self, new: list[tuple[TopicPlan, SourcePartition]], target_ids: Mapping[str, UUID]

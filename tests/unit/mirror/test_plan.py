@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import permutations
 from uuid import UUID
 
 import pytest
@@ -115,3 +116,32 @@ def test_options_that_cannot_be_meant_are_refused() -> None:
         MirrorOptions(start="now")
     with pytest.raises(ConfigError, match="rate_bytes_s is 0"):
         MirrorOptions(rate_bytes_s=0)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("at_once", [True, False])
+def test_ring_that_began_at_once_is_opened_at_one_place(order: tuple[int, ...], at_once: bool) -> None:
+    """Each mirror has claimed its copy before it could see the others' claims."""
+    names = "abc"
+    ids = {name: UUID(int=10 + at) for at, name in enumerate(names)}
+    links = [("a", "b"), ("b", "c"), ("c", "a")]
+    claims = {there: Claim("clicks", ids[there], ids[here], (here,), 0) for here, there in links}
+
+    def view_of(name: str, known: dict[str, Claim]) -> ClusterView:
+        return view(name, topic(ids[name]), claims=(known[name],) if name in known else ())
+
+    def refresh(here: str, there: str, known: dict[str, Claim]) -> TopicPlan:
+        plan = the_plan(view_of(here, known), view_of(there, known))
+        if plan.gives_way:
+            del claims[there]
+        if plan.is_claimed_anew:
+            claims[there] = Claim("clicks", ids[there], plan.source_topic_id, plan.origin_cluster_ids, 0)
+        return plan
+
+    for _ in range(6):
+        seen = dict(claims)
+        plans = [refresh(*links[each], seen if at_once else claims) for each in order]
+    assert sorted(plan.decision.value for plan in plans) == ["copy", "copy", "skip"]
+    assert not any(plan.is_claimed_anew or plan.gives_way for plan in plans), "it has come to rest"
+    # The mirror from c to a gave way, so the records of a go on to the others.
+    assert {name: claim.origin_cluster_ids for name, claim in claims.items()} == {"b": ("a",), "c": ("a", "b")}
