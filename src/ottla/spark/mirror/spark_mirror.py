@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from ottla.client.options import ClientOptions
 from ottla.mirror import Mirror, MirrorOptions, MirrorReport, PartitionStatus
 from ottla.mirror.range_copy import CopyWork, copy_ranges
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ConfigError, OttlaError
 
 
 class MirrorTaskFailed(OttlaError):
@@ -53,8 +53,14 @@ class SparkMirror:
     def run(self) -> MirrorReport | None:
         """Copy what the source has now; None: another mirror of this source is at work.
 
-        Raises ClientError where a cluster cannot be reached, MirrorTaskFailed.
+        Raises ClientError where a cluster cannot be reached, MirrorTaskFailed, ConfigError where Spark may run a task
+        twice at a time.
         """
+        if self._spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+            raise ConfigError(
+                "spark.speculation is true: a second run of a task beside the first copies its records twice",
+                hint="set spark.speculation=false for the mirror's application",
+            )
         return self._mirror.run_with(self._copy)
 
     def follow(
