@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
-from ottla.audit.count import BROKER, LAKE, PRODUCER, Count
+from ottla.audit.count import BROKER, LAKE, NO_TOPIC_ID, PRODUCER, Count
 from ottla.model.errors import ConfigError
 from ottla.model.limits import DAY_MS
 from ottla.model.windows import Window, check_window_ms, window_start_ms
@@ -71,37 +72,72 @@ def unfit_text(tier: str, topic: str, size_ms: int, window_ms: int) -> str:
     )
 
 
-def sum_windows(counts: Iterable[Count], window_ms: int) -> dict[tuple[str, Window], dict[str, TierCount]]:
+def sum_windows(
+    counts: Iterable[Count], window_ms: int, *, gone_ids: Collection[UUID] = ()
+) -> dict[tuple[str, Window], dict[str, TierCount]]:
     """By topic and window of this size, each tier's sum.
 
-    Raises ConfigError for a count by windows that are not parts of such a window.
+    Topics with these ids are gone, and others have their names: their counts are left out, and of counters that do not
+    know ids as many records as brokers have counted of those topics.
+    Raises ConfigError where a counter's windows are no parts of these.
     """
     check_window_ms(window_ms)
     sums: dict[tuple[str, Window], dict[str, TierCount]] = defaultdict(dict)
+    without_id: dict[tuple[str, Window], Counter[str]] = defaultdict(Counter)
+    gone: dict[tuple[str, Window], TierCount] = {}
     for count in counts:
         key = count.key
         if window_ms % key.window.size_ms:
             raise ConfigError(unfit_text(key.tier, key.topic, key.window.size_ms, window_ms))
-        tiers = sums[key.topic, Window(window_start_ms(key.window.start_ms, window_ms), window_ms)]
-        so_far = tiers.get(key.tier, TierCount())
-        tiers[key.tier] = TierCount(
-            so_far.records + count.records,
-            so_far.late_records + count.late_records,
-            count.last_seen_ms if so_far.last_seen_ms is None else max(so_far.last_seen_ms, count.last_seen_ms),
-            count.last_seen_ms if so_far.first_seen_ms is None else min(so_far.first_seen_ms, count.last_seen_ms),
-        )
+        place = key.topic, Window(window_start_ms(key.window.start_ms, window_ms), window_ms)
+        if key.topic_id in gone_ids:
+            if key.tier == BROKER:
+                gone[place] = _plus(gone.get(place), count)
+            continue
+        sums[place][key.tier] = _plus(sums[place].get(key.tier), count)
+        if key.topic_id == NO_TOPIC_ID:
+            without_id[place][key.tier] += count.records
+    for place, of_gone in gone.items():
+        for tier, records in without_id[place].items():
+            sums[place][tier] = _minus(sums[place][tier], min(records, of_gone.records), of_gone.first_seen_ms)
     return sums
 
 
+def _plus(so_far: TierCount | None, count: Count) -> TierCount:
+    seen_ms = count.last_seen_ms
+    if so_far is None:
+        return TierCount(count.records, count.late_records, seen_ms, seen_ms)
+    last_ms, first_ms = so_far.last_seen_ms, so_far.first_seen_ms
+    return TierCount(
+        so_far.records + count.records,
+        so_far.late_records + count.late_records,
+        seen_ms if last_ms is None else max(last_ms, seen_ms),
+        seen_ms if first_ms is None else min(first_ms, seen_ms),
+    )
+
+
+def _minus(so_far: TierCount, records: int, seen_ms: int | None) -> TierCount:
+    """Without so many records; what it says expires with the counts that say how many those are."""
+    left_records = so_far.records - records
+    first_ms = min((each for each in (so_far.first_seen_ms, seen_ms) if each is not None), default=None)
+    return TierCount(left_records, min(so_far.late_records, left_records), so_far.last_seen_ms, first_ms)
+
+
 def compare(
-    counts: Iterable[Count], window_ms: int, *, tiers: Sequence[str] = (), seen_since_ms: int | None = None
+    counts: Iterable[Count],
+    window_ms: int,
+    *,
+    tiers: Sequence[str] = (),
+    seen_since_ms: int | None = None,
+    gone_ids: Collection[UUID] = (),
 ) -> list[TierLine]:
     """A line for each topic, window and tier, in this order.
 
     A tier that counts the topic at all, or that `tiers` names, has a line in each window, of 0 records if need be.
     Windows with a count that met nothing since `seen_since_ms` are left out: others of theirs may have expired.
+    `gone_ids`: as of `sum_windows`.
     """
-    return compare_sums(sum_windows(counts, window_ms), tiers=tiers, seen_since_ms=seen_since_ms)
+    return compare_sums(sum_windows(counts, window_ms, gone_ids=gone_ids), tiers=tiers, seen_since_ms=seen_since_ms)
 
 
 def compare_sums(

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ottla.audit.book import AuditBook
 from ottla.audit.comparison import COMPARED_MS, TierLine, compare, tier_rank
-from ottla.audit.count import LAKE, NOT_YET_MS, Report
+from ottla.audit.count import LAKE, NO_TOPIC_ID, NOT_YET_MS, Report
 from ottla.model.errors import ConfigError
 from ottla.model.limits import HOUR_MS, MINUTE_MS, SECOND_MS
 from ottla.model.windows import Window, check_window_ms, time_text, window_start_ms
@@ -114,7 +114,13 @@ def completeness_of(book: AuditBook, topic: str, rules: CompletenessRules, now_m
     told = _told(reports, rules, now_ms)
     lines = [
         line
-        for line in compare(counts, rules.window_ms, tiers=[rules.tier], seen_since_ms=now_ms - COMPARED_MS)
+        for line in compare(
+            counts,
+            rules.window_ms,
+            tiers=[rules.tier],
+            seen_since_ms=now_ms - COMPARED_MS,
+            gone_ids=gone_topic_ids(book, topic),
+        )
         if line.tier == rules.tier
     ]
     short = tuple(line for line in lines if not _is_enough(line, rules))
@@ -127,6 +133,13 @@ def completeness_of(book: AuditBook, topic: str, rules: CompletenessRules, now_m
     return Completeness(
         topic, rules, until_ms if begun else None, told_until_ms, told_short, told.silent, told.behind_count
     )
+
+
+def gone_topic_ids(book: AuditBook, topic: str) -> frozenset[UUID]:
+    """Of topics that were deleted, where brokers count another one that has the name now."""
+    counted = [each for each in book.reports if each.key.topic == topic and each.counters_count]
+    live = {group[0].key.topic_id for group in _live_groups(counted)}
+    return frozenset(each.key.topic_id for each in counted) - live - {NO_TOPIC_ID} if live else frozenset()
 
 
 class _Told(NamedTuple):

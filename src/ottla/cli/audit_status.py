@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import click
 
@@ -49,7 +50,7 @@ def command(
     window that is over lacks more than the threshold allows, or a topic's counts cannot be compared by --window.
     """
     from ottla.audit.comparison import COMPARED_MS, compare, unfit_counts, unfit_text
-    from ottla.audit.completeness import completeness_of
+    from ottla.audit.completeness import completeness_of, gone_topic_ids
     from ottla.audit.topic import AuditReader
 
     rules = rules_of(tier, window, threshold, delay, silence, trust_silence)
@@ -65,9 +66,10 @@ def command(
         click.echo(f"{topic} is left out: {why}", err=True)
     chosen = tuple(topic for topic in chosen if topic not in unfit)
     counts = [count for count in book.counts if count.key.topic in chosen]
+    gone_ids = frozenset[UUID]().union(*(gone_topic_ids(book, topic) for topic in chosen))
     lines = [
         line
-        for line in compare(counts, rules.window_ms, seen_since_ms=now_ms - COMPARED_MS)
+        for line in compare(counts, rules.window_ms, seen_since_ms=now_ms - COMPARED_MS, gone_ids=gone_ids)
         if since_ms is None or line.window.end_ms > since_ms
     ]
     states = [completeness_of(book, topic, rules, now_ms) for topic in chosen]

@@ -21,8 +21,9 @@ def count(
     counter: int = 1,
     sequence: int = 1,
     window_ms: int = TEN_MINUTES_MS,
+    topic_id: UUID = NO_TOPIC_ID,
 ) -> Count:
-    key = CountKey(tier, UUID(int=counter), "clicks", NO_TOPIC_ID, Window(start_ms, window_ms))
+    key = CountKey(tier, UUID(int=counter), "clicks", topic_id, Window(start_ms, window_ms))
     return Count(key, sequence, records, late, seen_ms)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from ottla.audit.comparison import compare
@@ -64,3 +66,11 @@ def test_tiers_of_other_names_come_after_the_known_ones() -> None:
     tiers = ["zone", "lake", "mirror", "archive", "broker", "producer"]
     lines = compare([count(tier, 1) for tier in tiers], HOUR_MS)
     assert [line.tier for line in lines] == ["producer", "broker", "mirror", "lake", "archive", "zone"]
+
+
+def test_sum_without_a_gone_topic_expires_with_the_counts_that_it_was_made_of() -> None:
+    gone_id = UUID(int=8)
+    counts = [count("producer", 130, late=110, seen_ms=9), count("broker", 100, topic_id=gone_id, seen_ms=5)]
+    (line,) = compare(counts, HOUR_MS, gone_ids=[gone_id], seen_since_ms=5)
+    assert (line.tier, line.records, line.late_records) == ("producer", 30, 30)
+    assert compare(counts, HOUR_MS, gone_ids=[gone_id], seen_since_ms=6) == []

@@ -87,6 +87,25 @@ def test_partitions_of_a_topic_that_is_gone_are_not_waited_for() -> None:
     assert found(*counts, unended, new).until_ms == 2 * HOUR_MS, "topics have a name one after the other"
 
 
+OLD_ID, NEW_ID = UUID(int=8), UUID(int=9)
+
+
+def test_what_a_deleted_topic_lacked_is_not_expected_of_the_one_that_has_its_name() -> None:
+    old = [count("broker", 100, topic_id=OLD_ID), count("lake", 50, topic_id=OLD_ID)]
+    new = [count("broker", 30, topic_id=NEW_ID), count("lake", 30, topic_id=NEW_ID)]
+    # Producers do not know which of them they wrote to.
+    counts = [*old, *new, count("producer", 130)]
+    ended = report("broker", 1, ended=True, counters=1, topic_id=OLD_ID)
+    live = report("broker", 2 * HOUR_MS + 1_000, counters=1, topic_id=NEW_ID)
+    told = report("producer", 2 * HOUR_MS + 1_000)
+    status = found(*counts, ended, live, told)
+    assert (status.until_ms, status.short) == (2 * HOUR_MS, ())
+    (short,) = found(*counts, count("producer", 5, counter=2), ended, live, told).short
+    assert (short.records, short.expected_records) == (30, 35), "what no broker counted of the old one is missed"
+    (both,) = found(*counts, ended, told).short
+    assert (both.records, both.expected_records) == (80, 130), "a topic that is gone is compared until another comes"
+
+
 def test_hour_behind_one_that_lost_records_is_complete_by_itself() -> None:
     counts = [count(tier, records, start_ms=start) for tier, records, start in (
         ("broker", 10, 0), ("lake", 9, 0), ("broker", 10, HOUR_MS), ("lake", 10, HOUR_MS)
