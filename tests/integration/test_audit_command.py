@@ -110,6 +110,21 @@ def test_hour_behind_one_that_lost_records_can_be_waited_for(bootstrap: str) -> 
     assert ottla_audit(*until, "--from", "2012-03-01T13:00").exit_code == 0
 
 
+def test_ranges_of_the_ledger_are_named_where_a_topic_lacks_records() -> None:
+    with RunningBroker() as broker:
+        for topic in ("unread", "untouched"):
+            lake = counts("lake", topic, {0: 9})
+            tell(broker.bootstrap, *counts("producer", topic, {0: 10}), ended(topic), *lake)
+        with Cluster(broker.bootstrap) as cluster:
+            write_losses(cluster, LEDGER_TOPIC, "loads", [LostRange("unread", NO_TOPIC_ID, 0, 4, 5, "deleted")])
+        until = ("--until", "2012-03-01T13:00", "--timeout", "1ms", "-b", broker.bootstrap)
+        told = "1 range of unread could not be read, as `ottla audit ledger unread` shows"
+        assert str(ottla_audit("wait", "unread", *until).exception).endswith(f"; {told}")
+        assert "could not be read" not in str(ottla_audit("wait", "untouched", *until).exception)
+        status = ottla_audit("status", "unread", "untouched", "-b", broker.bootstrap)
+        assert status.stderr.splitlines() == [told]
+
+
 def test_topic_whose_counts_do_not_fit_is_left_out_and_the_others_are_compared(bootstrap: str) -> None:
     misfit = commit_counts("producer", "1", "misfit", {0: 1}, int(time.time() * 1_000), window_ms=420_000)
     tell(bootstrap, *misfit, *counts("producer", "fits", {0: 3}), ended("fits"), *counts("lake", "fits", {0: 3}))

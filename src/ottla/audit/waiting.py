@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Collection
 
 from ottla.audit.completeness import Completeness, CompletenessRules, completeness_of
 from ottla.audit.topic import AuditReader
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
+from ottla.ledger import read_ledger
 from ottla.model.errors import OttlaError
 from ottla.model.own_names import AUDIT_TOPIC
 from ottla.model.windows import time_text
@@ -65,9 +68,27 @@ def wait_until_complete(
                 return status
         if status is not None and deadline is not None and deadline.has_passed:
             why = why_not(status, until_ms, from_ms)
+            if status.short_between(from_ms, until_ms):
+                # That the ledger cannot be read either is no news.
+                with contextlib.suppress(ClientError):
+                    why += "".join(f"; {text}" for text in lost_texts(cluster, [topic]).values())
             raise NotComplete(f"not complete until {time_text(until_ms)}: {why}", status)
         pause_ms = poll_ms if deadline is None else min(poll_ms, max(1.0, deadline.remaining_ms))
         cluster.retrying.sleep_ms(pause_ms)
+
+
+def lost_texts(cluster: Cluster, topics: Collection[str]) -> dict[str, str]:
+    """What the ledger has of these topics, where it has anything: it may be why they lack records.
+
+    Raises ClientError.
+    """
+    ranges = Counter(entry.lost.topic for entry in read_ledger(cluster))
+    return {
+        topic: f"{ranges[topic]} {'ranges' if ranges[topic] > 1 else 'range'} of {topic} could not be read, "
+        f"as `ottla audit ledger {topic}` shows"
+        for topic in topics
+        if ranges[topic]
+    }
 
 
 def why_not(status: Completeness, until_ms: int, from_ms: int | None = None) -> str:

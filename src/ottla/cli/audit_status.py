@@ -17,8 +17,9 @@ from ottla.cli.moments import moment_ms
 from ottla.cli.table import table
 
 if TYPE_CHECKING:
+    from ottla.audit.book import AuditBook
     from ottla.audit.comparison import TierLine
-    from ottla.audit.completeness import Completeness
+    from ottla.audit.completeness import Completeness, CompletenessRules
 
 _HEAD = ("TOPIC", "WINDOW", "TIER", "RECORDS", "MISSING", "SURPLUS", "LATE", "LATE-BY-S", "COMPLETE")
 
@@ -49,22 +50,21 @@ def command(
     MISSING and SURPLUS compare a tier with the most that a tier before it has counted.  The exit status is 1 when a
     window that is over lacks more than the threshold allows, or a topic's counts cannot be compared by --window.
     """
-    from ottla.audit.comparison import COMPARED_MS, compare, unfit_counts, unfit_text
+    from ottla.audit.comparison import COMPARED_MS, compare
     from ottla.audit.completeness import completeness_of, gone_topic_ids
     from ottla.audit.topic import AuditReader
+    from ottla.audit.waiting import lost_texts
 
     rules = rules_of(tier, window, threshold, delay, silence, trust_silence)
     since_ms = None if since is None else moment_ms(since, "--since")
     with open_cluster(bootstrap, "ottla-audit-status") as cluster:
         book = AuditReader(cluster, audit_topic).update()
         now_ms = cluster.clock.now_ms()
-    chosen = topics or tuple(book.topics)
-    # A topic that cannot be compared does not keep the others from it.
-    unfit = unfit_counts((count for count in book.counts if count.key.topic in chosen), rules.window_ms)
-    for topic, count in sorted(unfit.items()):
-        why = unfit_text(count.key.tier, topic, count.key.window.size_ms, rules.window_ms)
-        click.echo(f"{topic} is left out: {why}", err=True)
-    chosen = tuple(topic for topic in chosen if topic not in unfit)
+        wanted = topics or tuple(book.topics)
+        chosen = _comparable(book, wanted, rules)
+        states = [completeness_of(book, topic, rules, now_ms) for topic in chosen]
+        lossy = [state.topic for state in states if state.short]
+        lost = lost_texts(cluster, lossy) if lossy else {}
     counts = [count for count in book.counts if count.key.topic in chosen]
     gone_ids = frozenset[UUID]().union(*(gone_topic_ids(book, topic) for topic in chosen))
     lines = [
@@ -72,10 +72,22 @@ def command(
         for line in compare(counts, rules.window_ms, seen_since_ms=now_ms - COMPARED_MS, gone_ids=gone_ids)
         if since_ms is None or line.window.end_ms > since_ms
     ]
-    states = [completeness_of(book, topic, rules, now_ms) for topic in chosen]
     click.echo("\n".join(_objects(lines, states) if as_json else _texts(lines, states)))
+    for text in lost.values():
+        click.echo(text, err=True)
     is_short = any(line.window.end_ms > (since_ms or line.window.start_ms) for each in states for line in each.short)
-    return FAILED if is_short or unfit else 0
+    return FAILED if is_short or len(chosen) < len(wanted) else 0
+
+
+def _comparable(book: AuditBook, topics: tuple[str, ...], rules: CompletenessRules) -> tuple[str, ...]:
+    """A topic that cannot be compared is named, and does not keep the others from it."""
+    from ottla.audit.comparison import unfit_counts, unfit_text
+
+    unfit = unfit_counts((count for count in book.counts if count.key.topic in topics), rules.window_ms)
+    for topic, count in sorted(unfit.items()):
+        why = unfit_text(count.key.tier, topic, count.key.window.size_ms, rules.window_ms)
+        click.echo(f"{topic} is left out: {why}", err=True)
+    return tuple(topic for topic in topics if topic not in unfit)
 
 
 def _objects(lines: Sequence[TierLine], states: Sequence[Completeness]) -> list[str]:
