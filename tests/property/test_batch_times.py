@@ -58,6 +58,7 @@ def built(
     *,
     is_append_time: bool = False,
     is_control: bool = False,
+    is_compacted: bool = False,
 ) -> bytearray:
     builder = BatchBuilder()
     builder.append(base_ms, None, b"first")
@@ -65,7 +66,9 @@ def built(
         for delta in run:
             headers = (("h", b"1"),) if has_header else ()
             key = None if key_bytes is None else bytes(key_bytes)
-            builder.append(base_ms + delta, key, bytes(value_bytes), headers)
+            # Compaction leaves gaps.
+            offset_delta = 3 * builder.records_count if is_compacted else None
+            builder.append(base_ms + delta, key, bytes(value_bytes), headers, offset_delta=offset_delta)
     append_ms = base_ms + 7 if is_append_time else None
     return builder.build(codec=codec, base_offset=100, log_append_time_ms=append_ms, is_control=is_control)
 
@@ -76,20 +79,22 @@ def built(
     st.sampled_from([T0, T0 + 1, T0 + WINDOW_MS - 1, T0 + WINDOW_MS - 64, T0 + WINDOW_MS // 2, 0, -5]),
     st.sampled_from(Codec),
     st.booleans(),
-    st.integers(0, 200),
+    st.booleans(),
+    st.integers(0, 400),
 )
 # The head alone would be wrong: the first and the greatest time share a window, the second record does not.
-@example([([-1, 5], 1, None, False)], T0, Codec.NONE, False, 0)
-@example([([-1] * 40 + [5], 1, None, False)], T0, Codec.LZ4, False, 0)
-@example([([0] * 20 + [-1] + [0] * 20, 1, None, False)], T0, Codec.ZSTD, False, 0)
+@example([([-1, 5], 1, None, False)], T0, Codec.NONE, False, False, 0)
+@example([([-1] * 40 + [5], 1, None, False)], T0, Codec.LZ4, False, False, 0)
+@example([([0] * 20 + [-1] + [0] * 20, 1, None, False)], T0, Codec.ZSTD, False, False, 0)
 def test_counts_are_those_of_a_full_decode(
     run_list: list[tuple[list[int], int, int | None, bool]],
     base_ms: int,
     codec: Codec,
     is_append_time: bool,
+    is_compacted: bool,
     first_offset: int,
 ) -> None:
-    batch = built(run_list, base_ms, codec, is_append_time=is_append_time)
+    batch = built(run_list, base_ms, codec, is_append_time=is_append_time, is_compacted=is_compacted)
     assert window_counts(memoryview(batch), WINDOW_MS) == by_decoding(batch)
     assert window_counts(memoryview(batch), WINDOW_MS, first_offset=first_offset) == by_decoding(batch, first_offset)
 
