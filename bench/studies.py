@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from bench.audit import study as audit
 from bench.client import study as client
 from bench.cluster import study as cluster
 from bench.groups import load_study as groups_load
@@ -40,6 +41,7 @@ STUDIES: Final[Mapping[str, Study]] = {
         cluster.STUDY,
         client.STUDY,
         spark.STUDY,
+        audit.STUDY,
     )
 }
 

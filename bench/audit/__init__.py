@@ -1,0 +1,1 @@
+"""What it costs a broker to have its logs counted."""
