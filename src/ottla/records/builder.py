@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from operator import add
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_PRODUCER_ID
 from ottla.records.checksum import batch_crc
@@ -37,6 +37,20 @@ _ROOM_FOR_HEADER: Final = bytes(BATCH_OVERHEAD_BYTES)
 _BYTES: Final = frozenset({bytes})
 # So many messages of a set are looked at together: more would be looked at in vain where a batch becomes full.
 _LOOK_RECORDS: Final = 256
+
+
+class BatchFields(TypedDict, total=False):
+    """What a batch may be told beside its records; `encode_batch` has what each is without a word."""
+
+    level: int | None
+    base_offset: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
+    is_control: bool
+    log_append_time_ms: int | None
 
 
 class BatchBuilder:
@@ -132,35 +146,10 @@ class BatchBuilder:
         self.size_bytes += used_bytes
         return len(added)
 
-    def build(
-        self,
-        *,
-        codec: Codec = Codec.NONE,
-        level: int | None = None,
-        base_offset: int = 0,
-        leader_epoch: int = NO_LEADER_EPOCH,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        base_sequence: int = NO_SEQUENCE,
-        is_transactional: bool = False,
-        is_control: bool = False,
-        log_append_time_ms: int | None = None,
-    ) -> bytearray:
+    def build(self, codec: Codec = Codec.NONE, **fields: Unpack[BatchFields]) -> bytearray:
         """The batch in wire format; the builder can collect more afterwards."""
         columns = RecordColumns(self._timestamps_ms, self._keys, self._values, self._headers, self._offset_deltas)
-        return encode_batch(
-            columns,
-            codec=codec,
-            level=level,
-            base_offset=base_offset,
-            leader_epoch=leader_epoch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            is_transactional=is_transactional,
-            is_control=is_control,
-            log_append_time_ms=log_append_time_ms,
-        )
+        return encode_batch(columns, codec, **fields)
 
     def _add(self, timestamp_ms: int, keys: list[bytes | None], values: list[bytes | None], headers: Headers) -> None:
         count = len(values)
@@ -184,8 +173,8 @@ class BatchBuilder:
 
 def encode_batch(
     columns: RecordColumns,
-    *,
     codec: Codec = Codec.NONE,
+    *,
     level: int | None = None,
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
@@ -230,36 +219,12 @@ def encode_batch(
     return batch
 
 
-def build_batch(
-    records: Iterable[Record],
-    codec: Codec = Codec.NONE,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-    *,
-    base_offset: int = 0,
-    leader_epoch: int = NO_LEADER_EPOCH,
-    level: int | None = None,
-    is_transactional: bool = False,
-    is_control: bool = False,
-    log_append_time_ms: int | None = None,
-) -> bytearray:
+def build_batch(records: Iterable[Record], codec: Codec = Codec.NONE, **fields: Unpack[BatchFields]) -> bytearray:
     """One batch of `records` at dense offsets from `base_offset` on; the records' own offsets are not used."""
     builder = BatchBuilder()
     for record in records:
         builder.append(record.timestamp_ms, record.key, record.value, record.headers)
-    return builder.build(
-        codec=codec,
-        level=level,
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        is_transactional=is_transactional,
-        is_control=is_control,
-        log_append_time_ms=log_append_time_ms,
-    )
+    return builder.build(codec, **fields)
 
 
 def record_size_bytes_max(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:

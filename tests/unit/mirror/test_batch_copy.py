@@ -80,10 +80,9 @@ def test_markers_and_aborted_records_are_left_out() -> None:
         return bytes(
             build_batch(
                 rows,
-                Codec.NONE,
-                producer_id,
-                0,
-                0,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
                 base_offset=base_offset,
                 is_transactional=True,
                 is_control=is_control,

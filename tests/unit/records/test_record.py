@@ -50,7 +50,7 @@ def plain_batch(
 def test_decode_batch_gives_back_the_records_that_build_batch_took(
     records: list[Record], codec: Codec, base_offset: int
 ) -> None:
-    batch = build_batch(records, codec, 7, 3, 12, base_offset=base_offset)
+    batch = build_batch(records, codec, producer_id=7, producer_epoch=3, base_sequence=12, base_offset=base_offset)
     expected = [record._replace(offset=base_offset + delta) for delta, record in enumerate(records)]
     assert decode_batch(memoryview(batch)) == expected
     header = read_header(batch)
