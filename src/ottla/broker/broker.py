@@ -195,7 +195,7 @@ class Broker:
         self._directory.on_log_damaged = self._on_log_damaged
         deadlines = Deadlines(loop)
         self._closing.callback(deadlines.cancel)
-        leader_hints = LeaderHints(self.node_id, lambda: self.topics, self._brokers_at)
+        leader_hints = LeaderHints(self.node_id, lambda: self.topics, lambda: self.live, self._brokers_at)
         produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke, leader_hints, lease)
         self._directory.on_log_start_moved = self._on_log_start_moved
         selector = None

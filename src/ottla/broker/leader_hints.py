@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from ottla.broker.context import BrokerAddress
+from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model.identifiers import NodeId
 from ottla.protocol.current_leaders import CurrentLeaders
@@ -14,16 +15,23 @@ BrokersFor = Callable[[tuple[str, int]], Sequence[BrokerAddress]]
 
 
 class LeaderHints:
-    """Reads the newest view of the tree; a partition without another live broker as its leader has no hint.
+    """Reads the newest view of the tree; a partition that no other broker leads, in its present life, has no hint.
 
     `brokers_for`: the live brokers, by the addresses for clients that connected to this local address.
     """
 
-    __slots__ = ("_brokers_for", "_node_id", "_topics")
+    __slots__ = ("_brokers_for", "_live", "_node_id", "_topics")
 
-    def __init__(self, node_id: NodeId, topics: Callable[[], TopicsView], brokers_for: BrokersFor) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        topics: Callable[[], TopicsView],
+        live: Callable[[], BrokersView],
+        brokers_for: BrokersFor,
+    ) -> None:
         self._node_id = node_id
         self._topics = topics
+        self._live = live
         self._brokers_for = brokers_for
 
     def by_name(
@@ -51,7 +59,7 @@ class LeaderHints:
                     each.node_id: each for each in self._brokers_for(local_address) if each.node_id != self._node_id
                 }
             state = topic.partitions[key[1]].state
-            if state.leader in addresses:
+            if state.leader in addresses and self._live().has_leader(state):
                 leaders[key] = (state.leader, state.leader_epoch)
         if not leaders or addresses is None:
             return None

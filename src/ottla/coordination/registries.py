@@ -15,6 +15,7 @@ from ottla.coordination.tree import ANY_VERSION, CreateNode, DeleteNode, Node, N
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NodeId
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.model.uuid_text import uuid_to_text
 from ottla.runtime.mutex import Mutex
 
@@ -62,6 +63,11 @@ class BrokersView(NamedTuple):
 
     def epochs(self) -> dict[NodeId, int]:
         return {node_id: broker.broker_epoch for node_id, broker in self.by_id.items()}
+
+    def has_leader(self, state: PartitionState) -> bool:
+        """Whether the leader that the tree names is alive, in the life in which it leads."""
+        leader = self.by_id.get(state.leader)
+        return leader is not None and state.is_led_by(ReplicaIncarnation(state.leader, leader.broker_epoch))
 
 
 async def cluster_id(tree: Tree, new_id: Callable[[], UUID] = uuid4) -> str:

@@ -6,20 +6,26 @@ from uuid import UUID
 
 from ottla.broker.context import BrokerAddress
 from ottla.broker.leader_hints import LeaderHints
+from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Partition, Topic, TopicsView
 from ottla.model.identifiers import LeaderEpoch, NodeId
-from ottla.model.partition_state import NO_LEADER, PartitionState
+from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
 from ottla.protocol.current_leaders import CurrentLeaders
+from tests.unit.broker.live_brokers import BROKER_EPOCH, live
 
 TOPIC_ID = UUID(int=7)
 OWN, LIVE, OTHER, DEAD = NodeId(1), NodeId(2), NodeId(3), NodeId(9)
 ADDRESS = ("reached.example", 9092)
 
 
+def life(node_id: NodeId) -> ReplicaIncarnation:
+    return ReplicaIncarnation(node_id, BROKER_EPOCH)
+
+
 def view(*leaders: NodeId) -> TopicsView:
     """One topic whose partition `i` is led by `leaders[i]` in epoch `10 + i`."""
     nodes = (
-        Partition(i, (OWN, LIVE, OTHER), PartitionState(leader, LeaderEpoch(10 + i), ()), 0)
+        Partition(i, (OWN, LIVE, OTHER), PartitionState(leader, LeaderEpoch(10 + i), (life(leader),)), 0)
         for i, leader in enumerate(leaders)
     )
     return TopicsView.of(1, {"t": Topic("t", TOPIC_ID, tuple(nodes))})
@@ -29,12 +35,12 @@ def address(node_id: NodeId) -> BrokerAddress:
     return BrokerAddress(node_id, f"host-{node_id}.example", 9092, None)
 
 
-def hints(topics: TopicsView) -> LeaderHints:
+def hints(topics: TopicsView, brokers: BrokersView | None = None) -> LeaderHints:
     def brokers_for(local_address: tuple[str, int]) -> list[BrokerAddress]:
         assert local_address == ADDRESS
         return [address(OTHER), address(LIVE), address(OWN)]
 
-    return LeaderHints(OWN, lambda: topics, brokers_for)
+    return LeaderHints(OWN, lambda: topics, lambda: brokers or live(OWN, LIVE, OTHER), brokers_for)
 
 
 def test_leader_is_given_with_its_epoch_and_address_by_name_and_by_id() -> None:
@@ -57,6 +63,14 @@ def test_dead_leader_and_this_broker_are_not_given() -> None:
     found = hints(view(DEAD, OWN, NO_LEADER, LIVE)).by_name([(b"t", i) for i in range(4)], ADDRESS)
     assert found == CurrentLeaders({(b"t", 3): (LIVE, 13)}, [address(LIVE)])
     assert hints(view(DEAD)).by_name([(b"t", 0)], ADDRESS) is None
+
+
+def test_leader_that_has_registered_anew_is_not_given_before_it_is_elected() -> None:
+    brokers = live(OWN, LIVE, OTHER)
+    anew = brokers.by_id[LIVE]._replace(broker_epoch=BROKER_EPOCH + 1)
+    found = hints(view(LIVE, OTHER), BrokersView(2, {**brokers.by_id, LIVE: anew}))
+    assert found.by_name([(b"t", 0)], ADDRESS) is None
+    assert found.by_name([(b"t", 1)], ADDRESS) == CurrentLeaders({(b"t", 1): (OTHER, 11)}, [address(OTHER)])
 
 
 def test_partitions_that_do_not_exist_have_no_hint() -> None:

@@ -26,7 +26,7 @@ from ottla.model.broker_settings import AUTO_CREATE_TOPICS_ENABLE
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import INTERNAL_TOPICS, OFFSETS_TOPIC, topic_name_problem
-from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
+from ottla.model.partition_state import NO_LEADER
 from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.metadata import (
     NO_AUTHORIZED_OPERATIONS,
@@ -136,12 +136,13 @@ def partition_entry(
     """
     state = partition.state
     live = broker.live.by_id
+    is_led = state.leader in live if broker.is_sole else broker.live.has_leader(state)
     replicas: list[int] = list(partition.replicas)
     code, leader = ErrorCode.NONE, state.leader
     offline: list[int] = [replica for replica in partition.replicas if replica not in live]
     if leader == broker.node_id and broker.partitions.find(topic_name, index) is None:
         leader, offline = NO_LEADER, [*offline, broker.node_id]
-    elif not _leads(broker, state) or (leader == broker.node_id and not broker.may_lead):
+    elif not is_led or (leader == broker.node_id and not broker.may_lead):
         # A client that was sent back here would stay with a broker that is cut off from the others.
         leader = NO_LEADER
     if leader == NO_LEADER:
@@ -149,11 +150,3 @@ def partition_entry(
     return MetadataResponsePartition(
         code, index, leader, state.leader_epoch, replicas, list(state.in_sync_nodes()), offline
     )
-
-
-def _leads(broker: BrokerContext, state: PartitionState) -> bool:
-    """Whether the leader that the tree names is alive, in the life in which it leads."""
-    leader = broker.live.by_id.get(state.leader)
-    if leader is None:
-        return False
-    return broker.is_sole or state.is_led_by(ReplicaIncarnation(state.leader, leader.broker_epoch))

@@ -25,17 +25,20 @@ from ottla.broker.receive_budget import ReceiveBudget
 from ottla.coordination.topics_view import NO_TOPICS
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.partition_state import ReplicaIncarnation
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_request_header, read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.testing.fake_clock import FakeClock
+from tests.unit.broker.live_brokers import BROKER_EPOCH, live
 from tests.unit.broker.served_log import ServedLog, topic_id_of
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
 VERSION = 11
 SIZE_BYTES_MAX = 100_000
 OTHER_BROKER = BrokerAddress(NodeId(2), "two.example", 9092, "rack")
+OTHER_LIFE = ReplicaIncarnation(OTHER_BROKER.node_id, BROKER_EPOCH)
 
 
 class Served:
@@ -50,7 +53,7 @@ class Served:
         self.session_ids = itertools.count(100)
         self.sessions = FetchSessionCache(slots, lambda: next(self.session_ids))
         # Partitions are led by this one where they are not led here.
-        self.hints = LeaderHints(NodeId(1), lambda: self.topics, lambda _: [OTHER_BROKER])
+        self.hints = LeaderHints(NodeId(1), lambda: self.topics, lambda: live(1, 2), lambda _: [OTHER_BROKER])
         self.topics = NO_TOPICS
         self.handler = FetchHandler(
             self.table, self.ready, self.deadlines, SIZE_BYTES_MAX, self.sessions, self.clock, self.hints

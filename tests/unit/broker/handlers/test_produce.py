@@ -21,7 +21,7 @@ from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsVi
 from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
-from ottla.model.partition_state import PartitionState
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_request_header, read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
@@ -38,6 +38,7 @@ from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
 from ottla.storage.errors import DirectoryOffline
 from ottla.storage.log_config import LogConfig
 from tests.property.wire_samples import SAMPLE_UUID
+from tests.unit.broker.live_brokers import BROKER_EPOCH, live
 from tests.unit.broker.served_log import ServedLog
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
@@ -45,6 +46,7 @@ NOW_MS = 1_700_000_000_000
 # The monotonic clock, by which time-outs go, knows nothing of the wall's.
 STARTED_MS = 5_000
 OTHER_BROKER = BrokerAddress(NodeId(2), "two.example", 9092, None)
+OTHER_LIFE = ReplicaIncarnation(OTHER_BROKER.node_id, BROKER_EPOCH)
 
 
 class FixedClock:
@@ -73,7 +75,7 @@ class Served:
         self.pokes = 0
         ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that it uses
         # Partitions are led by this one where they are not led here.
-        self.hints = LeaderHints(NodeId(1), lambda: self.topics, lambda _: [OTHER_BROKER])
+        self.hints = LeaderHints(NodeId(1), lambda: self.topics, lambda: live(1, 2), lambda _: [OTHER_BROKER])
         self.topics = NO_TOPICS
         self.lease = Lease(STARTED_MS + 1)
         self.clock = FixedClock()
@@ -508,7 +510,7 @@ def test_refused_producer_is_given_the_leader_from_version_10_on(
     led_elsewhere = ServedLog("t", 1, leader_epoch=None)
     served.table.add(led_elsewhere.partition)
     here = served.add("t", 0)
-    nodes = (Partition(i, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), ()), 0) for i in range(2))
+    nodes = (Partition(i, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0) for i in range(2))
     served.topics = TopicsView.of(1, {"t": Topic("t", SAMPLE_UUID, tuple(nodes))})
     served.version = version
     served.send(*([("t", 0, batch())] if others_wait else []), ("t", 1, batch()))
@@ -525,7 +527,7 @@ def test_producer_whose_leader_changed_while_it_waited_is_given_the_new_one(serv
     served.version = 10
     served.send(("t", 0, batch()))
     assert served.answers() == []
-    node = Partition(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), ()), 0)
+    node = Partition(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0)
     served.topics = TopicsView.of(1, {"t": Topic("t", SAMPLE_UUID, (node,))})
     log.partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     (response,) = served.answers()
