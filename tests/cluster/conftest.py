@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from ottla.testing.broker import RunningBroker
-from ottla.testing.zookeeper import RunningZooKeeper
 from tests.run_async import pytest_pyfunc_call
-from tests.zookeeper_or_skip import skips_without_zookeeper
+from tests.zookeeper_fixtures import connect, zookeeper
 
-__all__ = ["pytest_pyfunc_call"]
+__all__ = ["connect", "pytest_pyfunc_call", "zookeeper"]
 
 Member = Callable[..., RunningBroker]
-
-_chroots = count(1)
-
-
-@pytest.fixture(scope="session")
-def zookeeper() -> Iterator[RunningZooKeeper]:
-    with skips_without_zookeeper(), RunningZooKeeper() as running:
-        yield running
-
-
-@pytest.fixture
-def connect(zookeeper: RunningZooKeeper) -> str:
-    """A connect string with a chroot that nobody used before."""
-    return f"{zookeeper.connect}/cluster/{next(_chroots)}"
 
 
 @pytest.fixture
