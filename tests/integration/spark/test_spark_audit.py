@@ -16,7 +16,7 @@ import ottla
 from ottla.audit import ProducerAudit
 from ottla.audit.book import AuditBook
 from ottla.audit.commits import commit_counts
-from ottla.audit.comparison import compare
+from ottla.audit.comparison import COMPARED_MS, compare
 from ottla.audit.topic import AuditReader, publish, store
 from ottla.cli.audit import command
 from ottla.client.cluster import Cluster
@@ -141,9 +141,11 @@ def test_counts_that_do_not_fit_are_left_out_and_foreign_bytes_are_left_out(
     with Cluster(broker.bootstrap) as cluster:
         publish(cluster, commit_counts("lake", "1", "clicks", {0: 5}, now_ms(), window_ms=HOUR_MS), "other-counts")
         publish(cluster, commit_counts("lake", "1", "fits", {0: 7}, now_ms()), "other-counts")
+        publish(cluster, commit_counts("lake", "1", "expired", {0: 7}, now_ms() - COMPARED_MS - 1), "other-counts")
         store(cluster, [(b"k", b"\xff"), (b"k", b"{}")], "other-counts")
     found = run_audit(spark, broker.bootstrap, audit_topic="other-counts", results_topic="other-results")
     assert numbers(found, "clicks") == {(0, "lake"): (5, 0, 0)}
+    assert numbers(found, "expired") == {}
     short = run_audit(
         spark, broker.bootstrap, window_ms=600_000, audit_topic="other-counts", results_topic="other-results"
     )
