@@ -72,9 +72,9 @@ class BacklogRun:
             Child("bench.spark.load_process", words, log) as driver,
             live_tails(self._bootstrap, tails, self._work_dir) as opened,
         ):
-            processes = SparkProcesses(int(driver.answer(START_TIMEOUT_S)["jvm_pid"]))
-            phases = {IDLE: self._idle()}
-            loaded, figures = self._load(driver, processes)
+            with SparkProcesses(int(driver.answer(START_TIMEOUT_S)["jvm_pid"])) as processes:
+                phases = {IDLE: self._idle()}
+                loaded, figures = self._load(driver, processes)
             phases[LOADING] = [loaded["began_ns"], loaded["ended_ns"]]
             self._observed.add(BACKLOG, OTTLA, {**figures, ROUND: round_index})
             self._add_delays(opened, phases, round_index)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from tests.peers.process_usage import rss_bytes
 
 # Fields of proc(5)'s stat, counted from the first behind the name.
-_PARENT: Final = 1
 _OWN_TIMES: Final = slice(11, 13)  # utime, stime
-_ENDED_TIMES: Final = slice(13, 15)  # of the children that have ended and were waited for
+_STARTED: Final = 19
+# Planners live for some tenths of a second, and Spark's daemons do not wait for their workers: what these have used is
+# known only while they are there.
+LOOK_EVERY_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +41,38 @@ class Usage:
 
 
 class SparkProcesses:
-    """The JVM `jvm_pid` and everything below it."""
+    """The JVM `jvm_pid` and everything below it, which is looked at all the time between enter and exit."""
 
     def __init__(self, jvm_pid: int) -> None:
         self._jvm_pid = jvm_pid
+        self._lock = threading.Lock()
+        # By process id and start, since ids come again.
+        self._ticks: dict[tuple[int, str], int] = {}
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> SparkProcesses:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
 
     def usage(self) -> Usage:
-        """What has ended counts too: a JVM's children are daemons of Python, and these wait for their workers."""
-        jvm = python = 0
-        for pid, fields in self._stats():
-            own, ended = (sum(map(int, fields[times])) for times in (_OWN_TIMES, _ENDED_TIMES))
-            is_jvm = pid == self._jvm_pid
-            jvm += own if is_jvm else 0
-            python += ended if is_jvm else own + ended
+        """Of all that were ever seen."""
+        self._look()
+        jvm = sum(ticks for (pid, _), ticks in self._ticks.items() if pid == self._jvm_pid)
+        python = sum(self._ticks.values()) - jvm
         tick_s = 1 / os.sysconf("SC_CLK_TCK")
         return Usage(jvm * tick_s, python * tick_s, time.perf_counter())
 
     def rss(self) -> tuple[int, int]:
         """Resident bytes of the JVM, and of all Python workers together; pages that these share count each time."""
         jvm = python = 0
-        for pid, _ in self._stats():
+        for pid in self._pids():
             try:
                 size_bytes = rss_bytes(pid)
             except OSError:
@@ -64,20 +81,31 @@ class SparkProcesses:
             python += 0 if pid == self._jvm_pid else size_bytes
         return jvm, python
 
-    def _stats(self) -> Iterator[tuple[int, list[str]]]:
-        """The fields of each process, from the first behind the name on."""
-        stats: dict[int, list[str]] = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
+    def _watch(self) -> None:
+        while not self._is_over.wait(LOOK_EVERY_S):
+            self._look()
+
+    def _look(self) -> None:
+        with self._lock:
+            for pid in self._pids():
                 try:
-                    stats[int(entry.name)] = (entry / "stat").read_text().rpartition(")")[2].split()
+                    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 except OSError:
                     continue
-        waiting = [self._jvm_pid] if self._jvm_pid in stats else []
+                self._ticks[pid, fields[_STARTED]] = sum(map(int, fields[_OWN_TIMES]))
+
+    def _pids(self) -> Iterator[int]:
+        waiting = [self._jvm_pid]
         while waiting:
-            parent = waiting.pop()
-            yield parent, stats[parent]
-            waiting += [pid for pid, fields in stats.items() if int(fields[_PARENT]) == parent]
+            pid = waiting.pop()
+            yield pid
+            try:
+                threads = os.listdir(f"/proc/{pid}/task")
+            except OSError:
+                continue
+            for thread in threads:
+                with contextlib.suppress(OSError):
+                    waiting += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
 
 
 def jvm_pid(spark: SparkSession) -> int:

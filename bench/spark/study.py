@@ -59,14 +59,21 @@ WARM_UP_ROWS: Final = 300_000
 class SparkRun:
     """Contenders alternate workload by workload, every second round in the other order."""
 
-    def __init__(self, options: StudyOptions, observed: Observed, peer: OttlaPeer, spark: SparkSession) -> None:
+    def __init__(
+        self,
+        options: StudyOptions,
+        observed: Observed,
+        peer: OttlaPeer,
+        spark: SparkSession,
+        processes: SparkProcesses,
+    ) -> None:
         self._options = options
         self._observed = observed
         self._peer = peer
         self._bootstrap = f"127.0.0.1:{peer.port}"
         self._sizes = QUICK if options.is_quick else FULL
         self._work = Workloads(spark, self._bootstrap, options.work_dir / "spark")
-        self._processes = SparkProcesses(jvm_pid(spark))
+        self._processes = processes
         self._filled: set[str] = set()
 
     def run(self) -> None:
@@ -261,7 +268,8 @@ def _run_comparison(options: StudyOptions, observed: Observed) -> None:
     observed.about["connector"] = ", ".join(sorted(jar.stem for jar in jars)) or "none"
     with start_ottla("os", options.work_dir) as peer, open_session(jars) as spark:
         observed.about["spark"] = spark.version
-        SparkRun(options, observed, peer, spark).run()
+        with SparkProcesses(jvm_pid(spark)) as processes:
+            SparkRun(options, observed, peer, spark, processes).run()
 
 
 STUDY: Final = Study(

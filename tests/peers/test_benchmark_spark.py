@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -133,3 +135,16 @@ def test_usage_of_processes_counts_what_a_row_costs() -> None:
     assert figures["jvm_cpu_us_per_row"] >= 50
     assert figures["rows_per_s"] == pytest.approx(1000 / figures["seconds"])
     assert processes.rss()[0] > 1_000_000
+
+
+def test_usage_of_processes_keeps_what_those_have_used_that_have_ended() -> None:
+    burn = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+    with SparkProcesses(os.getpid()) as processes:
+        command = [sys.executable, "-c", burn]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            used_s = processes.usage().python_s
+            assert used_s >= 0.45, "the kernel counts in steps of 10 ms"
+            child.communicate(b"\n")
+        assert processes.usage().python_s >= used_s
