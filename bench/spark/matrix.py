@@ -66,9 +66,9 @@ FULL: Final = Sizes(
     streamed=(_PLAIN, _USUAL),
     loaded=(_PLAIN, _USUAL),
     sunk=(_PLAIN, _USUAL),
-    # Ottla's shortest read takes about two seconds then on two cores.
-    data_bytes=2_000_000_000,
-    rows_max=5_000_000,
+    # Ottla's shortest read takes one and a half to two seconds then on two cores.
+    data_bytes=1_600_000_000,
+    rows_max=4_000_000,
     latency_s=15.0,
 )
 QUICK: Final = Sizes(
