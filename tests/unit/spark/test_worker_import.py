@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,10 +16,14 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.worker_util import pickleSer
 
+from ottla.spark.lake.rows import RowShape
+from ottla.spark.lake.target import parse_target
+from ottla.spark.lake.tasks import TaskJob, run_ranges
 from ottla.spark.options.connection import Connection
+from ottla.spark.options.read_options import parse_read_options
 from ottla.spark.options.write_options import WriteOptions
 from ottla.spark.sink.sinks import BatchSink
-from ottla.spark.worker_import import advise_workers
+from ottla.spark.worker_import import advise_workers, advised
 
 SINK = BatchSink(WriteOptions(Connection("localhost:9092"), "clicks"))
 
@@ -81,11 +86,30 @@ def test_a_worker_without_any_package_says_how_to_ship_them(pickled: Path, tmp_p
         assert word in told
 
 
+@pytest.fixture
+def load(tmp_path: Path) -> Path:
+    """What the tasks of a load into a Delta table run, in a file."""
+    options = parse_read_options({"kafka.bootstrap.servers": "h:9092", "subscribe": "clicks"}, is_stream=False)
+    job = TaskJob(options, RowShape(), parse_target("s3://lake/clicks", {}, {}), ("topic",), {})
+    path = tmp_path / "load"
+    path.write_bytes(cloudpickle.dumps(advised(partial(run_ranges, job))))  # type: ignore[no-untyped-call]
+    return path
+
+
+@pytest.mark.parametrize("command", ["pickled", "load"])
 @pytest.mark.parametrize("missing", ["ottla", "numpy", "pyarrow"])
-def test_the_package_that_is_missing_is_named(pickled: Path, missing: str) -> None:
-    program = f"import sys; sys.modules[{missing!r}] = None; {unpickle(pickled)}"
+def test_the_package_that_is_missing_is_named(request: pytest.FixtureRequest, command: str, missing: str) -> None:
+    path: Path = request.getfixturevalue(command)
+    program = f"import sys; sys.modules[{missing!r}] = None; {unpickle(path)}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert f"this worker has no Python package '{missing}'" in done.stderr
+
+
+def test_the_tasks_of_a_load_need_no_library_of_tables(load: Path) -> None:
+    absent = "import sys; sys.modules.update(deltalake=None, pyiceberg=None)"
+    program = f"{absent}; import pickle; run = pickle.loads(open({str(load)!r}, 'rb').read()); print(list(run([])))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def unpickle(path: Path) -> str:

@@ -53,6 +53,7 @@ from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.options.read_options import OnLoss, ReadOptions, parse_read_options
 from ottla.spark.registration import register_source
 from ottla.spark.source.cluster_view import ClusterView
+from ottla.spark.worker_import import advised
 
 ROWS_PER_COMMIT: Final = 10_000_000
 BYTES_PER_COMMIT: Final = 2 << 30
@@ -355,7 +356,7 @@ class Loader:
         rows = frame.selectExpr(
             *job.shape.read_columns, f"coalesce(CAST(({event_time}) AS TIMESTAMP), timestamp) AS event_time"
         )
-        found = rows.mapInArrow(partial(run_batches, job), REPORT_DDL).collect()
+        found = rows.mapInArrow(advised(partial(run_batches, job)), REPORT_DDL).collect()
         return [report_of(row["report"], row["schemas"]) for row in found]
 
 
@@ -372,7 +373,7 @@ def run_job(spark: SparkSession, job: TaskJob, tasks: Sequence[tuple[object, ...
     """Raises a task's own error; `LakeError` where a task died."""
     try:
         shares = spark.sparkContext.parallelize(tasks, max(1, len(tasks)))
-        reports: list[TaskReport] = shares.mapPartitions(partial(run_ranges, job)).collect()
+        reports: list[TaskReport] = shares.mapPartitions(advised(partial(run_ranges, job))).collect()
     except (Py4JJavaError, PySparkException) as error:
         raise LakeError(
             f"a task failed, nothing of it was committed: {reason_of(str(error))}", hint="run the load again"
