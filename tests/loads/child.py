@@ -1,6 +1,7 @@
 """A process that loads: reads commands from standard input, answers each with a line, and is killed where it is told.
 
 Spark's executor is in this process's Java; what runs the tasks, and is killed as executor, are its Python workers.
+A command's loads run at once, each of a table of its own.
 """
 
 from __future__ import annotations
@@ -11,19 +12,26 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
+from pyspark.sql import SparkSession
+
 import ottla.spark
-from ottla.spark.lake import Loader, plans
+from ottla.spark.lake import LakeError, Loader, plans
 from ottla.spark.lake.tasks import Stage
+from tests.eventually import eventually
 from tests.loads.tables import TableSpec
 
 DRIVER: Final = "driver"
 EXECUTOR: Final = "executor"
+# Of a load that another process has begun, and that waits in its first task to be killed.
+EXECUTOR_OF_ANOTHER: Final = "executor of another load"
+HELD: Final = "held"
 IN_TASKS: Final = frozenset({Stage.TASK_BEGAN, Stage.TASK_WROTE})
 # Small, so that a load of some hundred records has several commits of several tasks.
 ROWS_PER_COMMIT: Final = 200
@@ -32,12 +40,16 @@ ROWS_PER_TASK: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Killer:
-    """Told by a load where it is.  Kills once: who does it makes `mark`, which has the number of victims."""
+    """Told by a load where it is.  Kills once: who does it makes `mark`, which has the number of victims.
+
+    A driver waits until the loads with `together`, the marks of all that it runs at once, have come as far.
+    """
 
     folder: Path
     mark: str = ""
     who: str = ""
     stage: str = ""
+    together: tuple[str, ...] = ()
 
     def __call__(self, stage: Stage) -> None:
         if stage in IN_TASKS:
@@ -47,7 +59,14 @@ class Killer:
         mark = self.folder / self.mark
         if self.who == DRIVER or stage in IN_TASKS:
             mark.write_text("1")
+            eventually(lambda: all(Path(other).exists() for other in self.together))
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.who == EXECUTOR_OF_ANOTHER:
+            held = self.folder / HELD
+            kill(int(eventually(lambda: held.exists() and held.read_text())))
+            held.unlink()
+            mark.write_text("1")
+            return
         victims = 0
         for path in self.folder.glob("worker-*"):
             path.unlink()
@@ -66,6 +85,27 @@ class Killer:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Told by a load where it is: its first task waits to be killed, and says in the file `HELD` who it is."""
+
+    folder: Path
+    mark: str
+
+    def __call__(self, stage: Stage) -> None:
+        if stage is not Stage.TASK_BEGAN:
+            return
+        try:
+            os.close(os.open(self.folder / self.mark, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        named = self.folder / f"{HELD}-{os.getpid()}"
+        named.write_text(str(os.getpid()))
+        named.rename(self.folder / HELD)
+        while True:
+            signal.pause()
+
+
 def ancestors(pid: int) -> Iterator[int]:
     """The process's parent, its parent's, and so on; nothing of one that has ended."""
     while pid > 1:
@@ -82,27 +122,34 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def main(given: Mapping[str, Any]) -> None:
-    folder, table = Path(given["folder"]), TableSpec(**given["table"])
+def main() -> None:
     spark = ottla.spark.session("loads under kills", master="local[2,4]")
     answer({"ready": True})
     for line in sys.stdin:
-        command = json.loads(line)
-        killer = Killer(folder, *command.get("kill", ()))
-        loader = Loader(
-            spark,
-            given["bootstrap"],
-            given["topic"],
-            table.target(),
-            rows_per_commit=ROWS_PER_COMMIT,
-            at=killer,
-        )
-        end_s = time.monotonic() + command.get("for_s", 0)
+        loads = json.loads(line)
+        with ThreadPoolExecutor(len(loads)) as pool:
+            answer({"loads": list(pool.map(lambda given: outcome_of(spark, given), loads))})
+    spark.stop()
+
+
+def outcome_of(spark: SparkSession, given: Mapping[str, Any]) -> dict[str, object]:
+    """Of one load, or of those that follow each other for a time."""
+    folder, table = Path(given["folder"]), TableSpec(**given["table"])
+    at: Callable[[Stage], None] = Killer(folder, **given.get("kill", {}))
+    if "hold" in given:
+        at = Holder(folder, given["hold"])
+    topic, bootstrap = given["topic"], given["bootstrap"]
+    loader = Loader(spark, bootstrap, topic, table.target(), rows_per_commit=ROWS_PER_COMMIT, at=at)
+    end_s = time.monotonic() + given.get("for_s", 0)
+    try:
         rows_count = loader.load().rows_count
         while time.monotonic() < end_s:
             rows_count += loader.load().rows_count
-        answer({"rows": rows_count})
-    spark.stop()
+    except LakeError as error:
+        if "hold" not in given:
+            raise
+        return {"refused": str(error)}
+    return {"rows": rows_count}
 
 
 def answer(facts: Mapping[str, object]) -> None:
@@ -112,4 +159,4 @@ def answer(facts: Mapping[str, object]) -> None:
 
 if __name__ == "__main__":
     with patch.object(plans, "ROWS_PER_TASK_MIN", ROWS_PER_TASK):
-        main(json.loads(sys.argv[1]))
+        main()

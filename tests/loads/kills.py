@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,7 @@ from typing import Any, Final
 from ottla.spark.lake.tasks import Stage
 from ottla.testing import ControlledBroker, Record, Topic, produce
 from tests.eventually import eventually
-from tests.loads.child import DRIVER, EXECUTOR, ancestors, kill
+from tests.loads.child import DRIVER, EXECUTOR, EXECUTOR_OF_ANOTHER, ancestors, kill
 from tests.loads.tables import TableSpec, problems
 from tests.s3_server import BUCKET, S3Server
 
@@ -36,6 +37,8 @@ POINTS: Final[Mapping[str, Mapping[str, Stage]]] = {
     "before commit": {DRIVER: Stage.COMMITTING, EXECUTOR: Stage.COMMITTING},
     "after commit": {DRIVER: Stage.COMMITTED, EXECUTOR: Stage.COMMITTED},
 }
+# These processes live for seconds: what Java would gain later is not worth its work now.
+_QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 TABLES: Final = ("delta-local", "delta-s3", "iceberg-local", "iceberg-s3")
 
 
@@ -59,19 +62,19 @@ class Outcome:
 
 
 class Driver:
-    """The process that loads."""
+    """The process that loads.  It begins at once, and is waited for when it gets its first command."""
 
-    def __init__(self, folder: Path, topic: Topic, table: TableSpec) -> None:
-        given = {"folder": str(folder), "bootstrap": topic.bootstrap, "topic": str(topic), "table": asdict(table)}
+    def __init__(self, folder: Path) -> None:
         self._errors = (folder / f"driver-{uuid.uuid4().hex[:8]}.err").open("w+")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.loads.child", json.dumps(given)],
+            [sys.executable, "-m", "tests.loads.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            env={**os.environ, "JDK_JAVA_OPTIONS": _QUICK_JAVA},
         )
-        assert self.answer() == {"ready": True}, self.said
+        self._is_ready = False
 
     def __enter__(self) -> Driver:
         return self
@@ -79,7 +82,7 @@ class Driver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
+        if kind is not None or not self._is_ready:
             self._process.kill()
         self.close()
 
@@ -93,13 +96,21 @@ class Driver:
         self._errors.seek(0)
         return self._errors.read()[-4000:]
 
-    def ask(self, **command: object) -> None:
+    def ask(self, *loads: Mapping[str, object]) -> None:
+        """Begin these loads, at once."""
+        if not self._is_ready:
+            assert self._line() == {"ready": True}, self.said
+            self._is_ready = True
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.write(json.dumps(loads) + "\n")
         self._process.stdin.flush()
 
-    def answer(self) -> dict[str, Any] | None:
-        """None when it was killed."""
+    def answers(self) -> list[dict[str, Any]] | None:
+        """Of each load; None when it was killed."""
+        line = self._line()
+        return None if line is None else line["loads"]
+
+    def _line(self) -> dict[str, Any] | None:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         return json.loads(line) if line else None
@@ -115,7 +126,7 @@ class Driver:
 
 
 class Site:
-    """A broker, a topic that grows, and a table."""
+    """A topic that grows, and a table of it."""
 
     def __init__(self, folder: Path, topic: Topic, table: TableSpec) -> None:
         self.folder, self.topic, self.table = folder, topic, table
@@ -129,75 +140,131 @@ class Site:
         self.values.update(values)
         self._ends.update(int(value) % PARTITIONS for value in values)
 
-    def driver(self) -> Driver:
-        return Driver(self.folder, self.topic, self.table)
+    def command(self, **more: object) -> dict[str, object]:
+        """For a driver: a load of it, with `kill`, `hold` or `for_s`."""
+        place = {"folder": str(self.folder), "bootstrap": self.topic.bootstrap, "topic": str(self.topic)}
+        return {**place, "table": asdict(self.table), **more}
+
+    def killed(self, mark: str) -> int:
+        """How many were killed by the load with this mark."""
+        made = self.folder / mark
+        return int(made.read_text() or 0) if made.exists() else 0
+
+    def problems(self) -> list[str]:
+        return problems(self.table.rows(), self._ends, self.values)
 
     def compare(self, outcome: Outcome) -> None:
         outcome.records_count = self.values.total()
-        outcome.problems += problems(self.table.rows(), self._ends, self.values)
+        outcome.problems += self.problems()
 
 
 @contextmanager
-def site(table: str) -> Iterator[Site]:
-    with tempfile.TemporaryDirectory(prefix="ottla-loads-") as name, ControlledBroker() as broker:
-        folder = Path(name)
-        with broker.namespace("loads") as namespace:
-            topic = namespace.topic("clicks", partitions=PARTITIONS)
+def sites(*tables: str) -> Iterator[list[Site]]:
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-loads-") as name,
+        ControlledBroker() as broker,
+        broker.namespace("loads") as namespace,
+        ExitStack() as stack,
+    ):
+        s3: S3Server | None = None
+        found = []
+        for table in tables:
+            folder = Path(name) / table
+            folder.mkdir()
             catalog = str(folder / "catalog.db") if table.startswith("iceberg-") else ""
-            if table.endswith("-local"):
-                yield Site(folder, topic, TableSpec(table, str(folder / "table"), {}, catalog))
-                return
-            with S3Server() as s3:
-                yield Site(folder, topic, TableSpec(table, f"s3://{BUCKET}/table", s3.storage, catalog))
+            spec = TableSpec(table, str(folder / "table"), {}, catalog)
+            if table.endswith("-s3"):
+                s3 = s3 or stack.enter_context(S3Server())
+                spec = TableSpec(table, f"s3://{BUCKET}/{table}", s3.storage, catalog)
+            found.append(Site(folder, namespace.topic(table, partitions=PARTITIONS), spec))
+        yield found
 
 
-def run_points(
-    table: str, times: int, points: Sequence[str] = tuple(POINTS), victims: Sequence[str] = (EXECUTOR, DRIVER)
-) -> Outcome:
+def run_points(table: str, times: int) -> Outcome:
     """Every victim at every point, `times` times; what a kill left is loaded by the process that comes next."""
     outcome, began_s = Outcome(table), time.monotonic()
-    with site(table) as here:
-        driver = here.driver()
-        for victim in victims:
-            for point in points:
-                for repetition in range(times):
-                    mark = f"{victim} {point} {repetition}"
-                    here.produce()
-                    driver.ask(kill=[mark, victim, POINTS[point][victim]])
-                    answer = driver.answer()
-                    made = here.folder / mark
-                    killed = int(made.read_text() or 0) if made.exists() else 0
-                    assert killed > 0, f"nobody was killed {mark}: {answer}\n{driver.said}"
-                    assert (answer is None) == (victim == DRIVER), f"{mark}: {answer}\n{driver.said}"
-                    outcome.kills[f"{victim} {point}"] += 1
-                    if answer is None:
-                        driver.close()
-                        driver = here.driver()
+    with sites(table) as (here,), ExitStack() as stack:
+        driver, next_one = (stack.enter_context(Driver(here.folder)) for _ in range(2))
+        for point in POINTS:
+            for _ in range(times):
+                kill_workers(driver, here, point)
+                outcome.kills[f"{EXECUTOR} {point}"] += 1
+        for point in POINTS:
+            for _ in range(times):
+                kill_driver(driver, [here], point)
+                outcome.kills[f"{DRIVER} {point}"] += 1
+                driver, next_one = next_one, stack.enter_context(Driver(here.folder))
         here.produce()
-        with driver:
-            driver.ask()
-            assert driver.answer() is not None, driver.said
+        load(driver, here)
         here.compare(outcome)
     outcome.took_s = time.monotonic() - began_s
     return outcome
 
 
+def load(driver: Driver, *places: Site) -> None:
+    """All that their topics have."""
+    driver.ask(*(here.command() for here in places))
+    assert driver.answers() is not None, driver.said
+
+
+def kill_workers(driver: Driver, here: Site, point: str) -> None:
+    """While it loads new records; the load goes on to its end."""
+    mark = f"{EXECUTOR} {point} {uuid.uuid4().hex[:8]}"
+    here.produce()
+    driver.ask(here.command(kill={"mark": mark, "who": EXECUTOR, "stage": POINTS[point][EXECUTOR]}))
+    answers = driver.answers()
+    assert here.killed(mark) > 0, f"nobody was killed {mark}: {answers}\n{driver.said}"
+    assert answers is not None, f"{mark}: {driver.said}"
+
+
+def kill_driver(driver: Driver, places: Sequence[Site], point: str) -> None:
+    """While it loads new records of all of them at once, each of which is at this point."""
+    mark = f"{DRIVER} {point} {uuid.uuid4().hex[:8]}"
+    marks = [str(here.folder / mark) for here in places]
+    for here in places:
+        here.produce()
+    kill = {"mark": mark, "who": DRIVER, "stage": POINTS[point][DRIVER], "together": marks}
+    driver.ask(*(here.command(kill=kill) for here in places))
+    answers = driver.answers()
+    assert answers is None, f"{mark}: {answers}\n{driver.said}"
+    for here in places:
+        assert here.killed(mark) > 0, f"{here.table.name} was not {point}\n{driver.said}"
+
+
+def kill_worker_of_second_load(first: Driver, second: Driver, here: Site, point: str) -> str | None:
+    """A worker of a load that has begun before another one of the same records gets to `point`; then both go on.
+
+    What the second one was refused with, None where it was not.
+    """
+    mark = f"{EXECUTOR_OF_ANOTHER} {point} {uuid.uuid4().hex[:8]}"
+    here.produce()
+    second.ask(here.command(hold=f"hold {mark}"))
+    first.ask(here.command(kill={"mark": mark, "who": EXECUTOR_OF_ANOTHER, "stage": POINTS[point][EXECUTOR]}))
+    answers = first.answers(), second.answers()
+    assert here.killed(mark) > 0, f"nobody was killed {mark}: {answers}\n{first.said}\n{second.said}"
+    assert answers[0] is not None, f"{mark}: {first.said}"
+    assert answers[1] is not None, f"{mark}: {second.said}"
+    refused: str | None = answers[1][0].get("refused")
+    return refused
+
+
 def run_random(table: str, kills: int, seed: int) -> Outcome:
     """Kills at random times, of workers and of drivers, while records keep coming and loads follow each other."""
     outcome, began_s, chance = Outcome(table), time.monotonic(), random.Random(seed)
-    with site(table) as here:
+    with sites(table) as (here,), ExitStack() as stack:
+        driver = stack.enter_context(Driver(here.folder))
         while outcome.kills.total() < kills:
-            with here.driver() as driver, _growing(here):
-                driver.ask(for_s=3600)
+            next_one = stack.enter_context(Driver(here.folder))
+            with _growing(here):
+                driver.ask(here.command(for_s=3600))
                 for _ in range(min(2, kills - outcome.kills.total() - 1)):
                     _kill_a_worker(driver, chance, outcome)
                 time.sleep(chance.uniform(0.0, 1.5))
                 driver.kill()
                 outcome.kills["driver"] += 1
-                assert driver.answer() is None, "the driver was not killed"
-        with here.driver() as driver:
-            driver.ask()
-            assert driver.answer() is not None, driver.said
+                assert driver.answers() is None, "the driver was not killed"
+            driver = next_one
+        load(driver, here)
         here.compare(outcome)
     outcome.took_s = time.monotonic() - began_s
     return outcome

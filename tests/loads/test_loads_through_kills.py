@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
-from tests.loads.child import DRIVER, EXECUTOR
-from tests.loads.kills import run_points
+from tests.loads.kills import POINTS, Driver, kill_driver, kill_worker_of_second_load, kill_workers, load, sites
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("table", ["delta-local", "iceberg-local"])
-def test_a_driver_that_is_killed_between_write_and_commit_or_after_it_loads_nothing_twice(table: str) -> None:
-    outcome = run_points(table, 1, points=("before commit", "after commit"), victims=(DRIVER,))
-    assert outcome.kills.total() == 2
-    assert not outcome.problems, str(outcome)
+def test_loads_whose_workers_and_drivers_are_killed_lose_and_repeat_nothing() -> None:
+    """One test, since a driver takes long to begin: three of them are enough for all."""
+    with sites("delta-s3", "delta-local", "iceberg-local") as (s3, delta, iceberg), ExitStack() as stack:
+        first, second = (stack.enter_context(Driver(delta.folder)) for _ in range(2))
+        for here in (s3, iceberg):
+            for point in POINTS:
+                kill_workers(first, here, point)
+                assert not here.problems(), f"{here.table.name}, workers killed {point}"
 
+        # The first has its commit: the second began before, and is refused, although its tasks are repeated.
+        refused = kill_worker_of_second_load(first, second, delta, "after commit")
+        assert "another load of these topics was committed meanwhile" in str(refused)
+        assert not delta.problems(), "a worker of a second load killed"
 
-@pytest.mark.parametrize("table", ["delta-s3", "iceberg-local"])
-def test_workers_that_are_killed_at_every_point_lose_and_repeat_nothing(table: str) -> None:
-    outcome = run_points(table, 1, victims=(EXECUTOR,))
-    assert outcome.kills.total() == 4
-    assert not outcome.problems, str(outcome)
+        kill_driver(first, [delta, iceberg], "before commit")
+        third = stack.enter_context(Driver(delta.folder))
+        kill_driver(second, [delta, iceberg], "after commit")
+        load(third, delta, iceberg)
+        assert not delta.problems(), "drivers killed"
+        assert not iceberg.problems(), "drivers killed"
