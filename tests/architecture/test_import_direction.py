@@ -36,6 +36,7 @@ _NETWORK: Final = (
     "client",
     "console",
     "registry",
+    "spark.planner_start",
     "testing",
     "coordination.embedded",
     "coordination.zookeeper",

@@ -20,7 +20,9 @@ EXEMPT: Final = {"ottla.storage.tools.source_log"}
 # Part of NamedTuple's and of `os`'s public face.
 PUBLIC: Final = {"_asdict", "_exit", "_make", "_replace"}
 # PySpark has no other doors to its Java process, and one module of ours goes through them.
-PUBLIC_IN: Final = {"ottla.spark.jvm": {"_ensure_initialized", "_jsparkSession", "_jvm"}}
+PUBLIC_IN: Final = {
+    "ottla.spark.jvm": {"_ensure_initialized", "_instantiatedSession", "_jsc", "_jsparkSession", "_jvm"}
+}
 
 
 def _attributes_in(target: ast.expr) -> Iterator[ast.Attribute]:

@@ -22,6 +22,13 @@ def jvm_of(context: SparkContext) -> Any:
     return jvm
 
 
+def default_session() -> SparkSession | None:
+    """The session that runs in this process, whichever thread started it."""
+    session = SparkSession._instantiatedSession  # noqa: SLF001
+    is_stopped = session is None or session.sparkContext._jsc is None  # noqa: SLF001
+    return None if is_stopped else session
+
+
 def java_session(spark: SparkSession) -> Any:
     """Spark's own object of a session."""
     return spark._jsparkSession  # noqa: SLF001

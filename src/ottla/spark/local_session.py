@@ -13,7 +13,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from ottla.spark.java import ensure_java
-from ottla.spark.jvm import start_jvm
+from ottla.spark.jvm import default_session, start_jvm
 from ottla.spark.quick_python import quick_python
 from ottla.spark.registration import register_source
 from ottla.spark.worker_python import is_local
@@ -48,7 +48,8 @@ def start_session(app_name: str | None, master: str | None, settings: Mapping[st
     Uses a Java from PyPI where none is installed.  A running session is reused, as in Spark.
     Raises `ottla.spark.java.NoJava`.
     """
-    running = SparkSession.getActiveSession()
+    # The active one is the calling thread's alone: in another thread Spark would give the one that runs other settings.
+    running = SparkSession.getActiveSession() or default_session()
     spark = _start(app_name, master, settings) if running is None else _with(running, settings)
     register_source(spark)
     return spark

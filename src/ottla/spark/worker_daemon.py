@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 from types import SimpleNamespace
+from typing import IO
 
 from pyspark import daemon
 
@@ -19,6 +20,13 @@ def print_exc() -> None:
         traceback.print_exc()
 
 
+def say(text: str, file: IO[str] = sys.stderr) -> None:
+    """What the daemon prints: that a result could not be sent, unless nobody listens any more."""
+    if not isinstance(sys.exc_info()[1], BrokenPipeError | ConnectionResetError):
+        file.write(f"{text}\n")
+
+
 if __name__ == "__main__":
     daemon.traceback = SimpleNamespace(print_exc=print_exc, format_exc=traceback.format_exc)  # type: ignore[attr-defined, assignment]
+    daemon.print = say  # type: ignore[attr-defined]
     daemon.manager()

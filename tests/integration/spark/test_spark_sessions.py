@@ -60,6 +60,12 @@ third = spark.newSession()
 ottla.spark.register(third)
 for session in (spark, other, third):
     print("read", session.read.format("ottla").options(**at, subscribe=topic).load().count())
+
+# Another thread's session is this one, with the settings that it has.
+spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+spark.conf.set("spark.sql.shuffle.partitions", "17")
+in_a_thread(lambda: print("again", ottla.spark.session().range(3).count()))
+print(spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.shuffle.partitions"))
 """
 
 SUBMITTED: Final = """
@@ -77,7 +83,9 @@ print("read", spark.read.format("ottla").options(**at).load().count())
 """
 
 QUIET: Final = """
-import sys
+import shutil, sys, time
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
 import ottla.spark
 
 bootstrap, topic = sys.argv[1:]
@@ -93,6 +101,38 @@ try:
     rows.write.format("ottla").options(**at, topic=topic).mode("append").save()
 except Exception as error:
     print("failed", "'partition' is 99" in str(error))
+# A stream is stopped in the middle of a write: it reads what it writes, so it never rests.
+stream = spark.readStream.format("ottla").options(**at, subscribe=topic, startingOffsets="earliest").load()
+writer = stream.select("value").writeStream.format("ottla").options(**at, topic=topic)
+query = writer.option("checkpointLocation", "checkpoint").start()
+while not query.recentProgress:
+    assert query.exception() is None
+    time.sleep(0.1)
+query.stop()
+shutil.rmtree("checkpoint")
+
+def endless():
+    ottla.spark.register(spark)
+    spark.sparkContext.setJobGroup("endless", "is cancelled")
+    rows = spark.range(0, 1 << 40, 1, 2).selectExpr("'x' AS value")
+    try:
+        rows.write.format("ottla").options(**at, topic=topic).mode("append").save()
+    except Exception as error:
+        print("cancelled", "cancelled" in str(error) or error)
+
+
+thread = InheritableThread(target=endless)
+thread.start()
+stages = spark.sparkContext.statusTracker()
+while not any(info and info.numActiveTasks for info in map(stages.getStageInfo, stages.getActiveStageIds())):
+    assert thread.is_alive()
+    time.sleep(0.1)
+spark.sparkContext.cancelJobGroup("endless")
+thread.join()
+spark.stop()
+# A session that nobody has registered the source in: Spark finds it by itself.
+plain = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print("found", len(plain.read.format("ottla").options(**at, subscribe=topic).load().take(1)))
 """
 
 
@@ -144,7 +184,7 @@ def test_register_works_in_any_thread_and_session_without_an_activated_environme
     java = shutil.which("java")
     path = [str(bare), "/usr/bin", "/bin", *([str(Path(java).parent)] if java else [])]
     done = run([sys.executable], REGISTERED, broker, topic, tmp_path, PATH=os.pathsep.join(path))
-    assert done.stdout.split("\n")[:-1] == ["read 20"] * 3
+    assert done.stdout.split("\n")[:-1] == [*["read 20"] * 3, "again 3", "Asia/Tokyo 17"]
 
 
 def test_a_session_follows_spark_submit_and_plans_with_the_python_of_an_archive(
@@ -173,7 +213,7 @@ def test_a_session_follows_spark_submit_and_plans_with_the_python_of_an_archive(
 
 def test_a_session_is_quiet_and_leaves_nothing(broker: ControlledBroker, topic: str, tmp_path: Path) -> None:
     done = run([sys.executable], QUIET, broker, topic, tmp_path)
-    assert done.stdout.splitlines() == ["took 1", "failed True"]
+    assert done.stdout.splitlines() == ["took 1", "failed True", "cancelled True", "found 1"]
     # Java's own warning cannot be switched off.
     told = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using incubator modules")]
     assert told == []

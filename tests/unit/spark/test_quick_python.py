@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import subprocess
 import sys
+from io import BufferedReader, BufferedRWPair
 from pathlib import Path
 
 import pyspark
@@ -40,3 +43,47 @@ def test_quick_python_imports_the_installed_pyspark_although_another_is_first_on
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == os.path.realpath(pyspark.__file__)
     assert quick_python() == quick_python()
+
+
+def planner(place: socket.socket, **environment: str) -> subprocess.Popen[str]:
+    host, port = place.getsockname()
+    assert host == "127.0.0.1"
+    where = {"PYTHON_WORKER_FACTORY_PORT": str(port), "PYTHON_WORKER_FACTORY_SECRET": "secret"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON_WORKER")}
+    command = [quick_python(), "-m", "pyspark.sql.streaming.python_streaming_source_runner"]
+    return subprocess.Popen(command, env={**kept, **where, **environment}, stderr=subprocess.PIPE, text=True)
+
+
+def read_text(file: BufferedReader | BufferedRWPair) -> str:
+    (size,) = struct.unpack("!i", file.read(4))
+    return file.read(size).decode()
+
+
+def test_a_planner_connects_before_it_imports_anything(tmp_path: Path) -> None:
+    """Spark waits 10 s for it: here PySpark cannot be imported at all, and it has connected all the same."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pyspark'] = None")
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        process = planner(place, PYTHONPATH=str(tmp_path))
+        connection, _ = place.accept()
+        with connection, connection.makefile("rb") as file:
+            assert read_text(file) == "secret"
+        _, errors = process.communicate()
+    assert "pyspark" in errors, "that was the failure"
+
+
+def test_a_planner_is_pysparks_own_and_quiet_when_nobody_listens_any_more() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        process = planner(place)
+        connection, _ = place.accept()
+        with connection, connection.makefile("rwb") as file:
+            assert read_text(file) == "secret"
+            file.write(struct.pack("!i", 2) + b"ok")
+            file.flush()
+            assert struct.unpack("!i", file.read(4)) == (process.pid,)
+            # What it reads next is no version of Python: it wants to say so, to nobody.
+            file.write(struct.pack("!i", 3) + b"9.9")
+            file.flush()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        _, errors = process.communicate()
+    assert process.returncode != 0
+    assert errors == ""
