@@ -106,6 +106,7 @@ def test_a_late_timestamp_is_an_error_or_the_end(read: Read, peer: Peer, topic: 
 @only_ottla
 def test_tasks_are_no_larger_than_asked_for(read: Read, peer: Peer, topic: str) -> None:
     peer.produce(topic, numbered(100) + numbered(7, partition=1, first=100))
+    assert read(subscribe=topic).rdd.getNumPartitions() == 1, "small ranges share a task"
     frame = read("value binary", subscribe=topic, maxRecordsPerPartition="10")
     sizes = frame.rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect()
     assert sum(sizes) == 107

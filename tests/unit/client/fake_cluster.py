@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeVar
@@ -147,6 +147,8 @@ class FakeBroker:
         self.is_down = False
         # It knows the other brokers, and no topics.
         self.is_behind = False
+        # It knows of later leaders, with these epochs, than the others do.
+        self.later_epochs: dict[TopicPartition, int] = {}
         # As Apache Kafka: a batch that has no room is left out, but for the answer's first.
         self.leaves_cut_batches_out = False
         self.versions = dict(API_VERSIONS)
@@ -185,7 +187,7 @@ class FakeBroker:
             return self._api_versions(version)
         request = decode_request(api, version, body)
         if isinstance(request, MetadataRequest):
-            return version, self.cluster.metadata(request, knows_topics=not self.is_behind)
+            return version, self.cluster.metadata(request, not self.is_behind, self.later_epochs)
         if isinstance(request, ProduceRequest):
             response = self._produce(request)
             return (version, response) if request.acks else None
@@ -234,7 +236,14 @@ class FakeBroker:
                 partition = TopicPartition(topic.name, asked.partition_index)
                 code = self._problem(ApiKey.LIST_OFFSETS, partition)
                 end = -1 if code else 0 if asked.timestamp == EARLIEST else self.cluster.partitions[partition].end
-                rows.append(ListOffsetsPartitionResponse(asked.partition_index, code or ErrorCode.NONE, offset=end))
+                if request.isolation_level:
+                    end = min(end, self.cluster.open_transactions.get(partition, end))
+                epoch = -1 if code else self.cluster.partitions[partition].leader_epoch
+                rows.append(
+                    ListOffsetsPartitionResponse(
+                        asked.partition_index, code or ErrorCode.NONE, offset=end, leader_epoch=epoch
+                    )
+                )
             response.topics.append(ListOffsetsTopicResponse(topic.name, rows))
         return response
 
@@ -278,6 +287,8 @@ class FakeCluster:
         self.brokers = {node_id: FakeBroker(self, node_id) for node_id in range(1, brokers_count + 1)}
         self.dialled: list[Address] = []
         self.topic_ids: dict[str, UUID] = {}
+        # Where readers of committed records have to wait.
+        self.open_transactions: dict[TopicPartition, int] = {}
 
     def add_topic(self, topic: str, *leader_ids: int) -> list[TopicPartition]:
         added = [TopicPartition(topic, number) for number in range(len(leader_ids))]
@@ -323,7 +334,9 @@ class FakeCluster:
             self.clock.advance(max(1, round(timeout_ms)))
         return ready
 
-    def metadata(self, request: MetadataRequest, *, knows_topics: bool = True) -> MetadataResponse:
+    def metadata(
+        self, request: MetadataRequest, knows_topics: bool, later_epochs: Mapping[TopicPartition, int]
+    ) -> MetadataResponse:
         names = dict.fromkeys(partition.topic for partition in self.partitions)
         wanted = list(names) if request.topics is None else [topic.name for topic in request.topics]
         up = [broker for broker in self.brokers.values() if not broker.is_down]
@@ -331,10 +344,12 @@ class FakeCluster:
             brokers=[MetadataResponseBroker(each.node_id, each.address.host, each.address.port) for each in up],
             cluster_id="fake",
             controller_id=up[0].node_id,
-            topics=[self._topic(name, knows_topics) for name in wanted if name is not None],
+            topics=[self._topic(name, knows_topics, later_epochs) for name in wanted if name is not None],
         )
 
-    def _topic(self, name: str, knows_topics: bool) -> MetadataResponseTopic:
+    def _topic(
+        self, name: str, knows_topics: bool, later_epochs: Mapping[TopicPartition, int]
+    ) -> MetadataResponseTopic:
         mine = {partition.partition: log for partition, log in self.partitions.items() if partition.topic == name}
         if not mine or not knows_topics:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
@@ -342,7 +357,8 @@ class FakeCluster:
         for number, log in mine.items():
             is_led = log.leader_id in self.brokers and not self.brokers[log.leader_id].is_down
             code = ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE
-            rows.append(MetadataResponsePartition(code, number, log.leader_id if is_led else -1, log.leader_epoch))
+            epoch = later_epochs.get(TopicPartition(name, number), log.leader_epoch)
+            rows.append(MetadataResponsePartition(code, number, log.leader_id if is_led else -1, epoch))
         return MetadataResponseTopic(ErrorCode.NONE, name, self.topic_ids.get(name, ZERO_UUID), partitions=rows)
 
 

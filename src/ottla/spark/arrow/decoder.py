@@ -151,15 +151,22 @@ def _offsets(part: Slice, fields: RecordFields) -> Ints:
 
 
 def _timestamps_us(part: Slice, fields: RecordFields) -> Ints:
-    """Create time of each record; under log append time, the batch's maximum for all of its records (KIP-32)."""
+    """Create time of each record; under log append time, the batch's maximum for all of its records (KIP-32).
+
+    A producer may send any number, nanoseconds for example, which Kafka stores before 4.0: what a column of
+    microseconds cannot hold is the nearest that it can, since no option could read past such a record.
+    """
     base = _of_batches(part, [_base_ms(header) for header in part.headers])
     deltas = fields.timestamp_deltas
     if any(header.is_log_append_time for header in part.headers):
         deltas = np.where(_timestamp_types(part) == 1, 0, deltas)
-    # Compared as floats first, since the sum of two int64 may wrap; 1 % is far more than their rounding.
-    outside = np.abs(base.astype(np.float64) + deltas.astype(np.float64)) > 0.99 * TIMESTAMP_MS_MAX
-    refuse_where(outside, "a record's timestamp is out of range")
-    return (base + deltas) * 1000
+    # Compared as floats, since the sum of two int64 may wrap; 1 % is far more than their rounding.
+    about = base.astype(np.float64) + deltas.astype(np.float64)
+    exact = base + deltas
+    if (np.abs(about) > 0.99 * TIMESTAMP_MS_MAX).any():
+        exact = np.where(about > 0.99 * TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX, exact)
+        exact = np.where(about < -0.99 * TIMESTAMP_MS_MAX, -TIMESTAMP_MS_MAX, exact)
+    return exact * 1000
 
 
 def _base_ms(header: BatchHeader) -> int:

@@ -83,11 +83,12 @@ def plan_load(table: LakeTable, options: ReadOptions, start: Start = EARLIEST_ST
         end = view.latest(places)
         loaded = dict(progress.next_offsets)
         if not options.fails_on_data_loss:
+            log_ends = view.log_ends(places)
             # A log that is shorter than its progress by name is taken for another topic's.
             loaded = {
                 place: offset
                 for place, offset in loaded.items()
-                if offset <= end[place] or place not in progress.found_by_name
+                if offset <= log_ends[place] or place not in progress.found_by_name
             }
         known_topics = progress.known_topics
         new = [place for place in places if place.topic not in known_topics]
@@ -95,6 +96,8 @@ def plan_load(table: LakeTable, options: ReadOptions, start: Start = EARLIEST_ST
         added = {place: 0 for place in places if place.topic in known_topics}
         # Records after the last load may have been deleted: such a gap is reported.
         first = view.checked("startingOffsets", {**_begins(view, new, end, start), **added, **loaded})
+        # Before an open transaction less can be read than was, where all records were read until now.
+        end = {place: max(limit, first[place]) for place, limit in end.items()}
         return LoadPlan(keys, progress, first, end)
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from ottla.client.offsets import IsolationLevel
 from ottla.ledger.entry import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import SparkOptionError
@@ -35,11 +36,16 @@ class BatchReader(DataSourceReader):
         self._bounds = Bounds()
 
     def partitions(self) -> Sequence[InputPartition]:
+        ending = self._options.ending
         with ClusterView(self._options) as view:
             subscribed = view.subscribed()
             places = subscribed.partitions
             first = self._settled(view, places, is_start=True)
             end = self._settled(view, places, is_start=False)
+            if self._options.isolation is IsolationLevel.READ_COMMITTED and not isinstance(ending, AtOffsets):
+                # A start behind an open transaction is in the log: there is only nothing to read of it yet.
+                log_ends = view.log_ends(places)
+                end = {place: max(limit, min(first[place], log_ends[place])) for place, limit in end.items()}
             self._check_order(view, subscribed.topic_ids, first, end)
             first, end = self._bounded(view, first, end)
         return task_partitions(self._options, self._columns, ranges_between(first, end, subscribed.topic_ids))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from uuid import UUID
@@ -31,7 +31,7 @@ from ottla.spark.options.offset_spec import (
 )
 from ottla.spark.options.read_options import OnLoss, ReadOptions
 from ottla.spark.options.subscription import Assigned, is_subscribed, subscribed_names
-from ottla.spark.source.gone_topics import is_gone
+from ottla.spark.source.gone_topics import is_gone, is_latest_leader, leaders_log
 
 
 def open_cluster(connection: Connection, memory: ReusedMemory | None = None) -> Cluster:
@@ -125,14 +125,31 @@ class ClusterView:
                     raise
         return ids
 
-    def check_gone(self, place: TopicPartition, topic_id: UUID) -> None:
-        """Raises `ReadTimedOut` unless every broker says that this topic's partition is gone."""
+    def check_gone(self, places: Collection[TopicPartition], topic_id: UUID) -> None:
+        """Raises `ReadTimedOut` unless every broker says that these partitions of one topic are gone."""
+        named = ", ".join(map(str, sorted(places)))
         try:
-            is_sure = is_gone(self._cluster, place, topic_id, self._cluster.retrying.deadline())
+            is_sure = is_gone(self._cluster, places, topic_id, self._cluster.retrying.deadline())
         except ClientError as error:
-            raise ReadTimedOut(f"{place} seems to be deleted, but not every broker could be asked: {error}") from error
+            raise ReadTimedOut(f"{named} seems to be deleted, but not every broker could be asked: {error}") from error
         if not is_sure:
-            raise ReadTimedOut(f"{place} is deleted to one broker, and there to another")
+            raise ReadTimedOut(f"{named} is deleted to one broker, and there to another")
+
+    def check_cut(self, place: TopicPartition, read: int) -> None:
+        """Raises `ReadTimedOut` unless the log ends before the offset `read`, and no broker knows of a later leader
+        than the one that says so."""
+        try:
+            log, leader_epoch = leaders_log(self._cluster, place)
+            is_sure = log.stop < read and is_latest_leader(
+                self._cluster, place, leader_epoch, self._cluster.retrying.deadline()
+            )
+        except ClientError as error:
+            raise ReadTimedOut(
+                f"{place} was read up to offset {read} and seems to end before it, but not all brokers could be asked: "
+                f"{error}"
+            ) from error
+        if not is_sure:
+            raise ReadTimedOut(f"{place} ends before offset {read} to one broker, which another one leads by now")
 
     def offsets(self, spec: OffsetSpec, partitions: Iterable[TopicPartition], *, is_start: bool) -> Offsets:
         """The specification as offsets.  Raises `SparkOptionError` when it names other partitions, or starts after the
@@ -206,7 +223,13 @@ class ClusterView:
         return self._asked(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Up to where they can be read: before an open transaction where only committed records are read."""
         return self._asked(dict.fromkeys(partitions, LATEST))
+
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Where the logs end, whatever is read of them."""
+        answers = list_offsets(self._cluster, dict.fromkeys(partitions, LATEST))
+        return {place: answer.offset for place, answer in answers.items()}
 
     def checked(self, option: str, offsets: Offsets) -> Offsets:
         """Offsets given by the user, checked against the logs.
@@ -214,7 +237,7 @@ class ClusterView:
         Raises `DataLoss` for one outside of its log, unless the options say to go on: then it is moved to the nearest
         end.
         """
-        starts, ends = self.earliest(offsets), self.latest(offsets)
+        starts, ends = self.earliest(offsets), self.log_ends(offsets)
         losses = []
         for place, offset in sorted(offsets.items()):
             if starts[place] <= offset <= ends[place]:

@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from ottla.client.aborted_batches import AbortedBatches
 from ottla.client.cluster import Cluster
+from ottla.client.deadline import Deadline
 from ottla.client.errors import ClientError, OffsetOutOfRange, TopicRecreated, UnknownTopic
 from ottla.client.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetcher import Fetcher, FetchFailure
-from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from ottla.client.offsets import IsolationLevel
 from ottla.client.reused_memory import ReusedMemory
 from ottla.ledger.entry import LostRange
 from ottla.ledger.topic import write_losses
@@ -29,7 +30,7 @@ from ottla.spark.errors import DataLoss, ReadTimedOut
 from ottla.spark.options.connection import Connection
 from ottla.spark.options.read_options import OnLoss, ReadOptions
 from ottla.spark.source.cluster_view import open_cluster
-from ottla.spark.source.gone_topics import is_gone
+from ottla.spark.source.gone_topics import is_gone, is_latest_leader, leaders_log
 from ottla.spark.source.lost_offsets import lost_until
 from ottla.spark.source.offset_ranges import OffsetRange
 
@@ -99,7 +100,7 @@ class _TaskReader:
         self._topic_ids = {part.topic: part.topic_id for part in task.ranges}
         self._decoders = {place: Decoder(place.topic, place.partition, task.columns, _MEMORY) for place in self._ends}
         self._progress_ms = cluster.clock.monotonic_ms()
-        self._trouble: FetchFailure | None = None
+        self._pauses = {place: cluster.retrying.backoff() for place in self._ends}
 
     def read(self) -> Iterator[pa.RecordBatch]:
         first = {TopicPartition(part.topic, part.partition): part.first_offset for part in self._task.ranges}
@@ -143,12 +144,14 @@ class _TaskReader:
         """The partition is not read any more unless it is sought: skip what is proven to be lost, or raise."""
         place, offset, error = failure
         if isinstance(error, OffsetOutOfRange):
-            log = self._log(place)
-            until = lost_until(offset, self._ends[place], log)
-            if until is not None:
-                self._lose(place, offset, until, f"the log has {log.start} to {log.stop} (exclusive)")
-            # Else the log has it now: that replica was behind.
-            fetcher.seek(place, offset if until is None else until)
+            until, log = self._lost_until(place, offset)
+            if until is None:
+                # The log has it now, or its leader is a former one: the replica that was asked is behind.
+                self._cluster.retrying.sleep_ms(self._pauses[place].next_ms())
+                fetcher.seek(place, offset)
+            else:
+                self._lose(place, offset, until, f"the {_has(log)}")
+                fetcher.seek(place, until)
         elif isinstance(error, TopicRecreated | UnknownTopic):
             if self._is_gone(place, offset):
                 self._lose(place, offset, self._ends[place], str(error))
@@ -160,34 +163,39 @@ class _TaskReader:
             raise error
 
     def _is_gone(self, place: TopicPartition, offset: int) -> bool:
-        left_ms = self._task.connection.call_timeout_ms - self._waited_ms()
-        # A topic that is gone is often found late: the question needs a little time in any case.
-        deadline = self._cluster.retrying.deadline(
-            max(left_ms, min(_QUESTION_MS, self._cluster.options.call_timeout_ms))
-        )
         try:
-            return is_gone(self._cluster, place, self._topic_ids[place.topic], deadline)
+            return is_gone(self._cluster, [place], self._topic_ids[place.topic], self._question())
         except ClientError as error:
             raise self._timed_out(place, offset, str(error)) from error
 
     def _on_stall(self, fetcher: Fetcher) -> None:
         """Nothing came for too long.  Only a log that is shorter than the plan proves that nothing will come."""
         for place, offset in list(fetcher.positions.items()):
-            try:
-                log = self._log(place, _QUESTION_MS)
-            except ClientError as error:
-                raise self._timed_out(place, offset, str(error)) from error
-            until = lost_until(offset, self._ends[place], log)
+            until, log = self._lost_until(place, offset)
             if until is None:
-                raise self._timed_out(place, offset, f"its log has {log.start} to {log.stop} (exclusive)")
-            self._lose(place, offset, until, f"the log has {log.start} to {log.stop} (exclusive)")
+                raise self._timed_out(place, offset, f"its {_has(log)}")
+            self._lose(place, offset, until, f"the {_has(log)}")
             fetcher.seek(place, until)
         self._progress_ms = self._cluster.clock.monotonic_ms()
 
-    def _log(self, place: TopicPartition, timeout_ms: float | None = None) -> range:
-        """What can be read of the partition, as its leader says."""
-        start = list_offsets(self._cluster, {place: EARLIEST}, timeout_ms=timeout_ms)[place].offset
-        return range(start, list_offsets(self._cluster, {place: LATEST}, timeout_ms=timeout_ms)[place].offset)
+    def _lost_until(self, place: TopicPartition, offset: int) -> tuple[int | None, range]:
+        """The end of what is proven to be lost from `offset` on, and the offsets that the log has.
+
+        Raises `ReadTimedOut`.
+        """
+        try:
+            log, leader_epoch = leaders_log(self._cluster, place, self._question().remaining_ms)
+            until = lost_until(offset, self._ends[place], log)
+            if until is not None and not is_latest_leader(self._cluster, place, leader_epoch, self._question()):
+                until = None
+        except ClientError as error:
+            raise self._timed_out(place, offset, str(error)) from error
+        return until, log
+
+    def _question(self) -> Deadline:
+        """Time for a question about what does not come; a little in any case, as it is often found late."""
+        left_ms = self._task.connection.call_timeout_ms - self._waited_ms()
+        return self._cluster.retrying.deadline(max(left_ms, min(_QUESTION_MS, self._cluster.options.call_timeout_ms)))
 
     def _timed_out(self, place: TopicPartition, offset: int, reason: str) -> ReadTimedOut:
         leader = self._cluster.last_known_leader(place)
@@ -215,3 +223,7 @@ class _TaskReader:
         ledger = self._task.ledger
         if ledger is not None:
             write_losses(self._cluster, ledger.topic, ledger.reader, [lost])
+
+
+def _has(log: range) -> str:
+    return f"log has {log.start} to {log.stop} (exclusive)"

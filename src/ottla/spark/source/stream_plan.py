@@ -20,20 +20,28 @@ from ottla.spark.source.stream_offsets import StreamOffsets, known_ids
 
 @dataclass(frozen=True, slots=True)
 class LogsNow:
-    """The subscribed partitions of the cluster, and the ends of their logs."""
+    """The subscribed partitions of the cluster, up to where they can be read, and where their logs end.
+
+    An open transaction keeps readers of committed records from the end of a log that is no shorter for it.
+    """
 
     cluster_id: str
     topic_ids: Mapping[str, UUID]
     ends: Offsets
+    log_ends: Offsets
 
     def reaching(self, first: Offsets) -> LogsNow:
         """As if no log ended before these offsets."""
-        return replace(self, ends={place: max(end, first.get(place, end)) for place, end in self.ends.items()})
+        return replace(self, ends=_reaching(self.ends, first), log_ends=_reaching(self.log_ends, first))
 
     def offsets(self, next_offsets: Offsets, begin: Offsets) -> StreamOffsets:
         topics = {place.topic for place in next_offsets}
         ids = {topic: topic_id for topic, topic_id in known_ids(self.topic_ids).items() if topic in topics}
         return StreamOffsets(next_offsets, self.cluster_id, ids, begin)
+
+
+def _reaching(ends: Offsets, first: Offsets) -> Offsets:
+    return {place: max(end, first.get(place, end)) for place, end in ends.items()}
 
 
 @dataclass(slots=True)
@@ -42,14 +50,15 @@ class Beginnings:
 
     `first`: the next offset to read.  `new`: partitions that begin at their earliest offset, which is to be asked for.
     `added`: those of them whose topic is read already, so that their first record should still be there.  `gone`:
-    partitions that were read, and seem to be deleted, with their topics' ids as they were.  `losses`: what was
-    lost, as far as it is known.
+    partitions that were read, and seem to be deleted, with their topics' ids as they were.  `cut`: those whose logs
+    seem to end before what was read, with its end.  `losses`: what was lost, as far as it is known.
     """
 
     first: Offsets = field(default_factory=dict)
     new: set[TopicPartition] = field(default_factory=set)
     added: set[TopicPartition] = field(default_factory=set)
     gone: dict[TopicPartition, UUID] = field(default_factory=dict)
+    cut: Offsets = field(default_factory=dict)
     losses: list[LostRange] = field(default_factory=list)
 
 
@@ -65,7 +74,7 @@ def beginnings(known: StreamOffsets, logs: LogsNow, unsubscribed: set[TopicParti
     ]
     known_topics = {place.topic for place in known.next_offsets}
     recreated: set[str] = set()
-    for place, end in sorted(logs.ends.items()):
+    for place, end in sorted(logs.log_ends.items()):
         if not known.is_same_topic(now, place.topic):
             found.new.add(place)
             recreated.add(place.topic)
@@ -75,6 +84,7 @@ def beginnings(known: StreamOffsets, logs: LogsNow, unsubscribed: set[TopicParti
                 found.added.add(place)
         elif known.next_offsets[place] > end:
             read = known.next_offsets[place]
+            found.cut[place] = read
             reason = f"it was read up to offset {read}, and now it ends at {end}"
             found.losses.append(_loss(known, place, end, read, reason))
             if known.knows_id(place.topic):

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from ottla.client.offsets import IsolationLevel
 from ottla.ledger.entry import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
@@ -33,7 +35,7 @@ from ottla.spark.source.stream_offsets import (
     from_checkpoint,
     to_checkpoint,
 )
-from ottla.spark.source.stream_plan import LogsNow, beginnings, first_offsets
+from ottla.spark.source.stream_plan import Beginnings, LogsNow, beginnings, first_offsets
 from ottla.spark.source.trigger_limits import is_too_few, limited_ends
 
 # More than a batch can have: the engine keeps no limit by rows then, and the reader the other ones.
@@ -88,6 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         resolved = None if known is not None else self._resolved()
         logs = self._target if self._target is not None else self._logs_now()
         self._latest = logs.ends
+        found = Beginnings()
         if resolved is not None:
             first = {place: resolved[place] for place in logs.ends if place in resolved}
             first |= self._earliest(set(logs.ends).difference(resolved))
@@ -97,10 +100,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = None if self._target is None else logs
         else:
             assert known is not None
-            first, begin = self._beginnings(known, logs)
+            found, begin = self._beginnings(known, logs)
+            first = found.first | begin
         latest = {place: logs.ends[place] for place in first}
         limits = self._limits_of(limit)
-        if known is not None and self._waits_for_more(first, latest, limits):
+        is_left = known is not None and self._waits_for_more(first, latest, limits)
+        # Spark asks again and again meanwhile: what is lost is looked into, and written down, once.
+        if found.losses and (not is_left or self._options.fails_on_data_loss):
+            self._lose(found)
+        if is_left:
             return start
         ends = limited_ends(first, latest, limits, self._averages(first, latest, limits))
         planned = logs.offsets(ends, begin)
@@ -146,7 +154,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         view = self._cluster()
         # Ids before ends: of a topic recreated in between the tasks find that it is another one.
         subscribed = view.subscribed(missing_ok=True)
-        return LogsNow(subscribed.cluster_id, subscribed.topic_ids, view.latest(subscribed.partitions))
+        ends = view.latest(subscribed.partitions)
+        is_committed = self._options.isolation is IsolationLevel.READ_COMMITTED
+        # Asked after the ends, so not before them.
+        log_ends = view.log_ends(subscribed.partitions) if is_committed else ends
+        return LogsNow(subscribed.cluster_id, subscribed.topic_ids, ends, log_ends)
 
     def _resolved(self) -> Offsets:
         """Where the user wants to start, as offsets."""
@@ -188,11 +200,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.group_id is None:
             return
         if self._group is None:
-            self._group = GroupProgress(self._options.connection, self._options.group_id)
+            self._group = GroupProgress(self._options.connection, self._options.group_id, self._clock)
         self._group.commit(done.next_offsets)
 
-    def _beginnings(self, known: StreamOffsets, logs: LogsNow) -> tuple[Offsets, Offsets]:
-        """Where each partition goes on, and of these where the new ones begin.  Raises `DataLoss`."""
+    def _beginnings(self, known: StreamOffsets, logs: LogsNow) -> tuple[Beginnings, Offsets]:
+        """Where each partition goes on, and where the new ones begin."""
         unsubscribed = {place for place in known.next_offsets if not is_subscribed(self._options.subscription, place)}
         found = beginnings(known, logs, unsubscribed)
         begin = self._earliest(found.new)
@@ -201,11 +213,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 reason = "the partition is new, and these were deleted before they were read"
                 topic_id = logs.topic_ids[place.topic]
                 found.losses.append(LostRange(place.topic, topic_id, place.partition, 0, begin[place], reason))
+        return found, begin
+
+    def _lose(self, found: Beginnings) -> None:
+        """Raises `ReadTimedOut` unless the losses are proven, and then `DataLoss`, or writes them down."""
+        gone: dict[tuple[str, UUID], list[TopicPartition]] = {}
         for place, topic_id in found.gone.items():
-            self._cluster().check_gone(place, topic_id)
-        if found.losses:
-            self._cluster().lose(found.losses)
-        return found.first | begin, begin
+            gone.setdefault((place.topic, topic_id), []).append(place)
+        for (_, topic_id), places in gone.items():
+            self._cluster().check_gone(places, topic_id)
+        for place, read in found.cut.items():
+            self._cluster().check_cut(place, read)
+        self._cluster().lose(found.losses)
 
     def _earliest(self, places: set[TopicPartition]) -> Offsets:
         return self._cluster().earliest(places) if places else {}

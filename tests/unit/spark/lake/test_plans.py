@@ -84,6 +84,9 @@ class Logs(ClusterView):
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self._logs[place][1] for place in partitions}
 
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self.latest(partitions)
+
 
 class Numbers:
     """Of a table, those alone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +34,10 @@ class Logs:
         self.lost: list[LostRange] = []
         self.fails = True
         self.averages: dict[TopicPartition, float] = {}
+        # Where readers of committed records stop, if not at the log's end.
+        self.open_transactions: Offsets = {}
+        self.asked_gone: list[list[TopicPartition]] = []
+        self.asked_cut: list[TopicPartition] = []
 
     def partitions(self, *, missing_ok: bool = False) -> list[TopicPartition]:
         return sorted(self.logs)
@@ -46,6 +50,11 @@ class Logs:
         return {place: self.logs[place][0] for place in places}
 
     def latest(self, places: Iterable[TopicPartition]) -> Offsets:
+        return self.log_ends(places := list(places)) | {
+            place: offset for place, offset in self.open_transactions.items() if place in places
+        }
+
+    def log_ends(self, places: Iterable[TopicPartition]) -> Offsets:
         return {place: self.logs[place][1] for place in places}
 
     def offsets(self, spec: OffsetSpec, places: Iterable[TopicPartition], *, is_start: bool) -> Offsets:
@@ -58,8 +67,14 @@ class Logs:
             for place, offset in spec.offsets.items()
         }
 
-    def check_gone(self, place: TopicPartition, topic_id: UUID) -> None:
-        assert place not in self.logs or topic_id != self.topic_ids.get(place.topic, ZERO_UUID)
+    def check_gone(self, places: Collection[TopicPartition], topic_id: UUID) -> None:
+        self.asked_gone.append(sorted(places))
+        for place in places:
+            assert place not in self.logs or topic_id != self.topic_ids.get(place.topic, ZERO_UUID)
+
+    def check_cut(self, place: TopicPartition, read: int) -> None:
+        self.asked_cut.append(place)
+        assert self.logs[place][1] < read
 
     def lose(self, losses: list[LostRange]) -> None:
         if self.fails:

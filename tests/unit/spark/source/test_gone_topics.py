@@ -25,7 +25,7 @@ def fake() -> FakeCluster:
 
 def gone(fake: FakeCluster, place: TopicPartition, topic_id: UUID = OLD) -> bool:
     with fake.client() as cluster:
-        return is_gone(cluster, place, topic_id, cluster.retrying.deadline(5_000))
+        return is_gone(cluster, [place], topic_id, cluster.retrying.deadline(5_000))
 
 
 def test_a_topic_that_is_there_is_not_gone_but_one_of_another_id_or_partition_is(fake: FakeCluster) -> None:

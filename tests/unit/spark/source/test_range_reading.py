@@ -29,7 +29,11 @@ PLACE = TopicPartition("t", 0)
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """The topic `t`, with the records 0 to 29 in ten batches."""
-    fake = FakeCluster()
+    return cluster(monkeypatch)
+
+
+def cluster(monkeypatch: pytest.MonkeyPatch, brokers_count: int = 1) -> FakeCluster:
+    fake = FakeCluster(brokers_count)
     fake.add_topic("t", 1)
     fake.topic_ids["t"] = OLD
     fill(fake)
@@ -105,3 +109,43 @@ def test_rows_of_a_recreated_topic_are_refused_even_where_fetches_have_names(fak
     fill(fake)
     with pytest.raises(DataLoss, match="was deleted"):
         list(batches)
+
+
+def cut_off(fake: FakeCluster) -> None:
+    """Broker 1 goes on to lead the partition as it knows it; the others follow a later leader."""
+    fake.brokers[1].later_epochs = {}
+    for node_id in (2, 3):
+        fake.brokers[node_id].later_epochs = {PLACE: 1}
+
+
+def test_a_former_leader_with_a_shorter_log_is_a_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = cluster(monkeypatch, brokers_count=3)
+    cut_off(fake)
+    began_ms = fake.clock.monotonic_ms()
+    with pytest.raises(ReadTimedOut, match="its log has 0 to 30"):
+        offsets(task(end=40, goes_on=True))
+    assert 20_000 < fake.clock.monotonic_ms() - began_ms < 60_000
+    fake.brokers[2].later_epochs = fake.brokers[3].later_epochs = {}
+    assert offsets(task(end=40, goes_on=True)) == list(range(30))
+
+
+def test_a_replica_that_stays_behind_is_asked_with_pauses(fake: FakeCluster) -> None:
+    fake.brokers[1].error_of = lambda api, _: ErrorCode.OFFSET_OUT_OF_RANGE if api is ApiKey.FETCH else None
+    with pytest.raises(ReadTimedOut, match="its log has 0 to 30"):
+        offsets(task(goes_on=True))
+    assert len(fake.brokers[1].seen) < 400, "20 s with pauses of up to a second"
+
+
+def test_a_broker_that_cannot_say_what_its_log_has_is_a_time_out(fake: FakeCluster) -> None:
+    fake.brokers[1].error_of = lambda api, _: ErrorCode.OFFSET_OUT_OF_RANGE if api is ApiKey.FETCH else None
+    fake.brokers[1].fault_of = lambda api: Fault.SILENCE if api is ApiKey.LIST_OFFSETS else None
+    with pytest.raises(ReadTimedOut, match="no records of t-0 from offset 0"):
+        offsets(task(goes_on=True))
+
+
+def test_a_broker_that_is_down_is_told_after_the_time_outs(fake: FakeCluster) -> None:
+    fake.brokers[1].stop()
+    began_ms = fake.clock.monotonic_ms()
+    with pytest.raises(ReadTimedOut, match="broker-1:9092"):
+        offsets(task(goes_on=True))
+    assert fake.clock.monotonic_ms() - began_ms < 60_000

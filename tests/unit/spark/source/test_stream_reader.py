@@ -259,3 +259,41 @@ def test_what_is_lost_is_written_down_with_offsets_and_id(monkeypatch: pytest.Mo
         (A0, NEW, 10, 50),
         (TopicPartition("a", 1), NEW, 0, 3),
     ]
+
+
+def test_losses_are_told_when_a_batch_is_planned_and_not_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 10))
+    options = {"minOffsetsPerTrigger": "100", "maxTriggerDelay": "1h"}
+    stream = reader(monkeypatch, logs, onDataLoss="ledger", **options)
+    limit = stream.getDefaultReadLimit()
+    stream.latestOffset({"a": {"0": 9}}, limit)
+    start = {"a": {"0": 10}, "b": {"0": 7, "1": 8}}
+    for _ in range(5):
+        assert stream.latestOffset(start, limit) == start
+    assert not logs.lost
+    assert not logs.asked_gone
+    logs.logs[A0] = (0, 110)
+    assert stream.latestOffset(start, limit) == {"a": {"0": 110}}
+    assert len(logs.lost) == 2
+    assert logs.asked_gone == [[TopicPartition("b", 0), TopicPartition("b", 1)]]
+    with pytest.raises(DataLoss):
+        reader(monkeypatch, logs, **options).latestOffset(start, limit)
+
+
+def test_an_open_transaction_before_what_was_read_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 100))
+    logs.topic_ids["a"] = OLD
+    logs.open_transactions = {A0: 50}
+    stream = reader(monkeypatch, logs, **{"kafka.isolation.level": "read_committed"})
+    start = {"a": {"0": 100}, "$ottla": {"ids": {"a": uuid_to_text(OLD)}}}
+    assert stream.latestOffset(start, ReadAllAvailable()) == start
+    logs.logs[A0], logs.open_transactions = (0, 120), {A0: 110}
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert planned(stream, start, end) == [OffsetRange("a", 0, 100, 110, OLD)]
+
+
+def test_a_log_that_seems_to_be_cut_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 40))
+    stream = reader(monkeypatch, logs, failOnDataLoss="false")
+    stream.latestOffset({"a": {"0": 50}}, ReadAllAvailable())
+    assert logs.asked_cut == [A0]
