@@ -1,0 +1,138 @@
+"""A stream from the latest records of a topic that is being written, whose driver is killed in its first batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.client.record_producer import RecordProducer
+from ottla.testing import ControlledBroker, Topic
+from tests.eventually import eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+WITHIN_S: Final = 480.0
+# Records come as often as this, as long as the test runs.
+PRODUCED_EVERY_S: Final = 0.05
+# The query asks where its topic ends, and then how far its first batch goes: so late is each answer that records come
+# in between.
+ANSWERS_MS: Final = 500
+
+# Keeps the rows of each batch in a file of its name; waits for its death in the first one if it is told to.
+DRIVER: Final = """
+import json, sys, threading
+from pathlib import Path
+import ottla.spark
+
+bootstrap, topic, kept, is_to_wait = sys.argv[1:]
+
+
+def keep(frame, batch_id):
+    values = sorted(int(row["value"]) for row in frame.collect())
+    print(json.dumps([batch_id, values]), flush=True)
+    if is_to_wait == "wait":
+        threading.Event().wait()
+    Path(kept, str(batch_id)).write_text(json.dumps(values))
+
+
+spark = ottla.spark.session(master="local[2]")
+stream = spark.readStream.format("ottla").options(**{"kafka.bootstrap.servers": bootstrap}, subscribe=topic).load()
+query = stream.select("value").writeStream.foreachBatch(keep).option("checkpointLocation", "checkpoint").start()
+query.awaitTermination()
+"""
+
+
+class LiveProducer:
+    """Writes 0, 1, 2, ... to a topic."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        # As many records are acknowledged.
+        self.count = 0
+
+    def __enter__(self) -> LiveProducer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with Cluster(self._topic.bootstrap) as cluster, RecordProducer(cluster) as producer:
+            while not self._is_over.wait(PRODUCED_EVERY_S):
+                producer.add(str(self._topic), None, b"%d" % self.count, timestamp_ms=cluster.clock.now_ms())
+                (result,) = producer.flush()
+                assert result.error is None
+                self.count += 1
+
+    def wait_for_more(self) -> None:
+        before = self.count
+        eventually(lambda: self.count > before + 5, within_s=WITHIN_S)
+
+
+@contextmanager
+def driver(topic: Topic, directory: Path, then: str) -> Iterator[subprocess.Popen[str]]:
+    """A process group of its own: its death is that of its Java, too."""
+    kept = directory / "kept"
+    kept.mkdir(exist_ok=True)
+    with (directory / f"errors-{then}").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, topic.bootstrap, str(topic), str(kept), then],
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def first_batch(process: subprocess.Popen[str], directory: Path, then: str) -> list[int]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, (directory / f"errors-{then}").read_text()
+    number, values = json.loads(line)
+    assert number == 0
+    return list(values)
+
+
+def kept_rows(directory: Path) -> list[int]:
+    files = sorted((directory / "kept").iterdir(), key=lambda path: int(path.name))
+    return [value for path in files for value in json.loads(path.read_text() or "[]")]
+
+
+def test_nothing_is_lost_when_the_driver_is_killed_in_the_first_batch(tmp_path: Path) -> None:
+    with ControlledBroker() as broker, broker.namespace() as namespace:
+        topic = namespace.topic("views")
+        with LiveProducer(topic) as producer:
+            with broker.slowed(answers_ms=ANSWERS_MS), driver(topic, tmp_path, "wait") as first:
+                planned = first_batch(first, tmp_path, "wait")
+                begun_before = producer.count
+            assert planned, "there is something to lose"
+            # Nobody reads these while they come.
+            producer.wait_for_more()
+            with driver(topic, tmp_path, "go-on") as second:
+                assert first_batch(second, tmp_path, "go-on") == planned, "the batch is replayed as it was"
+                last = producer.count
+                eventually(lambda: kept_rows(tmp_path)[-1:] > [last], within_s=WITHIN_S)
+        rows = kept_rows(tmp_path)
+        assert rows == list(range(rows[0], rows[-1] + 1)), "nothing is missing or doubled from the start on"
+        assert rows[0] <= begun_before, "the first start counts"
