@@ -27,6 +27,11 @@ class Decision(NamedTuple):
     answer: Any
     changes: Sequence[Change] = ()
 
+    @property
+    def forgets_ids(self) -> bool:
+        """Whether nothing in the topic tells of some ids any more, once it is compacted: a claim must, before."""
+        return any(isinstance(key, SchemaKey) and value is None for key, value in self.changes)
+
 
 # Schemas.
 

@@ -104,6 +104,11 @@ def decode_value(data: bytes | None) -> Value | None:
     return found
 
 
+def claim_change(instance: str, url: str, id_max: int) -> Change:
+    """`id_max`: the largest id that was ever given, so that compaction leaves it known."""
+    return Change(NoopKey(), {"instance": instance, "url": url, "idMax": id_max})
+
+
 def version_change(version: SubjectVersion) -> Change:
     schema = version.schema
     value: dict[str, object] = {"subject": version.subject, "version": version.version, "id": version.id}

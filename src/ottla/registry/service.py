@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeVar
 from ottla.observe.events import fields
 from ottla.registry.decisions import Decision
 from ottla.registry.errors import RegistryCode, RegistryError
-from ottla.registry.records import NoopKey, encode_key, encode_value
+from ottla.registry.records import claim_change, encode_key, encode_value
 from ottla.registry.state import RegistryState
 
 log = logging.getLogger(__name__)
@@ -74,14 +74,18 @@ class Registry:
             self._require_claim()
             self._correct()
             decision = decide(self._state)
+            if decision.forgets_ids:
+                # Before, since a writer may die between the two.
+                self._claim()
+                self._require_claim()
             if decision.changes:
                 self._append([(encode_key(key), encode_value(value)) for key, value in decision.changes])
                 self._require_claim()
             return decision
 
     def _claim(self) -> None:
-        value = {"instance": self._instance, "url": self._url, "idMax": self._state.id_max}
-        self._append([(encode_key(NoopKey()), encode_value(value))])
+        key, value = claim_change(self._instance, self._url, self._state.id_max)
+        self._append([(encode_key(key), encode_value(value))])
         self._correct()
         claim = self._state.claim
         log.info("registry.claimed", extra=fields(number=None if claim is None else claim.number, url=self._url))

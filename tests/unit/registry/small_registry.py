@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.registry.decisions import Decision, register
-from ottla.registry.records import encode_key, encode_value
+from ottla.registry.records import claim_change, encode_key, encode_value
 from ottla.registry.schema import Reference, Schema, SchemaType, SubjectVersion
 from ottla.registry.state import RegistryState
 
@@ -57,7 +57,10 @@ class SmallState:
         self.now = RegistryState()
 
     def take(self, decision: Decision) -> Any:
-        self.log.append([(encode_key(key), encode_value(value)) for key, value in decision.changes], None)
+        changes = [*decision.changes]
+        if decision.forgets_ids:
+            changes.insert(0, claim_change("small", "http://small", self.now.id_max))
+        self.log.append([(encode_key(key), encode_value(value)) for key, value in changes], None)
         self.log.read(self.now)
         return decision.answer
 

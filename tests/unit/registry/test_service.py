@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -110,6 +112,41 @@ def test_registry_that_takes_over_corrects_what_the_one_before_left(
     Registry(log, "http://third").claim()
     log.compact()
     assert [each.schema.text for each in log.state().versions("orders")] == expected
+
+
+@pytest.mark.parametrize("by_version", [False, True])
+def test_id_whose_schema_was_deleted_for_good_is_not_given_again_after_compaction_and_a_restart(
+    log: MemoryLog, first: Registry, by_version: bool
+) -> None:
+    register(first, "orders", ONE)
+    gone = register(first, "returns", TWO)
+    for permanent in (False, True):
+        delete: Callable[[RegistryState], Decision]
+        if by_version:
+            delete = partial(decisions.delete_version, subject="returns", number=1, permanent=permanent)
+        else:
+            delete = partial(decisions.delete_subject, subject="returns", permanent=permanent)
+        first.change(delete)
+    log.compact()
+    restarted = Registry(log, "http://first")
+    restarted.claim()
+    assert restarted.read(lambda state: state.subjects(deleted=True)) == ["orders"]
+    assert register(restarted, "payments", record("z")).id == gone.id + 1
+
+
+def test_registry_that_is_overtaken_before_it_forgets_an_id_deletes_nothing(
+    log: MemoryLog, first: Registry, second: Registry
+) -> None:
+    made = register(first, "orders", ONE)
+    first.change(lambda state: decisions.delete_subject(state, "orders", permanent=False))
+
+    def between_claim_and_deletion() -> None:
+        log.before_append = second.claim
+
+    log.before_append = between_claim_and_deletion
+    with pytest.raises(AnotherWrites):
+        first.change(lambda state: decisions.delete_subject(state, "orders", permanent=True))
+    assert second.read(lambda state: state.versions("orders", deleted=True))[0].id == made.id
 
 
 def test_question_changes_nothing(log: MemoryLog, first: Registry) -> None:
