@@ -517,13 +517,14 @@ class Broker:
 
     def _start_audit(self) -> None:
         # Most brokers run without it.
-        from ottla.broker.audit_process import AuditProcess
+        from ottla.broker.audit_process import audit_process
 
-        counting = AuditProcess(
+        counting = audit_process(
             self.addresses[0],
             self.node_id,
             self.settings[setting.AUDIT_WINDOW_MS],
             self.settings[setting.AUDIT_INTERVAL_MS],
+            self.clock,
         )
         self._closing.push_async_callback(counting.stop)
         counting.start()

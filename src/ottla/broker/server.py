@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 
 from ottla.broker.broker import Broker
-from ottla.broker.schema_registry import SchemaRegistryProcess, reachable
+from ottla.broker.schema_registry import reachable, schema_registry
 from ottla.broker.socket_loop import SocketLoop
 from ottla.model.serve_options import ServeOptions
 from ottla.observe.events import fields
@@ -62,7 +62,7 @@ async def serve(
     )
     registry = None
     if options.registry is not None:
-        registry = SchemaRegistryProcess(options.registry, reachable(broker.addresses[0]), clock)
+        registry = schema_registry(options.registry, reachable(broker.addresses[0]), clock)
     try:
         if open_files is not None:
             _require_files_left(options.data_dir, open_files.now)
@@ -90,9 +90,11 @@ async def serve(
         await stop.wait()
         log.info("broker.stopping")
     finally:
-        if registry is not None:
-            await registry.stop()
-        await broker.stop()
+        try:
+            if registry is not None:
+                await registry.stop()
+        finally:
+            await broker.stop()
     log.info("broker.stopped")
 
 

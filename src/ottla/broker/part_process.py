@@ -1,0 +1,76 @@
+"""A process that is a part of a broker: started again when it ends, and ended in order with the broker.
+
+Its work never stands in the broker's event loop.  However the broker ends, its standard input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# Who is asked to end says so by a line; who only loses the broker reads the end.
+END: Final = b"end\n"
+_BACKOFF_S_MIN: Final = 0.5
+_BACKOFF_S_MAX: Final = 30.0
+# Who has run for so long did start.
+_STARTED_AFTER_MS: Final = 30_000
+
+
+class PartProcess:
+    """`name` is for the log; `stops_within_s` is what it has to end by itself."""
+
+    def __init__(self, name: str, command: Sequence[str], clock: Clock, stops_within_s: float) -> None:
+        self._name = name
+        self._command = tuple(command)
+        self._clock = clock
+        self._stops_within_s = stops_within_s
+        self._process: Process | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._keep(), name=self._name)
+
+    async def stop(self) -> None:
+        """Let it end in order, while the broker still answers requests."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        process, self._process = self._process, None
+        if process is None or process.stdin is None:
+            return
+        process.stdin.write(END)
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), self._stops_within_s)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _keep(self) -> None:
+        backoff_s = _BACKOFF_S_MIN
+        while True:
+            started_ms = self._clock.monotonic_ms()
+            try:
+                # A session of its own: a terminal's Ctrl-C is for the broker, which ends it.
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command, stdin=PIPE, stdout=DEVNULL, start_new_session=True
+                )
+                log.warning("part.ended", extra=fields(part=self._name, status=await self._process.wait()))
+            except OSError as error:
+                # No descriptors, processes or memory left: the machine may have them again.
+                log.warning("part.not_started", extra=fields(part=self._name, error=str(error)))
+            if self._clock.monotonic_ms() - started_ms >= _STARTED_AFTER_MS:
+                backoff_s = _BACKOFF_S_MIN
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
