@@ -6,9 +6,10 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 from ottla.client.cluster import Cluster
+from ottla.client.errors import UnknownTopic
 from ottla.client.messages import Message
 from ottla.client.metadata import TopicInfo
 from ottla.client.options import ClientOptions
@@ -26,6 +27,9 @@ from ottla.model.limits import MIB
 CLIENT_ID: Final = "ottla-dead-letters"
 # The topic decides what is too large: its letters are as large as what its producers were allowed to send.
 LETTER_BYTES_MAX: Final = 128 * MIB
+
+# Of each topic: itself, and its dead-letter topic.
+_Found: TypeAlias = dict[str, tuple[TopicInfo, TopicInfo]]
 
 
 class DeadLetters:
@@ -52,7 +56,7 @@ class DeadLetters:
         self._lock: Final = threading.Lock()
         self._cluster: Final = Cluster(self._bootstrap, ClientOptions(CLIENT_ID))
         # What was found out of each topic that had a letter: its id, and its dead-letter topic.
-        self._known: Final[dict[str, tuple[TopicInfo, TopicInfo]]] = {}
+        self._known: Final[_Found] = {}
         self._producer: Final[Producer] = Producer(
             self._bootstrap, client_id=CLIENT_ID, max_request_bytes=LETTER_BYTES_MAX, allow_auto_create_topics=False
         )
@@ -75,13 +79,14 @@ class DeadLetters:
         `PoisonMessage` that a stream has raised, whose bytes are read again.
         Raises what `Delivery.wait` raises (then the consumer shall not commit), and `TypeError` for what is no message.
         """
-        return self._send(message, error, stage).wait()
+        return self._send(message, error, stage, {}).wait()
 
     def put_all(
         self, failures: Iterable[tuple[Any, BaseException | str]], *, stage: str | None = None
     ) -> list[Receipt]:
         """`put` for each message and its error, with one wait for all."""
-        deliveries = [self._send(message, error, stage) for message, error in failures]
+        now: _Found = {}
+        deliveries = [self._send(message, error, stage, now) for message, error in failures]
         return [delivery.wait() for delivery in deliveries]
 
     @contextmanager
@@ -107,9 +112,10 @@ class DeadLetters:
         with self._lock:
             self._cluster.close()
 
-    def _send(self, message: Any, error: BaseException | str, stage: str | None) -> Delivery[Receipt]:
+    def _send(self, message: Any, error: BaseException | str, stage: str | None, now: _Found) -> Delivery[Receipt]:
+        """`now` has what this call has looked up."""
         found = self._read_again(message) if isinstance(message, PoisonMessage) else received(message)
-        letter, target = self._letter(found, error, stage or self._stage)
+        letter, target = self._letter(found, error, stage or self._stage, now)
         return self._producer.send(
             target.name,
             letter.value,
@@ -119,14 +125,13 @@ class DeadLetters:
             headers=letter.record_headers,
         )
 
-    def _letter(self, message: Message, error: BaseException | str, stage: str) -> tuple[DeadLetter, TopicInfo]:
+    def _letter(
+        self, message: Message, error: BaseException | str, stage: str, now: _Found
+    ) -> tuple[DeadLetter, TopicInfo]:
         with self._lock:
-            known = self._known.get(message.topic)
-            if known is None:
-                source = self._cluster.topic(message.topic)
-                name = dead_letter_topic(message.topic, self._topic)
-                known = self._known[message.topic] = (source, ensure_topic(self._cluster, name, source))
-            source, target = known
+            if message.topic not in now:
+                now[message.topic] = self._looked_up(message.topic)
+            source, target = now[message.topic]
             origin = Origin(
                 self._cluster.info.cluster_id or "",
                 message.topic,
@@ -138,6 +143,25 @@ class DeadLetters:
         error_class = "" if isinstance(error, str) else error_class_of(error)
         letter = DeadLetter(origin, message.key, message.value, message.headers, error_class, str(error), stage)
         return letter, target
+
+    def _looked_up(self, topic: str) -> tuple[TopicInfo, TopicInfo]:
+        """Anew for each call: a topic that was made anew has another id.
+
+        With the former's, a letter would be taken for that of the former's record at this offset, and not put back.
+        """
+        known = self._known.get(topic)
+        self._cluster.forget([topic])
+        try:
+            source = self._cluster.topic(topic)
+        except UnknownTopic:
+            if known is None:
+                raise
+            # Deleted since: the message is of the topic that was there.
+            return known
+        if known is None or known[0].topic_id != source.topic_id:
+            name = dead_letter_topic(topic, self._topic)
+            known = self._known[topic] = (source, ensure_topic(self._cluster, name, source))
+        return known
 
     def _read_again(self, poison: PoisonMessage) -> Message:
         """Raises the error itself when it is damage of the log: there are no bytes of one message then."""

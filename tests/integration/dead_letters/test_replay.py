@@ -120,6 +120,23 @@ def test_topic_made_anew_gets_letters_of_the_former_only_when_it_is_named(
     assert len(put_back(topic)) == 4
 
 
+def test_letter_of_a_topic_that_was_made_anew_meanwhile_is_of_the_new_one(
+    namespace: Namespace, cluster: Cluster
+) -> None:
+    topic = namespace.topic("orders")
+    produce(topic, ["one"])
+    with DeadLetters(namespace.bootstrap) as dead_letters:
+        dead_letters.put(consume_all(topic)[0], "no")
+        Admin(cluster).delete_topics([topic])
+        namespace.topic("orders")
+        cluster.forget([topic])
+        produce(topic, ["two"])
+        dead_letters.put(consume_all(topic)[0], "no")
+    outcome = Replay(cluster, namespace.name("orders.dead-letter")).run()
+    assert (outcome.put_back, outcome.refused_count) == (1, 1)
+    assert values(put_back(topic)) == Counter([b"two"])
+
+
 def test_letters_that_the_topic_does_not_take_are_counted_and_stay_letters(
     namespace: Namespace, cluster: Cluster
 ) -> None:
