@@ -21,7 +21,7 @@ EXEMPT: Final = {"ottla.storage.tools.source_log"}
 PUBLIC: Final = {"_asdict", "_exit", "_make", "_replace"}
 # PySpark has no other doors to its Java process, and one module of ours goes through them.
 PUBLIC_IN: Final = {
-    "ottla.spark.jvm": {"_ensure_initialized", "_instantiatedSession", "_jsc", "_jsparkSession", "_jvm"}
+    "ottla.spark.jvm": {"_ensure_initialized", "_instantiatedSession", "_jdf", "_jsc", "_jsparkSession", "_jvm"}
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 
 def start_jvm(settings: Mapping[str, str]) -> None:
@@ -32,3 +32,12 @@ def default_session() -> SparkSession | None:
 def java_session(spark: SparkSession) -> Any:
     """Spark's own object of a session."""
     return spark._jsparkSession  # noqa: SLF001
+
+
+def free_checkpoint(rows: DataFrame) -> None:
+    """Free the blocks of what `localCheckpoint` gave: Spark itself does when its JVM collects the garbage.
+
+    Raises `Py4JError`, when the JVM has ended, too.
+    """
+    plan: Any = rows._jdf.queryExecution().logical()  # noqa: SLF001
+    plan.rdd().unpersist(False)

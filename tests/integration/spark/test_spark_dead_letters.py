@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark import SparkConf
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -17,8 +19,9 @@ from pyspark.sql import functions as F
 from ottla.client.cluster import Cluster
 from ottla.dead_letters import DeadLetter, Origin, Replay, Replayed, letter_of
 from ottla.model.uuid_text import uuid_to_text
-from ottla.spark.dead_letters import DeadLetters, attempt, route
+from ottla.spark.dead_letters import DeadLetters, attempt, letter_table
 from ottla.spark.errors import SparkOptionError
+from ottla.spark.kept_rows import ATTEMPTS_MAX
 from ottla.spark.lake.tables import append_once
 from ottla.testing import Namespace, Record, Topic, consume_all, produce
 from ottla.testing.broker import RunningBroker
@@ -141,7 +144,7 @@ def test_failing_rows_are_letters_in_topic_and_table_once_the_batch_is_committed
 def test_many_letters_are_in_the_table_once_when_a_batch_ends_between_its_commits(
     spark: SparkSession, orders: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(route, "ROWS_OF_COMMIT", 1)
+    monkeypatch.setattr(letter_table, "ROWS_OF_COMMIT", 1)
     append = append_once
     left = 2
 
@@ -156,7 +159,7 @@ def test_many_letters_are_in_the_table_once_when_a_batch_ends_between_its_commit
     rows = parsed(spark, orders)
     each_batch = dead_letters.each_batch(lambda good, batch_id: None)
     with monkeypatch.context() as patch:
-        patch.setattr(route, "append_once", dying)
+        patch.setattr(letter_table, "append_once", dying)
         with pytest.raises(StreamingQueryException, match="killed"):
             run(rows, each_batch, tmp_path / "checkpoint")
     assert DeltaTable(str(tmp_path / "dead")).to_pyarrow_table().num_rows == 2
@@ -164,6 +167,89 @@ def test_many_letters_are_in_the_table_once_when_a_batch_ends_between_its_commit
     found = DeltaTable(str(tmp_path / "dead")).to_pyarrow_table().to_pylist()
     assert Counter(row["error_class"] for row in found).total() == 4
     assert len({(row["partition"], row["offset"]) for row in found}) == 4
+
+
+def test_letter_that_only_the_second_run_of_a_batch_has_is_in_the_table(
+    spark: SparkSession, orders: Topic, tmp_path: Path
+) -> None:
+    """A look-up failed, and then fails for other rows: the parts of the first run are not those of the second."""
+    rows = spark.read.format("ottla").option("kafka.bootstrap.servers", orders.bootstrap).option("subscribe", orders)
+    loaded = rows.option("includeHeaders", "true").load()
+    table = tmp_path / "dead"
+
+    def write(offset: int) -> None:
+        error = F.when(F.col("offset") == offset, F.lit("away"))
+        DeadLetters(orders.bootstrap, error=error, table=table, has_topic=False).write(loaded, "look-up", 7)
+
+    for offset in (0, 1, 1, 0):
+        write(offset)
+    found = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+    assert sorted((row["partition"], row["offset"]) for row in found) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("losses", [1, 3])
+def test_batch_that_loses_its_blocks_is_divided_again_and_no_row_is_in_neither_part(
+    spark: SparkSession, orders: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: int
+) -> None:
+    """All rows are good while the bad ones are set aside, and bad afterwards."""
+    fails = str(tmp_path / "fails")
+
+    def looked_up(value: bytes | None) -> int:
+        if os.path.exists(fails):
+            raise TimeoutError("the database is away")
+        return 1
+
+    source = spark.read.format("ottla").option("kafka.bootstrap.servers", orders.bootstrap).option("subscribe", orders)
+    rows = source.option("includeHeaders", "true").load().withColumn("found", attempt(looked_up, "int")("value"))
+    dead_letters = DeadLetters(orders.bootstrap, error="found.error")
+    processed: list[Row] = []
+    each_batch = dead_letters.each_batch(lambda good, batch_id: processed.extend(good.collect()))
+    write = DeadLetters._write
+    left = losses
+
+    def write_and_lose(*arguments: Any) -> None:
+        nonlocal left
+        write(*arguments)
+        Path(fails).touch()
+        left -= 1
+        if left >= 0:
+            lose_kept_rows(spark)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeadLetters, "_write", write_and_lose)
+        if losses < ATTEMPTS_MAX:
+            each_batch(rows, 0)
+        else:
+            with pytest.raises(Exception, match="CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"):
+                each_batch(rows, 0)
+    assert processed == []
+    # The first time nothing is bad; each further time all are.
+    assert len(letters_of(orders)) == 10 * min(losses, ATTEMPTS_MAX - 1)
+
+
+def test_speculation_is_refused_unless_errors_are_said_to_stay(
+    spark: SparkSession, orders: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = SparkConf(loadDefaults=False).set("spark.speculation", "TRUE")
+    monkeypatch.setattr(spark.sparkContext, "_conf", conf)
+    source = spark.read.format("ottla").option("kafka.bootstrap.servers", orders.bootstrap).option("subscribe", orders)
+    rows = source.option("includeHeaders", "true").load()
+    processed: list[int] = []
+
+    def each_batch(*, keeps_batch: bool) -> Callable[[DataFrame, int], None]:
+        dead_letters = DeadLetters(orders.bootstrap, error="CAST(NULL AS STRING)", keeps_batch=keeps_batch)
+        return dead_letters.each_batch(lambda good, batch_id: processed.append(good.count()))
+
+    with pytest.raises(SparkOptionError, match=r"spark\.speculation"):
+        each_batch(keeps_batch=True)(rows, 0)
+    each_batch(keeps_batch=False)(rows, 0)
+    assert processed == [10]
+
+
+def lose_kept_rows(spark: SparkSession) -> None:
+    """As when an executor dies."""
+    for kept in spark.sparkContext._jsc.getPersistentRDDs().values():
+        kept.unpersist(True)
 
 
 def test_error_may_be_a_text_of_sql(spark: SparkSession, orders: Topic, namespace: Namespace) -> None:

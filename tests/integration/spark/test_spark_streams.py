@@ -263,6 +263,81 @@ def test_update_and_delete_in_a_table_are_seen_by_the_next_batch(
     assert table.now(spark).collect() == [Row(who="eve", country="sv")]
 
 
+def test_table_whose_rows_were_lost_is_read_anew_at_once(spark: SparkSession, namespace: Namespace) -> None:
+    members = namespace.topic("members", configs={"cleanup.policy": "compact"})
+    produce(members, [("ada", "fi")])
+    table = streams.ChangingTable(members.bootstrap, members)
+    found: list[dict[bytes, bytes]] = []
+    each_batch = table.each_batch(
+        lambda batch, now, batch_id: found.append({row["key"]: row["value"] for row in now.collect()})
+    )
+    each_batch(spark.range(1), 0)
+    lose_kept_rows(spark)
+    each_batch(spark.range(1), 1)
+    produce(members, [("bob", "se")])
+    lose_kept_rows(spark)
+    each_batch(spark.range(1), 2)
+    assert found == [{b"ada": b"fi"}, {b"ada": b"fi"}, {b"ada": b"fi", b"bob": b"se"}]
+
+
+def test_table_is_read_anew_after_a_batch_that_failed(spark: SparkSession, namespace: Namespace) -> None:
+    members = namespace.topic("members", configs={"cleanup.policy": "compact"})
+    produce(members, [("ada", "fi")])
+    table = streams.ChangingTable(members.bootstrap, members)
+
+    def unlucky(batch: DataFrame, now: DataFrame, batch_id: int) -> None:
+        lose_kept_rows(spark)
+        now.collect()
+
+    with pytest.raises(Exception, match="CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"):
+        table.each_batch(unlucky)(spark.range(1), 0)
+    found: list[Row] = []
+    table.each_batch(lambda batch, now, batch_id: found.extend(now.collect()))(spark.range(1), 0)
+    assert [row["key"] for row in found] == [b"ada"]
+
+
+def lose_kept_rows(spark: SparkSession) -> None:
+    """As when an executor dies."""
+    for kept in kept_rows(spark):
+        kept.unpersist(True)
+
+
+def test_table_keeps_its_rows_once_however_often_it_changes(spark: SparkSession, namespace: Namespace) -> None:
+    members = namespace.topic("members", configs={"cleanup.policy": "compact"})
+    table = streams.ChangingTable(members.bootstrap, members)
+    each_batch = table.each_batch(lambda batch, now, batch_id: None)
+    produce(members, [("ada", "fi")])
+    each_batch(spark.range(1), 0)
+    count = len(kept_rows(spark))
+    for number in range(3):
+        produce(members, [("ada", str(number))])
+        each_batch(spark.range(1), number)
+        assert len(kept_rows(spark)) == count
+    # Who asks for it keeps it.
+    before = table.now(spark)
+    produce(members, [("ada", "no")])
+    assert [bytes(row["value"]) for row in table.now(spark).collect()] == [b"no"]
+    assert [bytes(row["value"]) for row in before.collect()] == [b"2"]
+
+
+def kept_rows(spark: SparkSession) -> list[Any]:
+    return list(spark.sparkContext._jsc.getPersistentRDDs().values())
+
+
+def test_rows_that_are_read_twice_are_there_once_by_their_places(
+    spark: SparkSession, namespace: Namespace, tmp_path: Path
+) -> None:
+    topic = namespace.topic("replayed", partitions=2)
+    # Equal values are records of their own.
+    produce(topic, [Record(b"%d" % (number % 2), partition=number % 2) for number in range(6)])
+    rows, again = (spark.readStream.format("ottla").options(**source_of(topic)).load() for _ in range(2))
+    once = streams.dedup(rows.unionByName(again), time="timestamp", delay="10 minutes")
+    found: list[Row] = []
+    writer = once.select("partition", "offset").writeStream
+    run(writer.foreachBatch(lambda batch, batch_id: found.extend(batch.collect())), tmp_path / "checkpoint")
+    assert sorted(tuple(row) for row in found) == [(partition, offset) for partition in (0, 1) for offset in range(3)]
+
+
 @pytest.mark.parametrize(
     ("call", "problem"),
     [

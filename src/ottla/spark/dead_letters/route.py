@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -18,24 +16,22 @@ from ottla.dead_letters.topics import dead_letter_topic, ensure_topic
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.dead_letters.letter_columns import (
     ERROR,
-    TABLE_SCHEMA,
     Destination,
     as_records,
     as_table_rows,
     check_rows,
     error_text,
 )
+from ottla.spark.dead_letters.letter_table import append_letters
 from ottla.spark.errors import SparkOptionError
-from ottla.spark.lake.tables import append_once
+from ottla.spark.kept_rows import KeptRows, again_where_lost
 from ottla.spark.lake.target import LakeTarget, parse_target
 from ottla.spark.registration import register_source
 
 BatchFunction: TypeAlias = Callable[[DataFrame, int], None]
 
-# The driver holds so many rows of the table at a time; each such part is one commit.
-ROWS_OF_COMMIT: Final = 5_000
-COMMITS_OF_BATCH_MAX: Final = 1 << 20
 _QUERY_ID: Final = "sql.streaming.queryId"
+_SPECULATION: Final = "spark.speculation"
 
 
 class DeadLetters:
@@ -51,7 +47,9 @@ class DeadLetters:
     table       a Delta table (a path, or a URL of the lake; `storage` are its settings); None: no table
     has_topic   False: no topic, only the table
     stage       a word for what is done with the rows, in the letters
-    keeps_batch the batch is kept (`persist`) while it is divided, so that nothing is computed twice
+    keeps_batch the batch is kept by the executors while it is divided, so that nothing is computed twice.  False: only
+                where the error of a row is always the same; a row that is good while the bad ones are set aside and
+                bad afterwards would be in neither part
     options     further options of the sink
 
     The rows need the source's columns key, value, topic, partition, offset, timestamp and headers (option
@@ -86,31 +84,49 @@ class DeadLetters:
         """A function for `foreachBatch`: the bad rows are set aside and confirmed, then `process` gets the good ones.
 
         When either fails the batch is not committed, and runs again: the topic may then have a letter twice (its origin
-        is the same, and a replay puts it back once), the table has it once.
+        is the same, and a replay puts it back once), the table has it once.  When an executor died with rows of the
+        batch, both are done again at once.
         """
 
         def divide(batch: DataFrame, batch_id: int) -> None:
             check_rows(batch)
-            if self._keeps_batch:
-                batch = batch.persist()
-            try:
-                query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or "batch"
-                self.write(batch, f"{query_id}/{self._stage}/{self._error}", batch_id)
-                process(batch.where(self._error.isNull()), batch_id)
-            finally:
-                if self._keeps_batch:
-                    batch.unpersist()
+            spark = batch.sparkSession
+            query_id = spark.sparkContext.getLocalProperty(_QUERY_ID) or "batch"
+            app_id = f"{query_id}/{self._stage}/{self._error}"
+            if not self._keeps_batch:
+                self._divide(self._judged(batch), app_id, batch_id, process)
+                return
+            _refuse_speculation(spark)
+            again_where_lost(lambda: self._keep_and_divide(batch, app_id, batch_id, process))
 
         return divide
+
+    def _keep_and_divide(self, batch: DataFrame, app_id: str, batch_id: int, process: BatchFunction) -> None:
+        kept = KeptRows(self._judged(batch))
+        try:
+            self._divide(kept.rows, app_id, batch_id, process)
+        finally:
+            kept.release()
+
+    def _divide(self, judged: DataFrame, app_id: str, batch_id: int, process: BatchFunction) -> None:
+        self._write(judged, app_id, batch_id)
+        process(judged.where(F.col(ERROR).isNull()).drop(ERROR), batch_id)
 
     def write(self, rows: DataFrame, app_id: str, version: int) -> None:
         """Set the rows aside that have an error; they are stored when this returns.
 
-        The table has them once for each `version` of `app_id`, and versions only grow: a batch's number.
+        The table has them once for each `version` of `app_id`, and versions only grow: a batch's number.  A version
+        that is written again adds what the table does not have.
         Raises `SparkOptionError`, `LakeError`, and the errors of the sink.
         """
         check_rows(rows)
-        bad = rows.withColumn(ERROR, error_text(rows, self._error)).where(F.col(ERROR).isNotNull())
+        self._write(self._judged(rows), app_id, version)
+
+    def _judged(self, rows: DataFrame) -> DataFrame:
+        return rows.withColumn(ERROR, error_text(rows, self._error))
+
+    def _write(self, judged: DataFrame, app_id: str, version: int) -> None:
+        bad = judged.where(F.col(ERROR).isNotNull())
         topics = [row["topic"] for row in bad.select("topic").distinct().collect()]
         if not topics:
             return
@@ -118,22 +134,14 @@ class DeadLetters:
             destinations = {name: self._destination(cluster, name) for name in topics}
             cluster_id = cluster.info.cluster_id or ""
         if self._has_topic:
-            register_source(rows.sparkSession)
+            register_source(judged.sparkSession)
             records = as_records(bad, cluster_id, self._stage, destinations)
             options = {**self._options, "kafka.bootstrap.servers": self._bootstrap}
             records.write.format("ottla").options(**options).mode("append").save()
         if self._table is not None:
-            self._table.refuse_remote_master(_master(rows.sparkSession))
+            self._table.refuse_remote_master(_master(judged.sparkSession))
             letters = as_table_rows(bad, cluster_id, self._stage, destinations).toLocalIterator()
-            for number, part in enumerate(_parts(letters)):
-                assert number < COMMITS_OF_BATCH_MAX, "a batch has fewer rows"
-                append_once(
-                    self._table,
-                    part,
-                    app_id=f"ottla-dead-letters/{app_id}",
-                    version=version * COMMITS_OF_BATCH_MAX + number,
-                    partition_by=("topic",),
-                )
+            append_letters(self._table, letters, app_id, version)
 
     def _destination(self, cluster: Cluster, topic: str) -> Destination:
         try:
@@ -146,12 +154,14 @@ class DeadLetters:
         return Destination(ZERO_UUID if source is None else source.topic_id, name, count)
 
 
-def _parts(rows: Iterator[Any]) -> Iterator[pa.Table]:
-    while part := list(islice(rows, ROWS_OF_COMMIT)):
-        columns = {name: [row[name] for row in part] for name in TABLE_SCHEMA.names}
-        columns["headers"] = [None if each is None else [pair.asDict() for pair in each] for each in columns["headers"]]
-        yield pa.table(columns, schema=TABLE_SCHEMA)
-
-
 def _master(spark: SparkSession) -> str:
     return spark.sparkContext.master or ""
+
+
+def _refuse_speculation(spark: SparkSession) -> None:
+    """Two copies of a task leave their rows with two executors, and readers take the one or the other."""
+    if spark.sparkContext.getConf().get(_SPECULATION, "false").lower() == "true":
+        raise SparkOptionError(
+            f"under {_SPECULATION} a row may be computed twice, and be good the one time and bad the other",
+            hint=f"set {_SPECULATION} to false, or say keeps_batch=False where the error of a row is always the same",
+        )

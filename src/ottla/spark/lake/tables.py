@@ -53,6 +53,19 @@ def append_once(
     raise LakeError(f"{target.url}: other writers were faster {ATTEMPTS_MAX} times", hint="try again")
 
 
+def newest_version(target: LakeTarget, app_id: str) -> int | None:
+    """The last version of `app_id` that `append_once` has appended; None: none.  Raises `LakeError`."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        if not DeltaTable.is_deltatable(target.url, target.storage_options):
+            return None
+        return DeltaTable(target.url, storage_options=target.storage_options).transaction_version(app_id)
+    except (DeltaError, OSError) as error:
+        raise LakeError(f"the table {target.url} cannot be opened: {error}") from error
+
+
 def open_delta(
     target: LakeTarget, schema: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str] | None = None
 ) -> DeltaTable:

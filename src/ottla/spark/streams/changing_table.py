@@ -14,6 +14,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.offsets import log_ranges
 from ottla.client.options import ClientOptions
 from ottla.model.identifiers import TopicPartition
+from ottla.spark.kept_rows import KeptRows, again_where_lost
 from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.registration import register_source
 
@@ -37,9 +38,10 @@ class ChangingTable:
     in them.  `options` are further options of the source.
 
     Each batch sees everything that the topic had when it began: so an update or a delete is seen by the next batch.
-    The rows are kept by Spark's executors, and only what is new is read; a new query, or one that begins again, reads
-    the topic from its start.  A batch that runs again may see a newer table than before.  Keys keep their partition: do
-    not add partitions to such a topic.
+    The rows are kept by Spark's executors, and only what is new is read.  When an executor died with rows of it the
+    batch is run again at once; then, after a batch that failed, and in another Spark application, the topic is read
+    from its start.  A batch that runs again may see a newer table than before; the table that a batch gets is for that
+    batch only.  Keys keep their partition: do not add partitions to such a topic.
     """
 
     def __init__(
@@ -52,18 +54,43 @@ class ChangingTable:
         self._topic_id: UUID | None = None
         self._next_offsets: dict[TopicPartition, int] = {}
         # The newest record of each key, deleted ones too until the next batch.
-        self._newest: DataFrame | None = None
+        self._newest: KeptRows | None = None
+        # Whether somebody may read it besides the batch that it was made for.
+        self._is_given_out = False
+        self._application = ""
 
     def each_batch(self, process: TableFunction) -> Callable[[DataFrame, int], None]:
         """A function for `foreachBatch`: `process(batch, table, batch_id)`."""
 
-        def with_table(batch: DataFrame, batch_id: int) -> None:
-            process(batch, self.now(batch.sparkSession), batch_id)
+        def once(batch: DataFrame, batch_id: int) -> None:
+            try:
+                process(batch, self._table(batch.sparkSession), batch_id)
+            except BaseException:
+                # Perhaps since rows of the table are lost.
+                self._forget()
+                raise
 
-        return with_table
+        return lambda batch, batch_id: again_where_lost(lambda: once(batch, batch_id))
 
     def now(self, spark: SparkSession) -> DataFrame:
         """The table as it is now; it stays as it is when the topic changes.  Raises the client's errors."""
+        try:
+            table = self._table(spark)
+        except BaseException:
+            self._forget()
+            raise
+        self._is_given_out = True
+        return table
+
+    def _forget(self) -> None:
+        self._newest, self._next_offsets = None, {}
+
+    def _table(self, spark: SparkSession) -> DataFrame:
+        former = self._newest
+        if self._application != spark.sparkContext.applicationId:
+            # The executors that kept it are gone.
+            self._forget()
+            former, self._application = None, spark.sparkContext.applicationId
         with Cluster(self._bootstrap, ClientOptions("ottla-spark")) as cluster:
             topic = cluster.topic(self._topic)
             logs = log_ranges(cluster, [TopicPartition(self._topic, number) for number in topic.partitions])
@@ -71,18 +98,21 @@ class ChangingTable:
             not log.start <= self._next_offsets.get(place, log.start) <= log.stop for place, log in logs.items()
         ):
             # Another topic, or one that has lost what was not read yet: from its start.
-            self._newest, self._next_offsets = None, {}
+            self._forget()
         self._topic_id = topic.topic_id
         first = {place: self._next_offsets.get(place, log.start) for place, log in logs.items()}
         ends = {place: log.stop for place, log in logs.items()}
         if self._newest is None or first != ends:
             self._newest = self._merged(spark, first, ends)
             self._next_offsets = ends
-        return self._prepare(self._newest.where(F.col("value").isNotNull()))
+            if former is not None and not self._is_given_out:
+                former.release()
+            self._is_given_out = False
+        return self._prepare(self._newest.rows.where(F.col("value").isNotNull()))
 
     def _merged(
         self, spark: SparkSession, first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> DataFrame:
+    ) -> KeptRows:
         register_source(spark)
         assign = {self._topic: sorted(place.partition for place in ends)}
         options = {
@@ -94,11 +124,11 @@ class ChangingTable:
         }
         rows = spark.read.format("ottla").options(**options).load().select("key", *_RECORD)
         if self._newest is not None:
-            rows = self._newest.where(F.col("value").isNotNull()).unionByName(rows)
+            rows = self._newest.rows.where(F.col("value").isNotNull()).unionByName(rows)
         newest = (
             rows.where(F.col("key").isNotNull())
             .groupBy("key")
             .agg(F.max_by(F.struct(*_RECORD), "offset").alias("_record"))
         )
         # Its own rows, so that the plan does not grow by each batch.
-        return newest.select("key", "_record.*").localCheckpoint()
+        return KeptRows(newest.select("key", "_record.*"))

@@ -1,0 +1,60 @@
+"""Rows that Spark's executors keep as they were computed once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+from ottla.observe.events import fields
+from ottla.spark.jvm import free_checkpoint
+
+log = logging.getLogger(__name__)
+
+# An executor may die again while what it had is computed anew.
+ATTEMPTS_MAX: Final = 3
+_LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+
+
+class KeptRows:
+    """`rows` have no lineage.
+
+    So when an executor dies with some of them, what reads them fails: they are not computed a second time, perhaps with
+    another result.
+    """
+
+    def __init__(self, rows: DataFrame) -> None:
+        self.rows: Final = rows.localCheckpoint()
+
+    def release(self) -> None:
+        """Free them now, and not only when the driver's JVM collects its garbage; then `rows` cannot be read."""
+        try:
+            free_checkpoint(self.rows)
+        except (Py4JError, OSError) as error:
+            # The application ends, and its executors with it: what was done with the rows stays done.
+            log.debug("kept_rows.not_freed", extra=fields(error=str(error)))
+
+
+def again_where_lost(batch: Callable[[], None]) -> None:
+    """Run what keeps rows and reads them; from its beginning again when an executor died with some of them."""
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            batch()
+            return
+        except Exception as error:
+            if attempt == ATTEMPTS_MAX or not _is_of_lost_rows(error):
+                raise
+            log.warning("kept_rows.lost", extra=fields(attempt=attempt))
+
+
+def _is_of_lost_rows(error: BaseException) -> bool:
+    """Py4J's error or PySpark's, or what a function of the user made of it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if _LOST in str(cause):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
