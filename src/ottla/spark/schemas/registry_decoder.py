@@ -17,6 +17,8 @@ from ottla.spark.schemas.wire_format import WireColumn, split
 AVRO: Final = "AVRO"
 JSON: Final = "JSON"
 PROTOBUF: Final = "PROTOBUF"
+# A batch with so many ids that the registry does not know has foreign data: for its other new ids nobody asks.
+UNKNOWN_IDS_OF_BATCH_MAX: Final = 16
 
 
 class SchemaDecoder(Protocol):
@@ -60,24 +62,38 @@ class RegistryDecoder:
         self.value_type: Final = value_type
         self.type: Final = pa.struct([("value", value_type), ("error", pa.string()), ("schema_id", pa.int32())])
         self._decoders: dict[int, SchemaDecoder] = {}
+        # Why a schema is not read, by its id.
+        self._unreadable: dict[int, str] = {}
 
     def decode(self, column: pa.Array) -> pa.StructArray:
-        """A column of `type` from one of bytes.  Raises `RegistryUnreachable`."""
+        """A column of `type` from one of bytes.  Raises `RegistryUnreachable`.
+
+        The registry is asked for `UNKNOWN_IDS_OF_BATCH_MAX` ids at most that it does not know.
+        """
         wire = split(column)
         errors: list[str | None] | None = None
         if wire.is_foreign.any():
             errors = [_FOREIGN if foreign else None for foreign in wire.is_foreign]
         rows, parts = [], []
         is_ours = ~wire.is_null & ~wire.is_foreign
-        for schema_id in np.unique(wire.ids[is_ours]):
+        ids_found, counts = np.unique(wire.ids[is_ours], return_counts=True)
+        unknown_count = 0
+        # Those of most rows first: they are asked for in any case.
+        for schema_id in ids_found[np.argsort(-counts, kind="stable")]:
             chosen = np.flatnonzero(is_ours & (wire.ids == schema_id))
-            part = self._decoded(int(schema_id), wire, chosen)
+            try:
+                if unknown_count >= UNKNOWN_IDS_OF_BATCH_MAX and int(schema_id) not in self._decoders:
+                    raise UnknownSchema(_NOT_ASKED)
+                part = self._decoded(int(schema_id), wire, chosen)
+            except UnknownSchema as error:
+                unknown_count += 1
+                part = self._unread(chosen, told(error))
             rows.append(chosen)
             parts.append(part.column)
             if part.errors is not None:
                 errors = errors or [None] * len(column)
-                for row, error in zip(chosen.tolist(), part.errors, strict=True):
-                    errors[row] = error
+                for row, why in zip(chosen.tolist(), part.errors, strict=True):
+                    errors[row] = why
         value = _in_place(rows, parts, len(column), self.value_type)
         told_errors = pa.nulls(len(column), pa.string()) if errors is None else pa.array(errors, pa.string())
         ids = pa.array(wire.ids.astype(np.uint32).view(np.int32), mask=~is_ours)
@@ -85,20 +101,21 @@ class RegistryDecoder:
         return pa.StructArray.from_arrays([value, told_errors, ids], fields=list(self.type), mask=whole_null)
 
     def _decoded(self, schema_id: int, wire: WireColumn, rows: Ints) -> DecodedRows:
+        """Raises `UnknownSchema`."""
+        if schema_id in self._unreadable:
+            return self._unread(rows, self._unreadable[schema_id])
         decoder = self._decoders.get(schema_id)
         if decoder is None:
-            try:
-                writer = self._registry.by_id(schema_id)
-            except UnknownSchema as error:
-                return self._unread(rows, error)
+            writer = self._registry.by_id(schema_id)
             try:
                 decoder = self._decoders[schema_id] = self._decoder(writer)
             except Exception as error:  # noqa: BLE001 (a schema that no library of ours reads is its records' error)
-                return self._unread(rows, error)
+                self._unreadable[schema_id] = told(error)
+                return self._unread(rows, self._unreadable[schema_id])
         return decoder.decode(wire.data, wire.starts[rows], wire.ends[rows])
 
-    def _unread(self, rows: Ints, error: Exception) -> DecodedRows:
-        return DecodedRows(pa.nulls(len(rows), self.value_type), [told(error)] * len(rows))
+    def _unread(self, rows: Ints, error: str) -> DecodedRows:
+        return DecodedRows(pa.nulls(len(rows), self.value_type), [error] * len(rows))
 
     def _decoder(self, writer: FoundSchema) -> SchemaDecoder:
         if writer.type != self._kind:
@@ -113,6 +130,9 @@ class RegistryDecoder:
 
 
 _FOREIGN: Final = "not in the wire format of a registry: it has no byte 0 and schema id before it"
+_NOT_ASKED: Final = (
+    f"the registry was not asked for this schema: it did not know {UNKNOWN_IDS_OF_BATCH_MAX} others of this batch"
+)
 
 
 class _JsonText:

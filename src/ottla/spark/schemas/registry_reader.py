@@ -13,8 +13,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from ottla.model.errors import OttlaError
+from ottla.runtime.clock import Clock, SystemClock
 
 ANSWERS_WITHIN_S: Final = 20.0
+# An id that is unknown is not asked for again before: it is no id at all, or a schema that is registered this moment.
+UNKNOWN_FOR_MS: Final = 10_000
+UNKNOWN_IDS_MAX: Final = 10_000
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 
 
@@ -42,15 +46,28 @@ class FoundSchema:
 class RegistryReader:
     """`urls`: one answers for all."""
 
-    def __init__(self, urls: str) -> None:
+    def __init__(self, urls: str, clock: Clock | None = None) -> None:
         self._urls = [url.strip().rstrip("/") for url in urls.split(",") if url.strip()]
         self._known: dict[int, FoundSchema] = {}
+        self._clock: Clock = clock or SystemClock()
+        # Until when an id counts as unknown.
+        self._unknown_until_ms: dict[int, int] = {}
 
     def by_id(self, schema_id: int) -> FoundSchema:
         """Raises `UnknownSchema` and `RegistryUnreachable`."""
         found = self._known.get(schema_id)
-        if found is None:
+        if found is not None:
+            return found
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._unknown_until_ms.get(schema_id, now_ms):
+            raise UnknownSchema(f"the registry does not know the schema {schema_id}")
+        try:
             found = self._known[schema_id] = self._found(self._get(f"/schemas/ids/{schema_id}"))
+        except UnknownSchema:
+            if len(self._unknown_until_ms) >= UNKNOWN_IDS_MAX:
+                self._unknown_until_ms.clear()
+            self._unknown_until_ms[schema_id] = now_ms + UNKNOWN_FOR_MS
+            raise
         return found
 
     def latest(self, subject: str) -> FoundSchema:
