@@ -34,7 +34,7 @@ def command() -> None:
 @click.option(
     "--spark", "spark_settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated."
 )
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--master", metavar="URL", help="Where Spark runs.  [default: as spark-submit says, else local[*]]")
 @json_flag
 def run(
     job: str,
@@ -44,7 +44,7 @@ def run(
     every: str | None,
     options: tuple[str, ...],
     spark_settings: tuple[str, ...],
-    master: str,
+    master: str | None,
     as_json: bool,
 ) -> None:
     """Run a stream until Ctrl-C, or with --available-now to the end of what is there.

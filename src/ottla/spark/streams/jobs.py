@@ -103,14 +103,14 @@ def run_job(
         )
     writer = writer.option("checkpointLocation", settings.checkpoint)
     totals = JobTotals()
-    seen: set[int] = set()
+    last_batch = -1
     try:
         query = (writer.trigger(**trigger) if trigger else writer).start()
     except PySparkException as error:
         raise JobFailed(f"the stream does not start: {str(error)[:_MESSAGE_CHARS_MAX]}") from error
     try:
         while not query.awaitTermination(LOOK_EVERY_S):
-            _count(query, totals, seen)
+            last_batch = _count(query, totals, last_batch)
             told(totals)
     except KeyboardInterrupt:
         pass
@@ -120,19 +120,23 @@ def run_job(
         ) from error
     finally:
         query.stop()
-    _count(query, totals, seen)
+    _count(query, totals, last_batch)
     return totals
 
 
-def _count(query: StreamingQuery, totals: JobTotals, seen: set[int]) -> None:
-    """Spark keeps the last hundred batches (`spark.sql.streaming.numRecentProgressUpdates`)."""
+def _count(query: StreamingQuery, totals: JobTotals, last_batch: int) -> int:
+    """Add the batches after `last_batch`; the last one now.
+
+    Spark keeps the last hundred batches (`spark.sql.streaming.numRecentProgressUpdates`).
+    """
     for progress in query.recentProgress:
         totals.watermark = progress.eventTime.get("watermark", totals.watermark)
         totals.state_rows = sum(each.numRowsTotal for each in progress.stateOperators)
-        if progress.batchId in seen or "addBatch" not in progress.durationMs:
+        if progress.batchId <= last_batch or "addBatch" not in progress.durationMs:
             continue
-        seen.add(progress.batchId)
+        last_batch = progress.batchId
         totals.batches += 1
         totals.rows += progress.numInputRows
         totals.late_rows += sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
         totals.rows_per_s = progress.processedRowsPerSecond
+    return last_batch
