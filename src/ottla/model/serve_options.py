@@ -88,6 +88,7 @@ def _registry(settings: BrokerSettings, *, insecure_listen: bool) -> RegistryOpt
         return None
     listener = parse_http(text, setting="schema.registry.listeners")
     require_registry_listener(listener, insecure_listen=insecure_listen)
+    require_registry_url(listener, settings[SCHEMA_REGISTRY_ADVERTISED_URL])
     return RegistryOptions(
         listener=listener,
         topic=settings[SCHEMA_REGISTRY_TOPIC],
@@ -103,6 +104,15 @@ def require_registry_listener(listener: Listener, *, insecure_listen: bool) -> N
             f"refused to serve schemas on {listener.host or 'every interface'}: anyone who reaches port "
             f"{listener.port} could change them",
             hint="listen on 127.0.0.1, or accept it with --insecure-listen",
+        )
+
+
+def require_registry_url(listener: Listener, advertised_url: str | None) -> None:
+    """Raises `ConfigError` where the address to listen on is none by which other registries reach this one."""
+    if advertised_url is None and listener.host in {"", "0.0.0.0", "::"}:
+        raise ConfigError(
+            f"the registry listens on {listener.host or 'every interface'}, which is no address that others can reach",
+            hint="set schema.registry.advertised.url (--advertise), such as http://HOST:8081",
         )
 
 

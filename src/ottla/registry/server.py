@@ -12,7 +12,7 @@ import uvicorn
 
 from ottla.model.errors import ConfigError
 from ottla.model.listener import Listener
-from ottla.model.serve_options import RegistryOptions
+from ottla.model.serve_options import RegistryOptions, require_registry_url
 from ottla.observe.events import fields
 from ottla.registry.http_app import HttpApp
 from ottla.registry.service import Registry
@@ -30,6 +30,7 @@ def serve(options: RegistryOptions, bootstrap: str, *, until_eof: bool = False) 
 
     Raises `OttlaError` when it cannot start.
     """
+    require_registry_url(options.listener, options.advertised_url)
     with _bind(options.listener) as listening:
         host, port = listening.getsockname()[:2]
         url = options.advertised_url or f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -44,6 +44,13 @@ def test_broker_on_every_interface_is_reached_on_this_machine() -> None:
     assert reachable(("10.0.0.1", 1)) == ("10.0.0.1", 1)
 
 
+@pytest.mark.parametrize("address", ["http://0.0.0.0:8081", "http://[::]:8081", "http://:8081"])
+def test_registry_on_every_interface_needs_an_address_for_others(address: str) -> None:
+    with pytest.raises(ConfigError, match="no address that others can reach") as raised:
+        options(insecure_listen=True, schema_registry_listeners=address)
+    assert "schema.registry.advertised.url" in (raised.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("address", "reason"),
     [
