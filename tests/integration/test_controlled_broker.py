@@ -326,15 +326,19 @@ def test_data_directory_that_is_given_stays(tmp_path: Path) -> None:
         assert_produced("orders", [Record(ANY, partition=0)], bootstrap=plain.bootstrap)
 
 
-def test_broker_and_its_directory_are_gone_when_the_tests_process_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_broker_and_its_directory_are_gone_when_the_tests_process_is_killed(tmp_path: Path, is_paused: bool) -> None:
     program = """
 import sys
 from ottla.testing import ControlledBroker
 broker = ControlledBroker().start()
+if len(sys.argv) > 1:
+    broker.pause()
 print(broker.pid, broker.data_dir, flush=True)
 sys.stdin.read()
 """
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tests:
+    command = [sys.executable, "-c", program, *(["paused"] if is_paused else [])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tests:
         assert tests.stdout is not None
         pid, directory = tests.stdout.readline().decode().split()
         assert Path(directory).is_dir()

@@ -26,6 +26,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.testing.broker import LOG_LINES_SHOWN, RunningBroker
 from ottla.testing.controlled.clock import BrokerClock
 from ottla.testing.controlled.conditions import Conditions, Start
+from ottla.testing.controlled.pause_guard import PauseGuard
 
 if TYPE_CHECKING:
     from ottla.testing.namespace import Namespace
@@ -79,6 +80,7 @@ class ControlledBroker(RunningBroker):
         self._conditions = Conditions()
         self._channel: socket.socket | None = None
         self._is_paused = False
+        self._guard: PauseGuard | None = None
         self.clock = BrokerClock(SystemClock(), lambda: self._conditions, self._change)
 
     # Life.
@@ -94,6 +96,8 @@ class ControlledBroker(RunningBroker):
 
     def pause(self) -> None:
         """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
+        if self._guard is None:
+            self._guard = PauseGuard(self.pid)
         super().pause()
         self._is_paused = True
 
@@ -101,6 +105,7 @@ class ControlledBroker(RunningBroker):
         """Let it go on after `pause`."""
         super().resume()
         self._is_paused = False
+        self._end_guard()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -241,8 +246,14 @@ class ControlledBroker(RunningBroker):
         if not answer:
             raise BrokerEnded(self.ended_how, self.log_lines)
 
+    def _end_guard(self) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.end()
+
     def _reap(self) -> int:
         self._is_paused = False
+        self._end_guard()
         self._close_channel()
         return super()._reap()
 

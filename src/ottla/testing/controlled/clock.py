@@ -23,7 +23,8 @@ class BrokerClock:
         broker.clock.run()                                            # it runs again, from there
 
     Retention has been applied when a call returns.  Clients have clocks of their own: a record under `CreateTime` has
-    the time of its producer.
+    the time of its producer.  So has the process that counts records (`audit.enable`): its windows are of the records'
+    times, and what it says about lateness and completeness is by the machine's clock.
     """
 
     def __init__(
