@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
+from ottla.client.configs import ConfigResource, ResourceType
 from ottla.client.delivery import Delivery, ProducerOptions
-from ottla.client.errors import UnknownTopic
+from ottla.client.errors import BrokerRefused, UnknownTopic
 from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import log_ranges
 from ottla.client.partitioner import partition_of_key
@@ -18,6 +20,8 @@ from ottla.dead_letters.claims import Claim, ClaimedBatch, ClaimedLetter, State
 from ottla.dead_letters.claims_log import ClaimsLog
 from ottla.dead_letters.letter import REPLAYED_FROM, DeadLetter, replay_key
 from ottla.dead_letters.reading import StoredLetter, letter_or_none, letters_of, messages_between
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import KIB, MIB
 from ottla.protocol.schema import ZERO_UUID
@@ -27,6 +31,17 @@ from ottla.records.builder import BatchBuilder, record_size_bytes_max
 CLAIM_LETTERS_MAX: Final = 500
 CLAIM_BYTES_MAX: Final = 8 * MIB
 BATCH_BYTES_MAX: Final = 512 * KIB
+_BATCH_HEADER_BYTES: Final = 61
+_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+# Refusals that may be about one letter of the batch.
+_OF_A_LETTER: Final = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_RECORD,
+    }
+)
 
 Place: TypeAlias = tuple[int, int]
 Step: TypeAlias = Callable[[str], None]
@@ -67,9 +82,10 @@ class _Returning(NamedTuple):
 
 
 class _Pile:
-    """The letters of the next claim."""
+    """The letters of the next claim.  `batch_bytes_max`: what a batch for a topic may have."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch_bytes_max: Callable[[str], int]) -> None:
+        self._batch_bytes_max = batch_bytes_max
         self.letters: list[_Returning] = []
         self._sizes_bytes: dict[TopicPartition, int] = {}
 
@@ -81,7 +97,7 @@ class _Pile:
         if self.letters and (
             len(self.letters) >= CLAIM_LETTERS_MAX
             or sum(self._sizes_bytes.values()) + size_bytes > CLAIM_BYTES_MAX
-            or (batch_bytes and batch_bytes + size_bytes > BATCH_BYTES_MAX)
+            or (batch_bytes and batch_bytes + size_bytes > self._batch_bytes_max(letter.target.topic))
         ):
             return False
         self.letters.append(letter)
@@ -120,6 +136,7 @@ class Replay:
         self.outcome: Final = Replayed()
         # The letters that an earlier replay had begun to put back: they are counted.
         self._completed: set[Place] = set()
+        self._limits_bytes: dict[str, int] = {}
 
     def run(self, *, is_dry: bool = False) -> Replayed:
         """Put the letters back that are in the topic now; a dry run only counts them.
@@ -138,7 +155,7 @@ class Replay:
                 if claim.dead_letter_topic == self._topic:
                     self._complete(claim)
         seen: set[bytes] = set()
-        pile = _Pile()
+        pile = _Pile(self._batch_bytes_max)
         for stored in letters_of(self._cluster, self._topic):
             found = self._wanted(stored, seen)
             if found is None:
@@ -149,7 +166,7 @@ class Replay:
                 continue
             if not pile.add(found):
                 self._put_back(pile.letters)
-                pile = _Pile()
+                pile = _Pile(self._batch_bytes_max)
                 pile.add(found)
         self._put_back(pile.letters)
         return self.outcome
@@ -194,7 +211,31 @@ class Replay:
             number = number % count if letter.key is None else partition_of_key(letter.key, count)
         return TopicPartition(topic, number)
 
+    def _batch_bytes_max(self, topic: str) -> int:
+        """The leaders refuse a larger batch, though they would take its letters one by one."""
+        if topic not in self._limits_bytes:
+            self._limits_bytes[topic] = BATCH_BYTES_MAX
+            try:
+                found = Admin(self._cluster).describe_configs(
+                    ConfigResource(ResourceType.TOPIC, topic), [_MAX_MESSAGE_BYTES]
+                )
+            except BrokerRefused:
+                # Without the right to ask: what is too large is halved.
+                found = {}
+            entry = found.get(_MAX_MESSAGE_BYTES)
+            if entry is not None and entry.value:
+                self._limits_bytes[topic] = min(BATCH_BYTES_MAX, int(entry.value) - _BATCH_HEADER_BYTES)
+        return self._limits_bytes[topic]
+
     def _put_back(self, pile: Sequence[_Returning]) -> None:
+        piles = [pile]
+        while piles:
+            # The first half first, so that letters keep their order.
+            piles += reversed(self._put_back_once(piles.pop()))
+
+    def _put_back_once(self, pile: Sequence[_Returning]) -> list[list[_Returning]]:
+        """What is to be tried again, in halves: of a batch that is refused perhaps one letter is the reason."""
+        halves: tuple[list[_Returning], list[_Returning]] = ([], [])
         while pile:
             self._step("claiming")
             with RawProducer(self._cluster) as producer:
@@ -206,14 +247,21 @@ class Replay:
                 letters = {each.place: each.letter for each in pile}
                 acknowledged, refusals = self._send(claim, claim.batches, letters)
                 self.outcome.put_back += sum(len(batch.letters) for batch in acknowledged)
-                for batch, reason in refusals:
-                    self.outcome.refuse(reason, len(batch.letters))
-                return
+                returning = {each.place: each for each in pile}
+                for batch, error in refusals:
+                    if len(batch.letters) == 1 or not _may_be_of_a_letter(error):
+                        self.outcome.refuse(str(error), len(batch.letters))
+                        continue
+                    middle = len(batch.letters) // 2
+                    halves[0].extend(returning[each.partition, each.offset] for each in batch.letters[:middle])
+                    halves[1].extend(returning[each.partition, each.offset] for each in batch.letters[middle:])
+                break
             # Another replay was faster with some of them.
             self._log.append(claim.withdrawn())
             free = [each for each in pile if each.key not in self._log.claims.taken]
             self.outcome.were_back += len(pile) - len(free)
             pile = free
+        return [half for half in halves if half]
 
     def _claim(self, pile: Sequence[_Returning], identity: ProducerIdentity) -> Claim:
         by_target: dict[TopicPartition, list[ClaimedLetter]] = {}
@@ -256,11 +304,12 @@ class Replay:
         batches: Sequence[ClaimedBatch],
         letters: Mapping[Place, DeadLetter],
         stored: Sequence[ClaimedBatch] = (),
-    ) -> tuple[list[ClaimedBatch], list[tuple[ClaimedBatch, str]]]:
+    ) -> tuple[list[ClaimedBatch], list[tuple[ClaimedBatch, OttlaError]]]:
         """Send these batches of a claim that counts, and say that it is done: what is stored, and what was refused."""
         identity = ProducerIdentity(claim.producer_id, claim.producer_epoch)
         options = ProducerOptions(allow_auto_topic_creation=False)
-        acknowledged, refusals = list(stored), []
+        acknowledged = list(stored)
+        refusals: list[tuple[ClaimedBatch, OttlaError]] = []
         with RawProducer(self._cluster, options, identity=identity) as producer:
             for batch in batches:
                 producer.send(TopicPartition(batch.topic, batch.partition), self._built(batch, letters), batch)
@@ -270,7 +319,8 @@ class Replay:
                 if result.delivery is Delivery.ACKNOWLEDGED:
                     acknowledged.append(result.tag)
                 elif result.delivery is Delivery.REFUSED:
-                    refusals.append((result.tag, str(result.error)))
+                    assert result.error is not None, "a refusal has an error"
+                    refusals.append((result.tag, result.error))
                 else:
                     assert result.error is not None, "a batch without an answer has an error"
                     raise result.error
@@ -318,3 +368,7 @@ class Replay:
             if letter is not None and message.offset in wanted[TopicPartition(self._topic, message.partition)]:
                 found[message.partition, message.offset] = letter
         return found
+
+
+def _may_be_of_a_letter(error: OttlaError) -> bool:
+    return isinstance(error, BrokerRefused) and error.code in _OF_A_LETTER

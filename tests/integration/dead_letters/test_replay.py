@@ -12,6 +12,7 @@ import pytest
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
+from ottla.client.errors import UnknownTopic
 from ottla.client.messages import Message
 from ottla.client.offsets import log_ranges
 from ottla.dead_letters import DeadLetters, Replay, Replayed
@@ -140,18 +141,51 @@ def test_letter_of_a_topic_that_was_made_anew_meanwhile_is_of_the_new_one(
 def test_letters_that_the_topic_does_not_take_are_counted_and_stay_letters(
     namespace: Namespace, cluster: Cluster
 ) -> None:
-    small = namespace.topic("small", configs={"max.message.bytes": "200"})
+    small = namespace.topic("small", configs={"max.message.bytes": "600"})
     topic = namespace.topic("large")
     produce(topic, [Record(b"x" * 1000), Record(b"y")])
     with DeadLetters(namespace.bootstrap) as dead_letters:
         dead_letters.put_all((message, "no") for message in consume_all(topic, count=2))
     letters = namespace.name("large.dead-letter")
     outcome = Replay(cluster, letters, to=small).run()
-    assert (outcome.put_back, outcome.refused_count) == (0, 2)
+    # The small one has room with its header that names its origin, and is not held back by the other.
+    assert (outcome.put_back, outcome.refused_count) == (1, 1)
     assert "MESSAGE_TOO_LARGE" in next(iter(outcome.refused))
+    assert Replay(cluster, letters, to=small).run() == Replayed(were_back=1, refused=outcome.refused)
     # They are free: another try, with more room, puts them back.
     other = namespace.topic("other")
     assert Replay(cluster, letters, to=other).run() == Replayed(put_back=2)
+
+
+def test_letters_that_fit_one_by_one_are_put_back_in_batches_that_the_topic_takes(
+    namespace: Namespace, cluster: Cluster
+) -> None:
+    _, letters = failed(namespace, 40, partitions=1)
+    small = namespace.topic("small", configs={"max.message.bytes": "600", "retention.ms": "-1"})
+    claims = log_ranges_end(cluster)
+    assert Replay(cluster, letters, to=small).run() == Replayed(put_back=40)
+    assert len(consume_all(small)) == 40
+    # No batch was refused and halved: a claim has one batch of some letters, and two records.
+    assert log_ranges_end(cluster) - claims <= 2 * 40
+
+
+def log_ranges_end(cluster: Cluster) -> int:
+    place = TopicPartition(REPLAY_CLAIMS_TOPIC, 0)
+    try:
+        return log_ranges(cluster, [place])[place].stop
+    except UnknownTopic:
+        return 0
+
+
+def test_letters_that_are_refused_hold_no_others_of_their_batch_back(namespace: Namespace, cluster: Cluster) -> None:
+    compacted = namespace.topic("compacted", configs={"cleanup.policy": "compact"})
+    topic = namespace.topic("orders")
+    produce(topic, [Record(b"%d" % number, key=None if number in (3, 17) else b"k%d" % number) for number in range(20)])
+    with DeadLetters(namespace.bootstrap) as dead_letters:
+        dead_letters.put_all((message, "no") for message in consume_all(topic, count=20))
+    outcome = Replay(cluster, namespace.name("orders.dead-letter"), to=compacted).run()
+    assert (outcome.put_back, outcome.refused_count) == (18, 2)
+    assert values(put_back(compacted)) == Counter({b"%d" % each: 1 for each in range(20) if each not in (3, 17)})
 
 
 @pytest.mark.parametrize("step", STEPS)
