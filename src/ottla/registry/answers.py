@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ottla.registry.decisions import LATEST, schema_type
 from ottla.registry.errors import RegistryCode, RegistryError, invalid_schema
-from ottla.registry.formats import SERIALIZED, rendered
+from ottla.registry.formats import SERIALIZED, Lookup, rendered
 from ottla.registry.schema import Reference, Schema, SchemaType, SubjectVersion
 from ottla.registry.state import RegistryState
 
@@ -50,14 +50,14 @@ def version_number(text: str) -> int:
 
 def version_answer(state: RegistryState, found: SubjectVersion, form: str = "") -> dict[str, Json]:
     answer: dict[str, Json] = {"subject": found.subject, "version": found.version, "id": found.id}
-    answer |= schema_answer(state, found.schema, form)
+    answer |= schema_answer(state.lookup, found.schema, form)
     answer |= _shown_others(found)
     if found.is_deleted:
         answer["deleted"] = True
     return answer
 
 
-def schema_answer(state: RegistryState, schema: Schema, form: str = "") -> dict[str, Json]:
+def schema_answer(lookup: Lookup, schema: Schema, form: str = "") -> dict[str, Json]:
     if form not in ("", SERIALIZED):
         raise RegistryError(
             RegistryCode.OPERATION_NOT_PERMITTED, f"the format {form} is not offered; there is {SERIALIZED}"
@@ -67,17 +67,13 @@ def schema_answer(state: RegistryState, schema: Schema, form: str = "") -> dict[
         answer["schemaType"] = schema.type.value
     if schema.references:
         answer["references"] = [reference._asdict() for reference in schema.references]
-    return {**answer, "schema": rendered(schema, state.lookup, form)}
+    return {**answer, "schema": rendered(schema, lookup, form)}
 
 
-def id_answer(state: RegistryState, schema_id: int, schema: Schema, form: str, *, with_id_max: bool) -> dict[str, Json]:
-    answer = schema_answer(state, schema, form)
+def others_of_id(state: RegistryState, schema_id: int) -> dict[str, Json]:
+    """What an answer has besides the schema."""
     places = state.places(schema_id, deleted=True)
-    if places:
-        answer |= _shown_others(places[0])
-    if with_id_max:
-        answer["maxId"] = state.id_max
-    return answer
+    return _shown_others(places[0]) if places else {}
 
 
 def _shown_others(found: SubjectVersion) -> dict[str, Json]:

@@ -19,7 +19,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.limits import MIB
 from ottla.observe.events import fields
 from ottla.registry.errors import RegistryCode, RegistryError
-from ottla.registry.routes import Match, MethodNotAllowed, RawText, Request, route
+from ottla.registry.routes import Match, MethodNotAllowed, RawText, Request, is_known, route
 from ottla.registry.service import AnotherWrites, Registry
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ REQUEST_BYTES_MAX: Final = 1 * MIB
 # A request that is passed on so often finds no writer: the registries disagree for the moment.
 PASSED_ON_MAX: Final = 3
 PASS_ON_WITHIN_S: Final = 20.0
+# Each has a request of up to `REQUEST_BYTES_MAX`.
+WAITING_MAX: Final = 100
 _PASSED_HEADER: Final = "x-ottla-passed-on"
 
 
@@ -63,6 +65,7 @@ class HttpApp:
     def __init__(self, registry: Registry, url: str) -> None:
         self._registry = registry
         self._url = url
+        self._waiting_count = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -73,13 +76,32 @@ class HttpApp:
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too large", RegistryCode.SCHEMA_TOO_LARGE
             )
         else:
-            response = await asyncio.to_thread(self.answer, received)
+            response = await self._respond(received)
         headers = [
             (b"content-type", response.content_type.encode()),
             (b"content-length", str(len(response.body)).encode()),
         ]
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
+
+    async def _respond(self, received: Received) -> Response:
+        if self._is_known(received):
+            return self.answer(received)
+        if self._waiting_count >= WAITING_MAX:
+            return failure(HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING_MAX} requests are waiting already: try again")
+        self._waiting_count += 1
+        try:
+            return await asyncio.to_thread(self.answer, received)
+        finally:
+            self._waiting_count -= 1
+
+    def _is_known(self, received: Received) -> bool:
+        """Known schemas need no thread: those may all wait for the cluster."""
+        try:
+            match = route(received.method, received.path)
+        except MethodNotAllowed:
+            return False
+        return match is not None and is_known(self._registry, match, _request(match, received, {}))
 
     def answer(self, received: Received) -> Response:
         try:
@@ -102,7 +124,7 @@ class HttpApp:
             return failure(HTTPStatus.INTERNAL_SERVER_ERROR, "a bug of the registry; its log has the trace")
 
     def _answer(self, match: Match, received: Received) -> Response:
-        request = Request(match.path, dict(parse_qsl(received.query, keep_blank_values=True)), _object(received.body))
+        request = _request(match, received, _object(received.body))
         try:
             return _success(match.handler(self._registry, request))
         except AnotherWrites as another:
@@ -144,6 +166,10 @@ def failure(status: int, message: str, code: int | None = None) -> Response:
 def _success(answer: object) -> Response:
     text = answer if isinstance(answer, RawText) else json.dumps(answer, ensure_ascii=False)
     return Response(HTTPStatus.OK, text.encode())
+
+
+def _request(match: Match, received: Received, body: dict[str, Any]) -> Request:
+    return Request(match.path, dict(parse_qsl(received.query, keep_blank_values=True)), body)
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from ottla.registry import decisions
-from ottla.registry.answers import id_answer, schema_answer, schema_of, version_answer, version_number
+from ottla.registry.answers import others_of_id, schema_answer, schema_of, version_answer, version_number
 from ottla.registry.decisions import Decision
 from ottla.registry.errors import RegistryCode, RegistryError, schema_not_found
+from ottla.registry.formats import kept
 from ottla.registry.schema import Schema, SchemaType, SubjectVersion
 from ottla.registry.service import Registry
 from ottla.registry.state import RegistryState
@@ -120,6 +121,7 @@ def _referenced_by(registry: Registry, request: Request) -> Json:
 
 def _register(registry: Registry, request: Request) -> Json:
     given = schema_of(request.body)
+    _compile(registry, given)
     made: SubjectVersion = registry.change(
         lambda state: decisions.register(state, request.path[0], given, normalize=request.flag("normalize"))
     ).answer
@@ -128,6 +130,7 @@ def _register(registry: Registry, request: Request) -> Json:
 
 def _look_up(registry: Registry, request: Request) -> Json:
     given = schema_of(request.body)
+    _compile(registry, given)
 
     def ask(state: RegistryState) -> Json:
         found = decisions.look_up(
@@ -155,18 +158,33 @@ def _delete_subject(registry: Registry, request: Request) -> Json:
 def _schema(registry: Registry, request: Request) -> Json:
     schema_id = _id_in(request.path[0])
 
-    def ask(state: RegistryState) -> Json | None:
-        schema = state.schema(schema_id)
-        if schema is None:
-            return None
-        return id_answer(state, schema_id, schema, request.form, with_id_max=request.flag("fetchMaxId"))
-
     # What an id means never changes: the cluster is asked only for one that is not known yet.
-    known = None if request.flag("fetchMaxId") else registry.read_known(ask)
-    found = known if known is not None else registry.read(ask)
-    if found is None:
+    with_id_max = request.flag("fetchMaxId")
+    if with_id_max or registry.read_known(lambda state: state.schema(schema_id)) is None:
+        id_max = registry.read(lambda state: state.id_max)
+    schema = registry.read_known(lambda state: state.schema(schema_id))
+    if schema is None:
         raise schema_not_found(schema_id)
-    return found
+
+    def lookup(subject: str, number: int) -> Schema | None:
+        return registry.read_known(lambda state: state.lookup(subject, number))
+
+    # Without a lock, since the form may need a compiler.
+    answer = schema_answer(lookup, schema, request.form)
+    answer |= registry.read_known(lambda state: others_of_id(state, schema_id)) or {}
+    if with_id_max:
+        answer["maxId"] = id_max
+    return answer
+
+
+def is_known(registry: Registry, match: Match, request: Request) -> bool:
+    """Whether the request is answered at once, from memory."""
+    if match.handler not in (_schema, _schema_text) or request.form or request.flag("fetchMaxId"):
+        return False
+    text = request.path[0]
+    if not (text.isascii() and text.isdigit()):
+        return False
+    return registry.read_known(lambda state: state.schema(_id_in(text))) is not None
 
 
 def _schema_text(registry: Registry, request: Request) -> Json:
@@ -285,7 +303,23 @@ def _changed(registry: Registry, decide: Callable[[RegistryState], Decision]) ->
 
 
 def _plain(schema: Schema) -> dict[str, Json]:
-    return schema_answer(RegistryState(), schema)
+    return schema_answer(RegistryState().lookup, schema)
+
+
+def _compile(registry: Registry, given: Schema) -> None:
+    """Before the registry's lock is taken, which all others need: what was compiled is remembered."""
+    if given.type is not SchemaType.PROTOBUF:
+        return
+
+    def lookup(subject: str, number: int) -> Schema | None:
+        return registry.read_known(lambda state: state.lookup(subject, number))
+
+    try:
+        kept(given, lookup)
+    except RegistryError:
+        # What it refers to may be in the topic and not yet here.
+        if not given.references:
+            raise
 
 
 def _page(found: list[Json], request: Request) -> list[Json]:
