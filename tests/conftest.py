@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.runtime.posix_disk import PosixDisk, PosixFile
+from tests.quick_java import QUICK_JAVA
 from tests.worker_groups import pytest_xdist_make_scheduler
 
 __all__ = ["pytest_xdist_make_scheduler"]
@@ -17,7 +18,9 @@ __all__ = ["pytest_xdist_make_scheduler"]
 
 def pytest_configure() -> None:
     """A shell starts what runs in its background with Ctrl-C ignored, and the programs that tests interrupt by it would
-    inherit that."""
+    inherit that.  Spark, where a test starts it, takes its Java's options from the environment."""
+    for name, options in QUICK_JAVA.items():
+        os.environ.setdefault(name, options)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -24,6 +24,7 @@ from ottla.testing import ControlledBroker, Record, Topic, produce
 from tests.eventually import eventually
 from tests.loads.child import DRIVER, EXECUTOR, EXECUTOR_OF_ANOTHER, ancestors, kill
 from tests.loads.tables import TableSpec, problems
+from tests.quick_java import QUICK_JAVA
 from tests.s3_server import BUCKET, S3Server
 
 PARTITIONS: Final = 3
@@ -37,8 +38,6 @@ POINTS: Final[Mapping[str, Mapping[str, Stage]]] = {
     "before commit": {DRIVER: Stage.COMMITTING, EXECUTOR: Stage.COMMITTING},
     "after commit": {DRIVER: Stage.COMMITTED, EXECUTOR: Stage.COMMITTED},
 }
-# These processes live for seconds: what Java would gain later is not worth its work now.
-_QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 TABLES: Final = ("delta-local", "delta-s3", "iceberg-local", "iceberg-s3")
 
 
@@ -72,7 +71,7 @@ class Driver:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env={**os.environ, "JDK_JAVA_OPTIONS": _QUICK_JAVA},
+            env={**os.environ, **QUICK_JAVA},
         )
         self._is_ready = False
 
