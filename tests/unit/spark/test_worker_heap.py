@@ -1,4 +1,4 @@
-"""What a worker has imported is out of the garbage collector after its first task's start, and nobody else's is."""
+"""What a worker has imported is out of the garbage collector after its first tasks, and nobody else's is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark import TaskContext
 
-from ottla.spark.worker_heap import settle_heap
+from ottla.spark.worker_heap import SETTLING_TASKS, WorkerHeap
 
 
 @pytest.fixture(autouse=True)
@@ -18,17 +18,25 @@ def thawed() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_heap_is_settled_once_in_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def frozen_by(heap: WorkerHeap) -> int:
+    """How many objects more are frozen after the start of a task."""
+    before = gc.get_freeze_count()
+    heap.settle()
+    return gc.get_freeze_count() - before
+
+
+def test_heap_is_settled_at_the_first_tasks_and_then_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TaskContext, "get", lambda: object())
-    settle_heap()
-    settled_count = gc.get_freeze_count()
-    assert settled_count > 1000
-    later = [[index] for index in range(100)]
-    settle_heap()
-    assert gc.get_freeze_count() <= settled_count
-    assert len(later) == 100
+    heap = WorkerHeap()
+    assert frozen_by(heap) > 1000
+    imported = []
+    for _ in range(SETTLING_TASKS - 1):
+        imported.append([[index] for index in range(1000)])
+        assert frozen_by(heap) >= 1000
+    imported.append([[index] for index in range(1000)])
+    assert frozen_by(heap) <= 0
+    assert len(imported) == SETTLING_TASKS
 
 
 def test_heap_of_a_process_that_runs_no_task_is_left_alone() -> None:
-    settle_heap()
-    assert gc.get_freeze_count() == 0
+    assert frozen_by(WorkerHeap()) == 0
