@@ -4,7 +4,8 @@ Most tests wait: for sessions to expire, JVMs to start, killed brokers to come b
 than the machine has cores.  A file is a group unless it is named here:
 
 * Files that start Spark or a JVM belong to one of the heavy groups, so that at most one of each compete for cores and
-  memory, and what they share (a Spark session, an Apache Kafka broker, a ZooKeeper) starts once.
+  memory, and what they share (a Spark session, an Apache Kafka broker, a ZooKeeper) starts once.  Spark has two: those
+  that share a session, and those that start it in processes of their own; together they are too long for one worker.
 * Tests that run for long with a broker of their own are groups by themselves.
 
 The order matters because the run ends when its last group does: heavy groups start first, then long tests, then files.
@@ -77,14 +78,18 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/connectors/test_groups_on_apache_kafka.py": "jvm",
     "tests/connectors/test_planted_faults.py": "cluster",
     "tests/connectors/test_tree_log.py": "zookeeper",
-    # Spark sessions.
-    "tests/cluster/test_spark_through_kills.py": "spark",
+    # One Spark session.
     "tests/integration/spark": "spark",
-    "tests/loads": "spark",
-    "tests/integration/test_demo.py": "spark",
-    "tests/integration/test_readme.py": "spark",
-    "tests/interop/clients/test_spark_connector.py": "spark",
+    # Programs that start Spark.
+    "tests/cluster/test_spark_through_kills.py": "spark programs",
+    "tests/loads": "spark programs",
+    "tests/integration/test_demo.py": "spark programs",
+    "tests/integration/test_guide_of_spark.py": "spark programs",
+    "tests/integration/test_readme.py": "spark programs",
+    "tests/interop/clients/test_spark_connector.py": "spark programs",
 }
+# The shortest heavy group: with fewer workers than groups, one takes it after another one.
+STARTS_AFTER_OTHERS: Final = "zookeeper"
 # Each test of these files is a group: it has a broker and clients of its own, and mostly waits.
 SEPARATE: Final = ("tests/history/test_histories.py", "tests/kill/test_kill.py")
 
@@ -101,10 +106,10 @@ def group_of(node_id: str) -> str:
 def start_rank(group: str) -> int:
     """Groups of the lowest rank start first."""
     if group in HEAVY.values():
-        return 0
+        return 1 if group == STARTS_AFTER_OTHERS else 0
     if group.startswith(SEPARATE):
-        return 1
-    return 2 if group.startswith(("tests/integration", "tests/interop")) else 3
+        return 2
+    return 3 if group.startswith(("tests/integration", "tests/interop")) else 4
 
 
 @pytest.hookimpl(optionalhook=True)

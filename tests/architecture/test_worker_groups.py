@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Final
 
 import pytest
 
 from tests.architecture.source_tree import ROOT, files_below
-from tests.worker_groups import HEAVY, SEPARATE, group_of, start_rank
+from tests.worker_groups import HEAVY, SEPARATE, STARTS_AFTER_OTHERS, group_of, start_rank
 
 # Whoever imports these starts a JVM, or may.
 STARTS_A_JVM: Final = frozenset(
@@ -23,6 +24,7 @@ STARTS_A_JVM: Final = frozenset(
 )
 # Whoever asks for these in tests/integration gets Apache Kafka, too, unless the file has its own.
 BOTH_BROKERS: Final = frozenset({"apache_kafka", "bootstrap", "cluster", "new_topic"})
+_MARK: Final = re.compile(r"^ *(?:@|pytestmark = )?pytest\.mark\.spark,?$", re.MULTILINE)
 # Only the names of the two kinds of brokers.
 ONLY_NAMES: Final = frozenset({"tests/interop/test_expected_failures.py"})
 
@@ -86,6 +88,13 @@ def test_every_group_names_tests_that_exist(prefix: str) -> None:
     assert any(file.startswith(prefix) for file in _test_files())
 
 
+def test_file_that_starts_spark_is_in_a_group_of_spark() -> None:
+    marked = [file for file in _test_files() if _MARK.search((ROOT / file).read_text(encoding="utf-8"))]
+    astray = [file for file in marked if not group_of(f"{file}::test").startswith("spark")]
+    assert "tests/integration/test_guide_of_spark.py" in marked
+    assert not astray, f"add them to HEAVY in tests/worker_groups.py: {astray}"
+
+
 def test_group_of_a_test_is_its_heavy_group_itself_or_its_file() -> None:
     assert group_of("tests/peers/test_raw_client.py::test_it[1]") == "jvm"
     assert group_of("tests/kill/test_kill.py::test_it") == "tests/kill/test_kill.py::test_it"
@@ -93,5 +102,5 @@ def test_group_of_a_test_is_its_heavy_group_itself_or_its_file() -> None:
 
 
 def test_heavy_groups_start_first_and_long_tests_before_files() -> None:
-    groups = ["tests/unit/cli/test_log.py", "tests/kill/test_kill.py::test_it", "jvm"]
+    groups = ["tests/unit/cli/test_log.py", "tests/kill/test_kill.py::test_it", STARTS_AFTER_OTHERS, "jvm"]
     assert sorted(groups, key=start_rank) == groups[::-1]

@@ -1,65 +1,18 @@
-"""The pages of the guide, each run from its top to its end against a broker of its own."""
+"""The pages of the guide, each run from its top to its end against a broker of its own; but those that start Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from ottla.testing.broker import RunningBroker
-from ottla.testing.zookeeper import RunningZooKeeper
-from tests.integration.page_snippets import (
-    LIVE,
-    REGISTRY,
-    ROOT,
-    ZOOKEEPER,
-    Site,
-    Snippet,
-    read_snippets,
-    run_snippets,
-)
-from tests.zookeeper_or_skip import skips_without_zookeeper
-
-PAGES = sorted(path for path in (ROOT / "docs" / "guide").glob("*.md") if path.name != "README.md")
+from tests.integration.guide_pages import PAGES, run_page, starts_spark
+from tests.integration.page_snippets import ROOT
 
 
-@contextmanager
-def site_of(snippets: list[Snippet]) -> Iterator[Site]:
-    """A broker; one that shares a ZooKeeper, or has a schema registry, when the page names one; and a second one for
-    pages about two clusters."""
-    if any(LIVE in each.code for each in snippets):
-        with RunningBroker() as live, RunningBroker() as broker:
-            yield Site(broker.bootstrap, live=live.bootstrap)
-        return
-    if any(REGISTRY in each.code for each in snippets):
-        with RunningBroker(settings={"schema.registry.listeners": "http://127.0.0.1:0"}) as broker:
-            yield Site(broker.bootstrap, registry=broker.schema_registry_url)
-        return
-    if not any(ZOOKEEPER in each.code for each in snippets):
-        # The page of the audit has its setting in a file.
-        is_audited = any("ottla audit" in each.code for each in snippets)
-        with RunningBroker(
-            settings={"audit.enable": "true", "audit.interval.ms": "200"} if is_audited else {}
-        ) as broker:
-            yield Site(broker.bootstrap)
-        return
-    with skips_without_zookeeper(), RunningZooKeeper() as zookeeper:
-        connect = f"{zookeeper.connect}/ottla"
-        settings = {"offsets.topic.replication.factor": "1"}
-        with RunningBroker(zookeeper=connect, node_id=1, settings=settings) as broker:
-            yield Site(broker.bootstrap, connect)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if not starts_spark(page)], ids=lambda page: page.name)
 def test_snippets_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
-    snippets = read_snippets(page)
-    assert snippets, "a page of the guide shows how it is done"
-    with site_of(snippets) as site:
-        # PySpark leaves sockets to the collector.
-        has_spark = any("ottla.spark" in each.code for each in snippets)
-        run_snippets(snippets, site, tmp_path, warnings_are_errors=not has_spark)
+    run_page(page, tmp_path)
 
 
 def test_index_of_the_guide_has_every_page() -> None:

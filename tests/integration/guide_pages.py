@@ -1,0 +1,66 @@
+"""The pages of the guide, and what each of them finds where it runs: a broker, and what else it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from ottla.testing.broker import RunningBroker
+from ottla.testing.zookeeper import RunningZooKeeper
+from tests.integration.page_snippets import (
+    LIVE,
+    REGISTRY,
+    ROOT,
+    ZOOKEEPER,
+    Site,
+    Snippet,
+    read_snippets,
+    run_snippets,
+)
+from tests.zookeeper_or_skip import skips_without_zookeeper
+
+PAGES: Final = sorted(path for path in (ROOT / "docs" / "guide").glob("*.md") if path.name != "README.md")
+# Python that imports it, and commands that do, start Spark.
+_SPARK: Final = ("ottla.spark", "ottla load", "ottla stream", "ottla audit run")
+
+
+def starts_spark(page: Path) -> bool:
+    return any(word in each.code for each in read_snippets(page) for word in _SPARK)
+
+
+def run_page(page: Path, directory: Path) -> None:
+    """From its top to its end; raises what is not as it says."""
+    snippets = read_snippets(page)
+    assert snippets, "a page of the guide shows how it is done"
+    with site_of(snippets) as site:
+        # PySpark leaves sockets to the collector.
+        run_snippets(snippets, site, directory, warnings_are_errors=not starts_spark(page))
+
+
+@contextmanager
+def site_of(snippets: list[Snippet]) -> Iterator[Site]:
+    """A broker; one that shares a ZooKeeper, or has a schema registry, when the page names one; and a second one for
+    pages about two clusters."""
+    if any(LIVE in each.code for each in snippets):
+        with RunningBroker() as live, RunningBroker() as broker:
+            yield Site(broker.bootstrap, live=live.bootstrap)
+        return
+    if any(REGISTRY in each.code for each in snippets):
+        with RunningBroker(settings={"schema.registry.listeners": "http://127.0.0.1:0"}) as broker:
+            yield Site(broker.bootstrap, registry=broker.schema_registry_url)
+        return
+    if not any(ZOOKEEPER in each.code for each in snippets):
+        # The page of the audit has its setting in a file.
+        is_audited = any("ottla audit" in each.code for each in snippets)
+        with RunningBroker(
+            settings={"audit.enable": "true", "audit.interval.ms": "200"} if is_audited else {}
+        ) as broker:
+            yield Site(broker.bootstrap)
+        return
+    with skips_without_zookeeper(), RunningZooKeeper() as zookeeper:
+        connect = f"{zookeeper.connect}/ottla"
+        settings = {"offsets.topic.replication.factor": "1"}
+        with RunningBroker(zookeeper=connect, node_id=1, settings=settings) as broker:
+            yield Site(broker.bootstrap, connect)

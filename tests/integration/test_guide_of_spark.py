@@ -1,0 +1,16 @@
+"""The pages of the guide that start Spark, each run from its top to its end against a broker of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.guide_pages import PAGES, run_page, starts_spark
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if starts_spark(page)], ids=lambda page: page.name)
+def test_snippets_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+    run_page(page, tmp_path)
