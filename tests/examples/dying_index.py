@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 from examples.search_index.__main__ import program
 from examples.search_index.index import Advance, LogIndex, Position
-
 from ottla.dead_letters import DeadLetters
 
 AFTER_LETTERS: Final = "after letters"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -66,6 +67,8 @@ class Program:
     def wait_killed(self) -> None:
         """Until it has killed itself."""
         assert self._process.wait(ENDS_WITHIN_S) == -signal.SIGKILL, self.said
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # what it has started
 
     def stop(self) -> None:
         """As a supervisor does; it ends in order."""

@@ -1,38 +1,20 @@
-"""The commands of the examples' README, as a reader types them in a clone of this tree."""
+"""The README of the examples; those of its commands that start Spark are run in the tests of their example."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from ottla.testing import ControlledBroker
-from tests.integration.page_snippets import ROOT, Site, Snippet, read_snippets, run_snippets
-
-PAGE = ROOT / "examples" / "README.md"
-
-
-def program_of(snippet: Snippet) -> str:
-    """The heading above it begins with the program's name."""
-    above = PAGE.read_text(encoding="utf-8").splitlines()[: snippet.line]
-    return next(line.removeprefix("## ").partition(":")[0] for line in reversed(above) if line.startswith("## "))
-
-
-def run_commands_of(program: str, broker: ControlledBroker, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against this broker, with this Python, and with files in `directory`."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    snippets = [each for each in read_snippets(PAGE) if program_of(each) == program]
-    assert snippets, f"{PAGE} shows how {program} is run"
-    run_snippets(snippets, Site(broker.bootstrap), directory)
+from tests.examples.page import program_of, run_commands_of, snippets_of_the_page
+from tests.integration.page_snippets import ROOT
 
 
 def test_every_example_has_its_part_of_the_page() -> None:
     programs = {path.parent.name for path in (ROOT / "examples").glob("*/__main__.py")}
     assert programs
-    assert programs == {program_of(each) for each in read_snippets(PAGE)}
+    assert programs == {program_of(each) for each in snippets_of_the_page()}
 
 
 def test_commands_of_the_search_index_print_what_the_page_says(

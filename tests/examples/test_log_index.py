@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+
 from examples.search_index.index import Advance, IndexedLine, IndexUnusable, LogIndex, TopicId, match_terms
 from examples.search_index.log_line import LogLine, log_line_of
 

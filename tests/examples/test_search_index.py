@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from examples.search_index.index import Hit, IndexUnusable, LogIndex
 
+from examples.search_index.index import Hit, IndexUnusable, LogIndex
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
-from ottla.dead_letters import letter_of
-from ottla.testing import ControlledBroker, Namespace, Record, Topic, consume_all, produce
+from ottla.testing import ControlledBroker, Namespace, Record, Topic, produce
 from tests.eventually import eventually
 from tests.examples.dying_index import POINTS
+from tests.examples.letters import set_aside
 from tests.examples.program import Program
 
 INDEX: Final = "examples.search_index"
@@ -118,8 +118,7 @@ def test_index_has_each_line_once_when_it_is_killed_at_every_point_and_in_betwee
     found = _indexed(path)
     assert Counter((hit.partition, hit.offset) for hit in found) == Counter(list(feed.lines))
     assert {(hit.partition, hit.offset): Sent(*hit.line) for hit in found} == feed.lines
-    letters = [letter_of(message) for message in consume_all(feed.topic + ".dead-letter", bootstrap=broker.bootstrap)]
-    assert {(letter.origin.partition, letter.origin.offset) for letter in letters} == feed.malformed
+    assert set_aside(feed.topic) == feed.malformed
     with LogIndex(path, has_writes=False) as index:
         for word in WORDS:
             hits = index.search(word, service="feed", level="error", since_ms=NINE_MS, limit=100_000)

@@ -1,0 +1,30 @@
+"""The abuse alert, which is killed when it has told alerts and their batch is not committed: MODULE ARGUMENTS."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from unittest.mock import patch
+
+from pyspark.sql import DataFrame
+
+from examples.abuse_alert import __main__ as abuse_alert
+from examples.abuse_alert.alert_topic import read_alerts, tells
+
+
+def tells_and_dies(bootstrap: str, topic: str) -> Callable[[DataFrame, int], None]:
+    tell = tells(bootstrap, topic)
+
+    def tell_and_die(alerts: DataFrame, batch_id: int) -> None:
+        tell(alerts, batch_id)
+        if read_alerts(bootstrap, topic):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return tell_and_die
+
+
+if __name__ == "__main__":
+    with patch.object(abuse_alert, "tells", tells_and_dies):
+        abuse_alert.program(sys.argv[1:])
