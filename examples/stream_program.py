@@ -1,4 +1,4 @@
-"""What a program with Spark is around its streams: flags, a session, progress, and an end in order."""
+"""What both programs with Spark are around their streams: flags, a session, progress, and an end in order."""
 
 from __future__ import annotations
 
