@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from operator import le
 
@@ -13,7 +14,7 @@ from ottla.client.cluster import Cluster
 from ottla.mirror import Mirror, MirrorOptions, Names
 from ottla.testing.cluster import RunningCluster
 from tests.eventually import eventually
-from tests.mirror.mirrored import Writer, content_of, copied_count, mirror_process
+from tests.mirror.mirrored import Writer, content_of, copied_count, mirror_process, write
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
 pytestmark = pytest.mark.slow
@@ -63,6 +64,57 @@ def test_each_record_is_copied_once_through_the_deaths_of_leaders_on_both_sides(
     assert found == expected
     assert sum(map(len, expected.values())) == writer.records_count
     assert [each.counts.duplicate_records + each.counts.foreign_records for each in rest.partitions] == [0] * PARTITIONS
+
+
+def test_partition_without_a_leader_holds_up_no_other_when_a_mirror_begins(
+    clusters: tuple[RunningCluster, RunningCluster],
+) -> None:
+    """Topics of one replica: one that is missing on the target, and one that is there already, and empty."""
+    live, offline = clusters
+    options = MirrorOptions(topics=Names(("(made|there)",)), session_timeout_ms=500, replication_factor=2)
+    for side, topics in ((live, ("made", "there")), (offline, ("there",))):
+        with Cluster(side.bootstrap) as cluster:
+            for topic in topics:
+                Admin(cluster).create_topic(topic, PARTITIONS, 1, {"min.insync.replicas": "1"})
+                for number in range(PARTITIONS):
+                    side.wait_for_leader(topic, number)
+    for topic in ("made", "there"):
+        for number in range(PARTITIONS):
+            write(live.bootstrap, topic, [b"%d" % number], partition=number)
+    dead = live.leader_of("made", 1), offline.leader_of("there", 2)
+    expected = {topic: content_of(live.bootstrap, topic) for topic in ("made", "there")}
+    for side, leader in zip(clusters, dead, strict=True):
+        side.broker(leader).kill()
+        eventually(partial(leaderless, side.bootstrap))
+    report = Mirror(live.bootstrap, offline.bootstrap, options).run(once=True)
+    assert report.refused_topics == {"made", "there"}, report
+    assert "partition 1 is not copied yet" in report.left_alone["made"]
+    assert "cannot tell now" in report.left_alone["there"]
+    copied = {each.partition for each in report.partitions if each.topic == "made"}
+    assert 1 not in copied
+    assert len(copied) >= 1, "at least one partition of the topic has its leader"
+    appending = replace(options, existing_topics="append")
+    again = Mirror(live.bootstrap, offline.bootstrap, appending).run(once=True)
+    assert "partition 2 is not copied yet" in again.left_alone["there"]
+    for each in (report, again):
+        # Nothing of it was claimed: nobody would know later what was no copy.
+        assert {status.topic for status in each.partitions} == {"made"}
+    for side, leader in zip(clusters, dead, strict=True):
+        side.broker(leader).start()
+        for topic in ("made", "there"):
+            for number in range(PARTITIONS):
+                side.wait_for_leader(topic, number)
+    report = Mirror(live.bootstrap, offline.bootstrap, options).run(once=True)
+    assert not report.stuck
+    assert not report.refused_topics
+    assert {topic: content_of(offline.bootstrap, topic) for topic in ("made", "there")} == expected
+
+
+def leaderless(bootstrap: str) -> bool:
+    """Whether a partition has no leader."""
+    with Cluster(bootstrap) as cluster:
+        topics = cluster.refresh(None)
+    return any(each.leader_id < 0 for topic in topics for each in topic.partitions.values())
 
 
 def wait_copied(cluster: RunningCluster, least: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from ottla.client.admin import Admin, NewTopic
@@ -10,7 +10,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
 from ottla.client.errors import BrokerRefused, ClientError
 from ottla.client.metadata import TopicInfo
-from ottla.client.offsets import log_ranges
+from ottla.client.offsets import LATEST, OffsetAnswer, try_list_offsets
 from ottla.mirror.journal import Journal
 from ottla.mirror.options import Names
 from ottla.mirror.plan import ClusterView, TopicPlan, TopicView
@@ -66,10 +66,18 @@ class ClusterSide:
             if entry.source is ConfigSource.DYNAMIC_TOPIC and entry.value is not None
         }
 
-    def topics_with_records(self, topics: Iterable[str]) -> set[str]:
-        partitions = [TopicPartition(topic, number) for topic in topics for number in self.cluster.partitions(topic)]
-        ranges = log_ranges(self.cluster, partitions) if partitions else {}
-        return {partition.topic for partition, offsets in ranges.items() if offsets.stop > 0}
+    def topics_with_records(self, partitions_counts: Mapping[str, int]) -> dict[str, bool | None]:
+        """Of each topic whether it ever had records; None: a partition that may have them cannot be asked now."""
+        asked = {
+            TopicPartition(topic, each): LATEST for topic, count in partitions_counts.items() for each in range(count)
+        }
+        found: dict[str, bool | None] = dict.fromkeys(partitions_counts, False)
+        for partition, answer in try_list_offsets(self.cluster, asked).items():
+            if not isinstance(answer, OffsetAnswer):
+                found[partition.topic] = found[partition.topic] or None
+            elif answer.offset > 0:
+                found[partition.topic] = True
+        return found
 
     def make(self, plan: TopicPlan, replication_factor: int) -> None:
         """Bring the topic in step with the plan.  Raises ClientError."""
@@ -77,6 +85,8 @@ class ClusterSide:
         if plan.target_partitions_count == 0:
             new = NewTopic(plan.topic, plan.partitions_count, replication_factor, dict(plan.set_configs))
             self._check(self._admin.create_topics([new]), allowed={_MADE_MEANWHILE})
+            # What was known of one of this name that was deleted is not true any more.
+            self.cluster.forget([plan.topic])
             return
         if plan.adds_partitions:
             self._check(self._admin.create_partitions({plan.topic: plan.partitions_count}))

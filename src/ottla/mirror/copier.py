@@ -129,9 +129,11 @@ class Copier:
 
     def turn(self) -> None:
         """Read, send and settle once; it returns after some 200 ms at the latest, unless a broker holds it up."""
-        assert self._fetcher is not None, "assign first"
         self._prove_due()
         is_busy = self._producer.pending_count > 0 or self._writer.is_busy
+        if self._fetcher is None:  # nothing was ever assigned
+            self._target.retrying.sleep_ms(_FETCH_WAIT_MS)
+            return
         for outcome in self._fetcher.poll_each(_BUSY_WAIT_MS if is_busy else _FETCH_WAIT_MS):
             if isinstance(outcome, FetchFailure):
                 self._on_unread(outcome)

@@ -18,6 +18,7 @@ from uuid import UUID
 from ottla.mirror.audit_commits import AuditCommit, AuditState
 from ottla.mirror.offset_map import OffsetMap, Run
 from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
 
 _CLAIM: Final = "claim"
 _PROGRESS: Final = "progress"
@@ -37,6 +38,10 @@ class SourcePartition(NamedTuple):
     topic_id: UUID
     topic: str
     partition: int
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"

@@ -102,7 +102,15 @@ class Mirror:
                             is_told = True
                         fence.give_way()
                         continue
-                    report, is_finished = self._run_session(source, target, fence, once, should_stop, on_progress)
+                    try:
+                        report, is_finished = self._run_session(source, target, fence, once, should_stop, on_progress)
+                    except ClientError as error:
+                        # At the start it is told; who has been at work before waits until the clusters answer.
+                        if report is None or not error.is_retriable:
+                            raise
+                        self._note(str(error))
+                        target.cluster.retrying.sleep_ms(_STANDBY_S * 1000)
+                        continue
                     if is_finished:
                         break
                     is_told = False

@@ -15,7 +15,6 @@ from ottla.mirror.journal import Counts, Journal, Progress, SourcePartition
 from ottla.mirror.offset_map import OffsetMap, Run
 from ottla.mirror.tail_match import TailMatch
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import TopicPartition
 from ottla.records.batch_times import window_counts
 
 
@@ -67,7 +66,7 @@ class PartitionCopy:
         audit: AuditLedger | None = None,
     ) -> None:
         self.source = source
-        self.partition = TopicPartition(source.topic, source.partition)
+        self.partition = source.place
         self.target_topic_id = target_topic_id
         self.offsets = offsets
         self.counts = counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
@@ -41,14 +41,15 @@ CLAIMED_ANEW: Final = frozenset({Decision.CREATE, Decision.ADOPT, Decision.APPEN
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic as it is now.  `configs` are its own settings.  `has_records` only where it was asked for."""
+    """A topic as it is now.  `configs` are its own settings.  `has_records` only where it was asked for; None: that
+    cannot be told now."""
 
     name: str
     topic_id: UUID
     partitions_count: int
     is_internal: bool = False
     configs: Mapping[str, str] = field(default_factory=dict)
-    has_records: bool = False
+    has_records: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ class ClusterView:
     topics: Mapping[str, TopicView]
     claims: Mapping[str, Claim] = field(default_factory=dict)
 
-    def with_records(self, topics: Collection[str]) -> ClusterView:
-        """The same, knowing which topics have records."""
-        views = {name: replace(view, has_records=name in topics) for name, view in self.topics.items()}
+    def with_records(self, known: Mapping[str, bool | None]) -> ClusterView:
+        """The same, knowing of these topics whether they have records."""
+        views = {name: replace(view, has_records=known.get(name, False)) for name, view in self.topics.items()}
         return replace(self, topics=views)
 
     def claim_of(self, topic: str) -> Claim | None:
@@ -110,13 +111,13 @@ def selected_topics(source: ClusterView, names: Names) -> list[TopicView]:
     ]
 
 
-def unclaimed_topics(source: ClusterView, target: ClusterView, names: Names) -> list[str]:
-    """Topics of the target for which `plan_topics` needs `has_records`."""
-    return [
-        topic.name
+def unclaimed_topics(source: ClusterView, target: ClusterView, names: Names) -> dict[str, int]:
+    """Topics of the target for which `plan_topics` needs `has_records`, with the counts of their partitions."""
+    return {
+        topic.name: target.topics[topic.name].partitions_count
         for topic in selected_topics(source, names)
         if topic.name in target.topics and target.claim_of(topic.name) is None
-    ]
+    }
 
 
 def plan_topics(source: ClusterView, target: ClusterView, options: MirrorOptions) -> list[TopicPlan]:
@@ -165,6 +166,8 @@ def _decide(topic: TopicView, source: ClusterView, target: ClusterView, options:
     if there is None:
         return Decision.CREATE, "it is not on the target"
     if claim is None:
+        if there.has_records is None and options.existing_topics != APPEND:
+            return Decision.REFUSE, "the target cannot tell now whether its topic of this name has records"
         if there.has_records and options.existing_topics != APPEND:
             return Decision.REFUSE, "the target has a topic of this name with records that no mirror wrote"
         return Decision.ADOPT, "the target has it, and no mirror writes it"

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Final
 from uuid import UUID
 
-from ottla.client.errors import ClientError
-from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from ottla.client.errors import ClientError, UnknownTopic
+from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
 from ottla.mirror.audit_commits import AuditLedger, AuditState
 from ottla.mirror.audit_telling import AuditTelling
 from ottla.mirror.cluster_side import ClusterSide, is_one_of, is_selected
@@ -89,6 +89,9 @@ class MirrorSession:
         self._done = Counts()
         self._left_alone: dict[str, str] = {}
         self._refused: set[str] = set()
+        self._whole_topics_put_off: set[str] = set()
+        # What was left alone at the look before: it is told once.
+        self._told: Mapping[str, str] = {}
         self._committed_count = 0
         self._cluster_ids = (source.cluster_id(), target.cluster_id())
 
@@ -160,13 +163,17 @@ class MirrorSession:
         """Look at both clusters; make, change and begin to copy what is new.  Raises ClientError, JournalNotWritten."""
         here, there = views_of(self._source, self._target, self._options)
         plans = plan_topics(here, there, self._options)
-        self._tell_left_alone(plans)
+        self._told = self._left_alone
+        self._left_alone, self._refused, self._whole_topics_put_off = {}, set(), set()
+        for plan in plans:
+            if not plan.is_copied:
+                self._leave_alone(plan.topic, plan.reason, is_refused=plan.decision is Decision.REFUSE)
         self._release_replaced(there)
         copied = [plan for plan in plans if plan.is_copied and self._is_made(plan)]
         self._release_others({plan.topic: plan.source_topic_id for plan in copied})
         self._give_way([plan.topic for plan in plans if plan.gives_way])
-        # Waits for what was made just now.
-        target_ids = {plan.topic: self._target.cluster.topic(plan.topic).topic_id for plan in copied}
+        target_ids = self._target_ids(copied)
+        copied = [plan for plan in copied if plan.topic in target_ids]
         new = [(plan, partition) for plan in copied for partition in self._new_partitions(plan, here, target_ids)]
         if new or any(plan.is_claimed_anew for plan in copied):
             self._begin(copied, new, target_ids)
@@ -179,10 +186,19 @@ class MirrorSession:
         except ClientError as error:
             if error.is_retriable:
                 raise
-            self._refused.add(plan.topic)
-            self._tell_once(plan.topic, f"the target refuses it: {error}")
+            self._leave_alone(plan.topic, f"the target refuses it: {error}", is_refused=True)
             return False
         return True
+
+    def _target_ids(self, plans: list[TopicPlan]) -> dict[str, UUID]:
+        """Waits for what was made just now; without what somebody has deleted since."""
+        found: dict[str, UUID] = {}
+        for plan in plans:
+            try:
+                found[plan.topic] = self._target.cluster.topic(plan.topic).topic_id
+            except UnknownTopic as error:
+                self._leave_alone(plan.topic, f"it is not copied yet: {error}", is_refused=True)
+        return found
 
     def _release_replaced(self, target: ClusterView) -> None:
         """Before the target's topic is made anew: what is on its way to the old one must not come to the new one."""
@@ -231,16 +247,17 @@ class MirrorSession:
         target_ids: Mapping[str, UUID],
     ) -> None:
         """Claims and first progress are stored before the first record is copied."""
-        claimed = [plan for plan in plans if plan.is_claimed_anew]
+        found = self._copies_of(new, target_ids)
+        ends = self._ends_of(found) if self._ends_here else {}
+        claimed = [plan for plan in plans if plan.is_claimed_anew and plan.topic not in self._whole_topics_put_off]
         now_ms = self._target.cluster.clock.now_ms()
         claims = [
             Claim(plan.topic, target_ids[plan.topic], plan.source_topic_id, plan.origin_cluster_ids, now_ms)
             for plan in claimed
         ]
-        copies = self._copies_of(new, target_ids)
         self._copier.finish_progress()
         entries: list[Entry] = []
-        for copy in copies:
+        for copy in found:
             if copy.is_dirty:
                 entries += progress_entries(copy.source, copy.progress(now_ms), copy.offsets, self._writer.journal)
         # The claims last: where they are not stored any more, all of this is done again.
@@ -248,11 +265,13 @@ class MirrorSession:
         self._writer.send(entries)
         self._writer.finish()
         refused = self._withdraw_circles([plan for plan in claimed if plan.decision in CLAIMED_ANEW])
-        copies = [copy for copy in copies if copy.source.topic not in refused]
+        copies = [copy for copy in found if copy.source.topic not in refused]
+        if self._ends_here:
+            copies = [copy for copy in copies if copy.partition in ends]
         for copy in copies:
             copy.is_dirty = False
             self._before[copy.partition] = copy.counts
-        self._copier.assign(copies, self._ends_of(copies) if self._ends_here else None)
+        self._copier.assign(copies, ends)
 
     def _withdraw_circles(self, claimed: list[TopicPlan]) -> set[str]:
         """Another mirror may have begun to copy a topic the other way in the same moment: both look after they have
@@ -270,7 +289,8 @@ class MirrorSession:
         if circles:
             self._give_way(circles)
             for topic in circles:
-                self._tell_once(topic, "a mirror copies it the other way: it would go round in a circle")
+                reason = "a mirror copies it the other way: it would go round in a circle"
+                self._leave_alone(topic, reason, is_refused=False)
         return circles
 
     def _give_way(self, topics: Collection[str]) -> None:
@@ -282,47 +302,57 @@ class MirrorSession:
     def _copies_of(
         self, new: list[tuple[TopicPlan, SourcePartition]], target_ids: Mapping[str, UUID]
     ) -> list[PartitionCopy]:
-        partitions = [TopicPartition(each.topic, each.partition) for _, each in new]
-        if not partitions:
-            return []
+        """Without those of which it cannot be told now where they begin: the next look tries them again."""
+        copies: dict[SourcePartition, PartitionCopy] = {}
+        for _, source in new:
+            stored = stored_copy(self._writer.journal, source, tells_audit=self._options.tells_audit)
+            if stored is not None and stored.target_topic_id == target_ids[source.topic]:
+                copies[source] = stored
         begin = LATEST if self._options.start == FROM_LATEST else EARLIEST
-        starts = list_offsets(
-            self._source.cluster, dict.fromkeys(partitions, begin), isolation=IsolationLevel.READ_COMMITTED
+        fresh = {source.place: plan for plan, source in new if source not in copies}
+        starts = try_list_offsets(
+            self._source.cluster, dict.fromkeys(fresh, begin), isolation=IsolationLevel.READ_COMMITTED
         )
-        ends = list_offsets(self._target.cluster, dict.fromkeys(partitions, LATEST))
-        begins = list_offsets(self._target.cluster, dict.fromkeys(partitions, EARLIEST))
-        copies: list[PartitionCopy] = []
+        # What a topic has that was no copy before stays before the copy's first record.
+        questions = {place: EARLIEST if plan.decision in _AT_START else LATEST for place, plan in fresh.items()}
+        theres = try_list_offsets(self._target.cluster, questions)
         for plan, source in new:
-            partition = TopicPartition(source.topic, source.partition)
-            copy = stored_copy(self._writer.journal, source, tells_audit=self._options.tells_audit)
-            if copy is None or copy.target_topic_id != target_ids[source.topic]:
-                # What a topic has that was no copy before stays before the copy's first record.
-                there = begins if plan.decision in _AT_START else ends
-                offsets = OffsetMap(starts[partition].offset, there[partition].offset)
+            if source in copies:
+                continue
+            start, there = starts[source.place], theres[source.place]
+            if isinstance(start, ClientError):
+                self._put_off(plan, source, start)
+            elif isinstance(there, ClientError):
+                self._put_off(plan, source, there)
+            else:
+                offsets = OffsetMap(start.offset, there.offset)
                 audit = AuditLedger(AuditState(offsets.source_end)) if self._options.tells_audit else None
                 copy = PartitionCopy(source, target_ids[source.topic], offsets, Counts(), audit)
                 copy.is_dirty = True
-            copies.append(copy)
-        return copies
+                copies[source] = copy
+        return [copy for copy in copies.values() if copy.source.topic not in self._whole_topics_put_off]
+
+    def _put_off(self, plan: TopicPlan, source: SourcePartition, problem: ClientError) -> None:
+        self._leave_alone(plan.topic, f"partition {source.partition} is not copied yet: {problem}", is_refused=True)
+        if plan.decision in CLAIMED_ANEW - _AT_START:
+            # Once it is claimed nobody knows any more what was no copy.
+            self._whole_topics_put_off.add(plan.topic)
 
     def _ends_of(self, copies: list[PartitionCopy]) -> dict[TopicPartition, int]:
         questions = dict.fromkeys((copy.partition for copy in copies), LATEST)
-        found = list_offsets(self._source.cluster, questions, isolation=IsolationLevel.READ_COMMITTED)
-        return {partition: answer.offset for partition, answer in found.items()}
+        found = try_list_offsets(self._source.cluster, questions, isolation=IsolationLevel.READ_COMMITTED)
+        for partition, answer in found.items():
+            if isinstance(answer, ClientError):
+                reason = f"partition {partition.partition} is not copied now: {answer}"
+                self._leave_alone(partition.topic, reason, is_refused=True)
+        return {partition: each.offset for partition, each in found.items() if isinstance(each, OffsetAnswer)}
 
     # --- what is told -----------------------------------------------------------------------------------------------
 
-    def _tell_left_alone(self, plans: list[TopicPlan]) -> None:
-        self._refused.clear()
-        for plan in plans:
-            if plan.is_copied:
-                self._left_alone.pop(plan.topic, None)
-            else:
-                if plan.decision is Decision.REFUSE:
-                    self._refused.add(plan.topic)
-                self._tell_once(plan.topic, plan.reason)
-
-    def _tell_once(self, topic: str, reason: str) -> None:
-        if self._left_alone.get(topic) != reason:
-            self._left_alone[topic] = reason
-            self._note(f"{topic} is left alone: {reason}")
+    def _leave_alone(self, topic: str, reason: str, *, is_refused: bool) -> None:
+        """`is_refused`: somebody has to decide, or it could not be done now."""
+        if is_refused:
+            self._refused.add(topic)
+        self._left_alone[topic] = reason
+        if self._told.get(topic) != reason:
+            self._note(f"{topic}: {reason}")

@@ -50,12 +50,13 @@ def test_copy_is_kept_in_step() -> None:
 
 def test_topic_of_the_target_that_nobody_copies_is_adopted_when_it_is_empty() -> None:
     source, target = view("live", topic(HERE)), view("offline", topic(THERE, retention_ms="9"))
-    assert unclaimed_topics(source, target, Names((".*",))) == ["clicks"]
+    assert unclaimed_topics(source, target, Names((".*",))) == {"clicks": 3}
     plan = the_plan(source, target)
     assert (plan.decision, plan.unset_configs) == (Decision.ADOPT, ())
-    filled = target.with_records(["clicks"])
-    assert the_plan(source, filled).decision is Decision.REFUSE
-    assert the_plan(source, filled, existing_topics="append").decision is Decision.ADOPT
+    for has_records in (True, None):
+        filled = target.with_records({"clicks": has_records})
+        assert the_plan(source, filled).decision is Decision.REFUSE
+        assert the_plan(source, filled, existing_topics="append").decision is Decision.ADOPT
 
 
 def test_copy_of_another_cluster_is_left_alone() -> None:
