@@ -168,14 +168,18 @@ class Copier:
                 self._written_ms = now_ms
                 self._send_progress()
         except JournalNotWritten as error:
-            # It is written behind, so nothing is wrong yet: only a crash now would have more to compare.
-            self._note(str(error))
-            for copy in self._copies.values():
-                copy.is_dirty = True
+            self._on_unwritten(error)
+
+    def _on_unwritten(self, error: JournalNotWritten) -> None:
+        """It is written behind, so nothing is wrong yet: only a crash now would have more to compare."""
+        self._note(str(error))
+        for copy in self._copies.values():
+            copy.is_dirty = True
 
     def _send_progress(self) -> None:
         dirty = [copy for copy in self._copies.values() if copy.is_dirty]
         if dirty and self._may_write():
+            self._writer.make_sure()
             now_ms = self._target.clock.now_ms()
             entries = [entry for copy in dirty for entry in self._entries(copy, now_ms)]
             for copy in dirty:
@@ -309,9 +313,23 @@ class Copier:
             if error is not None:
                 self._stop(copy, str(error), is_final=isinstance(error, NeedsDecision | WireError | TopicRecreated))
                 continue
+            if copy.has_gone_back and not self._is_stored(copy):
+                continue
             self._producer.resume(copy.partition)
             if self._fetcher is not None:
                 self._fetcher.seek(copy.partition, copy.next_offset)
+
+    def _is_stored(self, copy: PartitionCopy) -> bool:
+        """After a kill the next mirror must not take what is copied from here on for what was there before."""
+        try:
+            copy.is_dirty = True
+            self.finish_progress()
+        except JournalNotWritten as error:
+            self._on_unwritten(error)
+            self._stop(copy, str(error))
+            return False
+        copy.has_gone_back = False
+        return True
 
     def _has_reached_end(self, copy: PartitionCopy) -> bool:
         end = self._ends.get(copy.partition)

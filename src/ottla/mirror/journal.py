@@ -10,7 +10,7 @@ What is written may be cut anywhere: runs come before the progress that covers t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -143,8 +143,8 @@ class Journal:
         return offsets
 
     def stored_chunks(self, partition: SourcePartition) -> Mapping[int, tuple[Run, ...]]:
-        """Chunks by the source offset in their key."""
-        return {first: tuple(runs) for first, runs in self._runs.get(partition, {}).items()}
+        """Chunks by the source offset in their key, in order."""
+        return {first: tuple(runs) for first, runs in sorted(self._runs.get(partition, {}).items())}
 
     def _apply_claim(self, topic: str, content: dict[str, object] | None) -> None:
         if content is None:
@@ -222,55 +222,32 @@ def withdrawal_entry(topic: str) -> Entry:
 def progress_entries(
     partition: SourcePartition, progress: Progress, offsets: OffsetMap, journal: Journal
 ) -> list[Entry]:
-    """The entries that bring the journal up to date; after each of them it tells the truth.
+    """The entries that bring the journal up to date; after each of them it tells the truth.  Folds the map.
 
     The progress is the last.  Where stored runs do not hold any more, it goes back to the last that does, first of all.
     """
     key = [*_key_of(partition)]
     stored, known = journal.stored_chunks(partition), journal.progress.get(partition)
+    ends = offsets.ends_of_agreement(stored.values())
+    # Not before: what was copied otherwise than it is stored cannot be seen behind a landmark.
+    offsets.fold()
     chunks = {chunk[0].source_first: chunk for chunk in offsets.chunks()}
     entries: list[Entry] = []
     if known is not None and known.target_topic_id != progress.target_topic_id:
         entries.append(_progress_entry(key, progress))
-    elif known is not None and (common := _common_ends(stored, offsets)) is not None:
-        source_end, target_end = common
+    elif known is not None and ends is not None:
+        source_end, target_end = ends
         known = replace(known, source_end=source_end, target_end=target_end)
         entries.append(_progress_entry(key, known))
-    entries += [(_encoded([_OFFSETS, *key, first]), None) for first in stored if first not in chunks]
     entries += [
         (_encoded([_OFFSETS, *key, first]), _encoded(chunk))
         for first, chunk in chunks.items()
         if stored.get(first) != chunk
     ]
+    # After those: a chunk that became a landmark is not missed before the landmark is there.
+    entries += [(_encoded([_OFFSETS, *key, first]), None) for first in stored if first not in chunks]
     entries.append(_progress_entry(key, progress))
     return entries
-
-
-def _common_ends(stored: Mapping[int, tuple[Run, ...]], offsets: OffsetMap) -> tuple[int, int] | None:
-    """Where source and target ended when the stored runs were right for the last time; None: they still are."""
-    runs = offsets.runs
-    begin = runs[0].source_first if runs else 0
-    before = [run for first, chunk in sorted(stored.items()) if first >= begin for run in chunk]
-    for at, (old, new) in enumerate(zip(before, runs, strict=False)):
-        if old == new:
-            continue
-        if old[:2] == new[:2]:
-            length = min(old.length, new.length)
-            if length == old.length and at == len(before) - 1:
-                return None  # the last one has grown
-            return new.source_first + length, new.target_first + length
-        return _ends_before(runs, at)
-    if len(before) <= len(runs):
-        return None
-    return _ends_before(runs, len(runs)) if runs else (offsets.source_end, offsets.target_end)
-
-
-def _ends_before(runs: Sequence[Run], at: int) -> tuple[int, int]:
-    """Below the run of this number; below the first nothing is copied."""
-    if not at:
-        return (runs[0].source_first, runs[0].target_first)
-    last = runs[at - 1]
-    return last.source_first + last.length, last.target_first + last.length
 
 
 def _progress_entry(key: list[object], progress: Progress) -> Entry:

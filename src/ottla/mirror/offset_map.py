@@ -2,6 +2,9 @@
 
 A copy keeps the order, so it is a list of runs: so many records at consecutive offsets on both sides.  Where nothing is
 missing it is one run; compaction, markers of transactions and foreign records on the target begin new ones.
+
+Only the newest runs are kept: of older ones each chunk becomes one landmark, and landmarks that are too many become
+half as many.  A reader between two landmarks goes on at the first of them: it misses nothing, and reads some again.
 """
 
 from __future__ import annotations
@@ -12,14 +15,32 @@ from typing import Final, NamedTuple
 
 # Runs are stored so many to a record of the progress topic.
 CHUNK_RUNS: Final = 500
+EXACT_RUNS_MAX: Final = 10 * CHUNK_RUNS
+LANDMARKS_MAX: Final = 2 * CHUNK_RUNS
 
 
 class Run(NamedTuple):
-    """Source offsets [source_first, source_first + length) are target offsets [target_first, target_first + length)."""
+    """Source offsets [source_first, source_first + length) are target offsets [target_first, target_first + length).
+
+    A landmark has no length: the copy of `source_first` is at `target_first`, and what comes after it, up to the next
+    run, is not known.
+    """
 
     source_first: int
     target_first: int
     length: int
+
+    @property
+    def source_end(self) -> int:
+        return self.source_first + self.length
+
+    @property
+    def target_end(self) -> int:
+        return self.target_first + self.length
+
+    @property
+    def is_landmark(self) -> bool:
+        return not self.length
 
 
 class OffsetMap:
@@ -28,7 +49,11 @@ class OffsetMap:
     def __init__(self, source_end: int, target_end: int, runs: Iterable[Run] = ()) -> None:
         self.source_end = source_end
         self.target_end = target_end
-        self._runs: list[Run] = sorted(runs)
+        self._runs: list[Run] = []
+        for run in sorted(runs):
+            if self._runs and self._runs[-1].is_landmark and self._runs[-1].source_first == run.source_first:
+                self._runs.pop()  # the journal was cut while its chunk was folded
+            self._runs.append(run)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -59,22 +84,31 @@ class OffsetMap:
 
     def translate(self, source_offset: int) -> int:
         """The target offset where a reader goes on whose next offset is this one: at the first copied record at or
-        after it; at the end when that is not copied yet."""
+        after it; at the end when that is not copied yet; behind a landmark at the landmark."""
         if source_offset >= self.source_end:
             return self.target_end
-        at = bisect_right(self._runs, source_offset, key=lambda run: run.source_first) - 1
+        at = self._at(source_offset)
         if at >= 0:
             run = self._runs[at]
-            if source_offset < run.source_first + run.length:
+            if source_offset < run.source_end:
                 return run.target_first + source_offset - run.source_first
+            if run.is_landmark:
+                return run.target_first
         return self._runs[at + 1].target_first if at + 1 < len(self._runs) else self.target_end
 
     def truncate(self, target_end: int) -> None:
-        """The target has lost everything from this offset on: it is to be copied again."""
+        """The target has lost everything from this offset on: it is to be copied again.
+
+        Behind a landmark the map ends at the landmark: what the target has after it is to be compared.
+        """
+        lost_from = self.target_end
         while self._runs and self._runs[-1].target_first >= target_end:
-            self.source_end = self._runs.pop().source_first
+            run = self._runs.pop()
+            self.source_end, lost_from = run.source_first, run.target_first
         if self._runs:
             last = self._runs[-1]
+            if last.is_landmark and target_end < lost_from:
+                self.source_end, target_end = last.source_first, last.target_first
             left = min(last.length, target_end - last.target_first)
             if left < last.length:
                 self._runs[-1] = last._replace(length=left)
@@ -93,11 +127,94 @@ class OffsetMap:
     def prune(self, source_start: int) -> None:
         """Forget runs that end at or below the source's log start: nobody reads there.  The last run stays."""
         gone = 0
-        while gone < len(self._runs) - 1 and self._runs[gone].source_first + self._runs[gone].length <= source_start:
+        while gone < len(self._runs) - 1 and self._runs[gone + 1].source_first <= source_start:
             gone += 1
         # Whole chunks only: their keys are their first offsets, and the others must not move.
-        del self._runs[: gone - gone % CHUNK_RUNS]
+        begin = self._exact_begin()
+        del self._runs[: gone if gone <= begin else gone - (gone - begin) % CHUNK_RUNS]
+
+    def fold(self) -> None:
+        """Keep the newest runs, and landmarks of the others."""
+        begin = self._exact_begin()
+        too_many = len(self._runs) - begin - EXACT_RUNS_MAX
+        if too_many <= 0:
+            return
+        end = begin + -(-too_many // CHUNK_RUNS) * CHUNK_RUNS
+        landmarks = self._runs[:begin] + [run._replace(length=0) for run in self._runs[begin:end:CHUNK_RUNS]]
+        while len(landmarks) > LANDMARKS_MAX:
+            landmarks = landmarks[::2]
+        self._runs[:end] = landmarks
 
     def chunks(self) -> list[tuple[Run, ...]]:
-        """The runs as they are stored: a chunk does not change any more once the next one has begun."""
-        return [tuple(self._runs[at : at + CHUNK_RUNS]) for at in range(0, len(self._runs), CHUNK_RUNS)]
+        """The runs as they are stored: a chunk of exact ones does not change any more once the next one has begun."""
+        begin = self._exact_begin()
+        pieces = [(0, begin), (begin, len(self._runs))]
+        return [
+            tuple(self._runs[at : min(at + CHUNK_RUNS, end)])
+            for first, end in pieces
+            for at in range(first, end, CHUNK_RUNS)
+        ]
+
+    def ends_of_agreement(self, stored: Iterable[tuple[Run, ...]]) -> tuple[int, int] | None:
+        """Where source and target ended when the stored chunks were right for the last time; None: they still are.
+
+        The last run may have grown since, and the first ones may be forgotten.
+        """
+        known = {chunk[0].source_first: chunk for chunk in self.chunks()}
+        agreed: Run | None = None
+        chunks = list(stored)
+        for chunk in chunks:
+            if known.get(chunk[0].source_first) == chunk:
+                agreed = chunk[-1]
+                continue
+            for run in chunk:
+                if self._says(run, may_have_grown=run is chunks[-1][-1]):
+                    agreed = run
+                elif not self._has_forgotten(run):
+                    return self._ends_in(run) or self._ends_of(agreed)
+        return None
+
+    def _has_forgotten(self, run: Run) -> bool:
+        return (
+            bool(self._runs)
+            and run.source_end <= self._runs[0].source_first
+            and run.target_end <= self._runs[0].target_first
+        )
+
+    def _says(self, stored: Run, *, may_have_grown: bool) -> bool:
+        """Who reads by the stored run passes over nothing."""
+        at = self._at(stored.source_first)
+        if at < 0 or stored.source_first >= self.source_end:
+            return False
+        run = self._runs[at]
+        is_same = stored.source_first - run.source_first == stored.target_first - run.target_first
+        if run.is_landmark:
+            after = self._runs[at + 1].target_first if at + 1 < len(self._runs) else self.target_end
+            is_behind = run.source_first < stored.source_first and run.target_first <= stored.target_first
+            return (is_same or is_behind) and stored.target_end <= after
+        if stored.is_landmark or not is_same or stored.source_first >= run.source_end:
+            return False  # behind a landmark runs come one chunk after the other, and each would seem to be the last
+        return stored.source_end == run.source_end or (may_have_grown and stored.source_end < run.source_end)
+
+    def _ends_in(self, stored: Run) -> tuple[int, int] | None:
+        """Where the stored run and the one here part, which begin alike; None: they do not."""
+        at = self._at(stored.source_first)
+        if at < 0 or self._runs[at][:2] != stored[:2] or self._runs[at].is_landmark or stored.is_landmark:
+            return None
+        length = min(stored.length, self._runs[at].length)
+        return stored.source_first + length, stored.target_first + length
+
+    def _ends_of(self, agreed: Run | None) -> tuple[int, int]:
+        if agreed is not None:
+            return agreed.source_end, agreed.target_end
+        if self._runs:
+            return self._runs[0].source_first, self._runs[0].target_first
+        return self.source_end, self.target_end
+
+    def _at(self, source_offset: int) -> int:
+        """The number of the last run that begins at or below it; -1: none does."""
+        return bisect_right(self._runs, source_offset, key=lambda run: run.source_first) - 1
+
+    def _exact_begin(self) -> int:
+        """The number of landmarks that come first; one behind exact runs is where a cut or a mixed journal left it."""
+        return next((at for at, run in enumerate(self._runs) if not run.is_landmark), len(self._runs))

@@ -54,6 +54,7 @@ class PartitionCopy:
     """`offsets` has what is acknowledged without a gap; everything after `offsets.source_end` would be copied again.
 
     `problem`: why it is stuck, or was the last time.  `is_dirty`: there is progress that is not stored.
+    `has_gone_back`: what is stored says too much, and must be replaced before anything else is copied.
     `audit` None: the audit is not told.
     """
 
@@ -75,6 +76,7 @@ class PartitionCopy:
         self.problem: str | None = None
         self.is_final = False
         self.is_dirty = False
+        self.has_gone_back = False
         self.source_start = 0
         # The source's end when it was last seen, exclusive.
         self.source_log_end = offsets.source_end
@@ -176,13 +178,15 @@ class PartitionCopy:
         """The target has lost what it had acknowledged: it is copied again from there."""
         before = self.offsets.target_end
         self.offsets.truncate(target_end)
-        self.counts = self.counts.plus(Counts(recopied_records=before - target_end))
-        self.is_dirty = True
+        # What is found again behind a landmark is counted again.
+        compared = target_end - self.offsets.target_end
+        self.counts = self.counts.plus(Counts(records=-compared, recopied_records=before - target_end))
+        self.is_dirty = self.has_gone_back = True
 
     def on_source_shrank(self, source_end: int) -> None:
         """The source has lost what was copied, and goes on from there: so does the copy, after what it has."""
         self.offsets.truncate_source(source_end)
-        self.is_dirty = True
+        self.is_dirty = self.has_gone_back = True
 
     def close_audit(self, now_ms: int) -> None:
         """What was copied by now is stored as a commit with the next progress, and told after that."""

@@ -9,7 +9,7 @@ from typing import Final
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.client.delivery import BatchResult, Delivery, ProducerOptions
-from ottla.client.errors import BrokerRefused, UnknownTopic
+from ottla.client.errors import BrokerRefused, ClientError, UnknownTopic
 from ottla.client.fetch import FetchLimits
 from ottla.client.fetcher import Fetcher
 from ottla.client.offsets import log_ranges
@@ -76,6 +76,7 @@ class JournalWriter:
         self._cluster = cluster
         self._producer = RawProducer(cluster, _PRODUCER)
         self._written: list[Entry] = []
+        self._is_unsure = False
 
     def __enter__(self) -> JournalWriter:
         return self
@@ -88,6 +89,15 @@ class JournalWriter:
     @property
     def is_busy(self) -> bool:
         return self._producer.pending_count > 0
+
+    def make_sure(self) -> None:
+        """Read again what a write that failed has left there.  Raises JournalNotWritten."""
+        if self._is_unsure:
+            try:
+                self.journal = read_journal(self._cluster)
+            except ClientError as error:
+                raise JournalNotWritten(f"the mirror's progress cannot be read: {error}") from error
+            self._is_unsure = False
 
     def send(self, entries: Iterable[Entry]) -> None:
         """In this order: of a write that fails a first part is stored.  `poll` or `finish` says what became of it."""
@@ -121,6 +131,7 @@ class JournalWriter:
                 self._producer.close()
                 self._producer = RawProducer(self._cluster, _PRODUCER)
                 self._written.clear()
+                self._is_unsure = True
                 raise JournalNotWritten(f"the mirror's progress was not written: {result.error}") from result.error
         if not self.is_busy:
             for key, value in self._written:
