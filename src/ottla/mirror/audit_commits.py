@@ -15,6 +15,8 @@ from ottla.model.windows import DEFAULT_WINDOW_MS
 
 MIRROR_TIER: Final = "mirror"
 WINDOW_MS: Final = DEFAULT_WINDOW_MS
+# All windows of a partition are stored in one record with its progress: ten weeks.
+WINDOWS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class AuditLedger:
     @property
     def untold(self) -> AuditCommit | None:
         return self._untold
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more is to be copied before the audit was told."""
+        return len(self._windows) >= WINDOWS_MAX
 
     def add(self, windows: Mapping[int, int]) -> None:
         """So many records were copied."""

@@ -190,6 +190,11 @@ class Copier:
         copy.offsets.prune(copy.source_start)
         return progress_entries(copy.source, copy.progress(now_ms), copy.offsets, self._writer.journal)
 
+    @property
+    def is_audit_full(self) -> bool:
+        """A copy goes on only when the audit was told."""
+        return any(copy.is_audit_full for copy in self._copies.values())
+
     def close_audit(self) -> None:
         """What was copied by now is told to the audit once it is stored."""
         now_ms = self._target.clock.now_ms()
@@ -200,6 +205,8 @@ class Copier:
 
     def reserve(self, partition: TopicPartition) -> int:
         """A partition that the target does not take must not fill what is in flight, and so hold up the others."""
+        if self._copies[partition].is_audit_full:
+            return 0
         share_bytes = self._options.in_flight_bytes_max // max(2, len(self._copies))
         left_bytes = max(share_bytes, ROOM_BYTES_MIN) - self._unsettled_bytes[partition]
         if left_bytes <= 0:

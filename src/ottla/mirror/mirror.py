@@ -26,6 +26,8 @@ from ottla.model.own_names import MIRROR_GROUP_PREFIX
 _STANDBY_S: Final = 0.5
 # So long a member waits for its first assignment: brokers hold the first rebalance of a group back for some seconds.
 _JOIN_MS: Final = 30_000
+# Where the audit must be told before a partition goes on, it is tried so often.
+_FULL_AUDIT_MS: Final = 500
 
 
 class SameCluster(OttlaError):
@@ -193,7 +195,8 @@ class Mirror:
                 if now_ms - synced_ms >= self.options.groups_interval_ms:
                     self._attempt(session.sync_groups)
                     synced_ms = clock.monotonic_ms()
-                if now_ms - told_ms >= self.options.audit_interval_ms:
+                tell_after_ms = _FULL_AUDIT_MS if session.is_audit_full else self.options.audit_interval_ms
+                if now_ms - told_ms >= min(tell_after_ms, self.options.audit_interval_ms):
                     self._attempt(session.tell_audit)
                     told_ms = clock.monotonic_ms()
             if not fence.is_held:

@@ -95,6 +95,10 @@ class PartitionCopy:
     def lag_offsets(self) -> int:
         return max(0, self.source_log_end - self.offsets.source_end)
 
+    @property
+    def is_audit_full(self) -> bool:
+        return self.audit is not None and self.audit.is_full
+
     def progress(self, now_ms: int) -> Progress:
         audit = None if self.audit is None else self.audit.state
         return Progress(

@@ -55,14 +55,20 @@ def copy_ranges(
             Copier(here, there, writer, options, note=note, failures_max=FAILURES_MAX) as copier,
         ):
             copier.assign(copies, {copy.partition: work.end for copy, work in zip(copies, works, strict=True)})
+            telling = AuditTelling(here, there, note)
+
+            def tell() -> None:
+                copier.close_audit()
+                copier.finish_progress()
+                telling.tell(copies, writer.journal)
+
             while not copier.is_finished:
                 copier.turn()
+                if copier.is_audit_full:
+                    tell()
             copier.drain()
             if options.tells_audit:
-                telling = AuditTelling(here, there, note)
                 for _ in range(2):  # what waited behind a commit that was not told yet, too
-                    copier.close_audit()
-                    copier.finish_progress()
-                    telling.tell(copies, journal)
+                    tell()
                 copier.finish_progress()
             return statuses(copies)

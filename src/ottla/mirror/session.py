@@ -109,6 +109,11 @@ class MirrorSession:
         return self._ends_here and self._copier.is_finished
 
     @property
+    def is_audit_full(self) -> bool:
+        """A partition waits for the audit to be told."""
+        return self._copier.is_audit_full
+
+    @property
     def counts(self) -> Mapping[TopicPartition, Counts]:
         """Of each partition, since its first copy."""
         return {partition: copy.counts for partition, copy in self._copier.copies.items()}

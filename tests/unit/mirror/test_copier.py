@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 
+from ottla.mirror import audit_commits
+from ottla.mirror.audit_commits import WINDOW_MS, AuditLedger, AuditState
 from ottla.mirror.copier import Copier
 from ottla.mirror.journal import Counts, Journal, SourcePartition
 from ottla.mirror.offset_map import OffsetMap
@@ -38,7 +41,9 @@ class TwoClusters:
                 self.source.partitions[partition].append(build_batch(rows))
 
     @contextmanager
-    def copier(self, options: MirrorOptions | None = None, failures_max: int | None = None) -> Iterator[Copier]:
+    def copier(
+        self, options: MirrorOptions | None = None, failures_max: int | None = None, *, tells_audit: bool = False
+    ) -> Iterator[Copier]:
         with (
             self.source.client() as here,
             self.target.client() as there,
@@ -46,7 +51,13 @@ class TwoClusters:
             Copier(here, there, writer, options or MirrorOptions(), failures_max=failures_max) as copier,
         ):
             copies = [
-                PartitionCopy(SourcePartition("c", NO_ID, "t", each.partition), NO_ID, OffsetMap(0, 0), Counts())
+                PartitionCopy(
+                    SourcePartition("c", NO_ID, "t", each.partition),
+                    NO_ID,
+                    OffsetMap(0, 0),
+                    Counts(),
+                    AuditLedger(AuditState(0)) if tells_audit else None,
+                )
                 for each in self.partitions
             ]
             copier.assign(copies, {each: self.source.partitions[each].end for each in self.partitions})
@@ -118,3 +129,27 @@ def test_partition_that_is_refused_for_good_is_given_up_where_somebody_waits() -
         assert "did not take it" in str(copier.copies[refused].problem)
     assert clusters.is_copied(free)
     assert clusters.values(clusters.target, refused) == []
+
+
+def test_partition_with_very_many_windows_waits_until_the_audit_was_told() -> None:
+    clusters = TwoClusters(0)
+    many, few = clusters.partitions
+    for number in range(60):
+        rows = [Record(0, number * WINDOW_MS, None, b"x" * 50_000)]
+        clusters.source.partitions[many].append(build_batch(rows))
+    clusters.source.partitions[few].append(build_batch([Record(0, 0, None, b"one")]))
+    options = MirrorOptions(in_flight_bytes_max=300 * KIB)
+    with patch.object(audit_commits, "WINDOWS_MAX", 10), clusters.copier(options, tells_audit=True) as copier:
+        for _ in range(100):
+            copier.turn()
+        audit = copier.copies[many].audit
+        assert audit is not None
+        assert clusters.is_copied(few)
+        assert 10 <= len(audit.state.windows) < 60, "what was on its way comes, and no more"
+        while not copier.is_finished:
+            copier.close_audit()
+            assert audit.untold is not None
+            audit.on_told()
+            for _ in range(100):
+                copier.turn()
+    assert clusters.is_copied(many)
