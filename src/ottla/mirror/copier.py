@@ -270,12 +270,14 @@ class Copier:
 
     def _on_stored(self, copy: PartitionCopy, flight: Flight, base_offset: int) -> None:
         try:
-            for unknown in copy.on_acknowledged(flight, base_offset):
-                self._prover.explain(copy, unknown)
+            duplicates = sum(self._prover.explain(copy, each) for each in copy.on_acknowledged(flight, base_offset))
         except OttlaError as error:
             self._stop(copy, str(error), is_final=isinstance(error, NeedsDecision), retry_ms=0)
-        else:
-            self._failures_count.pop(copy.partition, None)
+            return
+        self._failures_count.pop(copy.partition, None)
+        if duplicates:
+            # It is at work at the same place: what it copies meanwhile is found, and is not copied again.
+            self._stop(copy, "another mirror of this source copies it, too")
 
     def _new_producer(self) -> RawProducer:
         options = ProducerOptions(

@@ -157,14 +157,15 @@ class PartitionCopy:
         self.is_final = is_final
 
     def on_tail_matched(
-        self, match: TailMatch, target_end: int, *, foreign_count: int, windows: Mapping[int, int] | None = None
+        self, match: TailMatch, target_end: int, *, counts: Counts, windows: Mapping[int, int] | None = None
     ) -> None:
-        """Copying goes on after what is there.  `windows`: its records by their windows, for the audit."""
+        """Copying goes on after what is there.  `counts`: of what is no copy; `windows`: its records by their windows,
+        for the audit."""
         if self.audit is not None:
             self.audit.add(windows or {})
         for run in match.runs:
             self.offsets.extend(run)
-        self.counts = self.counts.plus(Counts(records=match.records_count, foreign_records=foreign_count))
+        self.counts = self.counts.plus(Counts(records=match.records_count)).plus(counts)
         self.offsets.target_end = max(self.offsets.target_end, target_end)
         self.phase = Phase.COPYING
         self.problem = None

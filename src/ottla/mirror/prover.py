@@ -51,22 +51,25 @@ class Prover:
                 outcome[copy] = error
         return outcome
 
-    def explain(self, copy: PartitionCopy, unknown: range) -> None:
-        """The target has records between those of the copy: another mirror's, or others.  Raises ForeignRecords."""
+    def explain(self, copy: PartitionCopy, unknown: range) -> int:
+        """The target has records between those of the copy: another mirror's, or others.  The count of the former.
+
+        Raises ForeignRecords.
+        """
         # Another mirror of this source was at about the same place.
         around = len(unknown)
         end = copy.offsets.source_end
         source = range(max(copy.source_start, end - 2 * around), min(copy.source_log_end, end + around))
         try:
-            duplicates = self._compare(copy, source, unknown, len(source)).records_count
+            duplicates = len(self._copied_offsets(copy, source, unknown))
         except ClientError as error:
             self._note(f"{copy.source}: what others wrote to {unknown} of the target cannot be read: {error}")
             duplicates = 0
-        if duplicates:
-            self._note(f"{copy.source}: {duplicates} records are on the target twice: another mirror wrote them, too")
+        self._tell_duplicates(copy, duplicates)
         foreign = len(unknown) - duplicates
         copy.add_counts(Counts(duplicate_records=duplicates, foreign_records=foreign))
         self._tell_foreign(copy, foreign)
+        return duplicates
 
     def _prove(self, copy: PartitionCopy, here: LogEnds, there: LogEnds) -> None:
         self._check_target(copy, there)
@@ -75,15 +78,34 @@ class Prover:
         tail = range(max(there.start, copy.offsets.target_end), there.end)
         got = there.end - copy.offsets.target_end
         match = self._compare(copy, range(max(here.start, expected), here.end), tail, got)
-        # What the source has deleted since cannot be compared: it is not called somebody else's.
-        foreign = len(match.foreign_offsets) if here.start <= expected else 0
+        duplicates, foreign = set(match.duplicate_offsets), set(match.foreign_offsets)
+        if foreign and here.start < expected:
+            # Another mirror may have been behind this one.
+            before = range(max(here.start, expected - 2 * len(foreign)), expected)
+            again = foreign & self._copied_offsets(copy, before, tail)
+            duplicates, foreign = duplicates | again, foreign - again
+        if here.start > expected:
+            # What the source has deleted since cannot be compared: it is not called somebody else's.
+            foreign = set()
         windows = {} if copy.audit is None else self._windows(copy, match)
-        copy.on_tail_matched(match, there.end, foreign_count=foreign, windows=windows)
+        counts = Counts(duplicate_records=len(duplicates), foreign_records=len(foreign))
+        copy.on_tail_matched(match, there.end, counts=counts, windows=windows)
         lost = copy.on_overtaken(here.start)
         if lost:
             self._note(f"{copy.source}: the source deleted {lost} offsets before they were copied")
         copy.source_log_end = here.end
-        self._tell_foreign(copy, foreign)
+        self._tell_duplicates(copy, len(duplicates))
+        self._tell_foreign(copy, len(foreign))
+
+    def _copied_offsets(self, copy: PartitionCopy, source: range, target: range) -> set[int]:
+        """Of the target's range, the offsets of copies of records in the source's."""
+        match = self._compare(copy, source, target, len(source))
+        runs = (range(run.target_first, run.target_end) for run in match.runs)
+        return {*match.duplicate_offsets, *(offset for run in runs for offset in run)}
+
+    def _tell_duplicates(self, copy: PartitionCopy, duplicates: int) -> None:
+        if duplicates:
+            self._note(f"{copy.source}: {duplicates} records are on the target twice: another mirror wrote them, too")
 
     def _check_target(self, copy: PartitionCopy, there: LogEnds) -> None:
         if there.end < copy.offsets.target_end:

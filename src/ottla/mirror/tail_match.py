@@ -1,8 +1,8 @@
 """What of the target's end is the copy of which records of the source: how a mirror goes on after its death.  Pure.
 
 The last progress says that everything below (source S, target T) is copied.  What the target has from T on was written
-after that, by the same copy: so it equals the source's records from S on, as far as it goes.  What equals none of them
-was written by somebody else.
+after that, by the same copy: so it equals the source's records from S on, as far as it goes.  What comes again was
+written by another mirror, and what equals none of them by somebody else.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from ottla.mirror.offset_map import Run
 class TailMatch(NamedTuple):
     """`runs`: target offsets that are copies, in order; copying goes on after the last.
 
-    `foreign_offsets`: target offsets of records that are no copies of the source's next ones.
+    duplicate_offsets   target offsets of further copies of the same records: another mirror was at work
+    foreign_offsets     target offsets of records that are no copies of the source's next ones
     """
 
     runs: Sequence[Run]
     foreign_offsets: Sequence[int]
+    duplicate_offsets: Sequence[int] = ()
 
     @property
     def records_count(self) -> int:
@@ -45,9 +47,12 @@ def match_tail(tail: Sequence[Digest], source: Iterable[Digest]) -> TailMatch:
         places.setdefault(each.content, []).append(place)
     runs: list[Run] = []
     matched: set[int] = set()
+    copied: set[int] = set()
     next_place = 0
     for record in source:
         candidates = places.get(record.content, ())
+        if candidates:
+            copied.add(record.content)
         at = bisect_left(candidates, next_place)
         if at == len(candidates):
             continue
@@ -60,4 +65,9 @@ def match_tail(tail: Sequence[Digest], source: Iterable[Digest]) -> TailMatch:
             runs[-1] = last._replace(length=last.length + 1)
         else:
             runs.append(run)
-    return TailMatch(runs, [each.offset for place, each in enumerate(tail) if place not in matched])
+    others = [each for place, each in enumerate(tail) if place not in matched]
+    return TailMatch(
+        runs,
+        [each.offset for each in others if each.content not in copied],
+        [each.offset for each in others if each.content in copied],
+    )

@@ -18,7 +18,7 @@ from ottla.records.record import Record
 def a_copy(source_end: int = 0, target_end: int = 0) -> PartitionCopy:
     source = SourcePartition("live", UUID(int=1), "t", 0)
     copy = PartitionCopy(source, UUID(int=2), OffsetMap(source_end, target_end), Counts())
-    copy.on_tail_matched(TailMatch([], []), target_end, foreign_count=0)
+    copy.on_tail_matched(TailMatch([], []), target_end, counts=Counts())
     return copy
 
 
@@ -80,7 +80,7 @@ def test_failed_copy_goes_on_after_what_arrived() -> None:
     assert len(flights) == 3
     copy.fail("the leader is gone", is_final=False)
     assert (copy.phase, copy.next_offset) == (Phase.STUCK, 0)
-    copy.on_tail_matched(TailMatch([Run(0, 0, 4)], []), 4, foreign_count=0)
+    copy.on_tail_matched(TailMatch([Run(0, 0, 4)], []), 4, counts=Counts())
     assert (copy.phase, copy.next_offset, copy.problem) == (Phase.COPYING, 4, None)
     assert [flight.runs for flight in copy.take(fetched(2, 4))] == [(Run(4, 0, 2),)]
 

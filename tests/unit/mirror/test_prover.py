@@ -26,9 +26,9 @@ def cluster_with(first: int, *numbers: int) -> FakeCluster:
     return cluster
 
 
-def proven(source: FakeCluster, target: FakeCluster) -> tuple[PartitionCopy, object]:
-    """A copy of which nothing is stored as progress."""
-    copy = PartitionCopy(SourcePartition("c", NO_ID, "t", 0), NO_ID, OffsetMap(0, 0), Counts())
+def proven(source: FakeCluster, target: FakeCluster, copied: int = 0) -> tuple[PartitionCopy, object]:
+    """A copy of which so much is stored as progress."""
+    copy = PartitionCopy(SourcePartition("c", NO_ID, "t", 0), NO_ID, OffsetMap(copied, copied), Counts())
     with source.client() as here, target.client() as there:
         (error,) = Prover(here, there, MirrorOptions(), lambda line: None).prove([copy]).values()
     return copy, error
@@ -40,3 +40,18 @@ def test_what_compaction_took_of_the_target_does_not_make_the_rest_somebody_else
     assert error is None
     assert copy.offsets.runs == [Run(0, 0, 1), Run(4, 4, 6)]
     assert copy.next_offset == 10
+
+
+def test_what_another_mirror_copied_beside_this_one_is_counted_and_is_nobody_elses() -> None:
+    """It was behind, and went on for a while."""
+    source, target = cluster_with(0, *range(20)), cluster_with(0, *range(10))
+    for numbers in ((10, 11), (8, 9, 10), (12,)):
+        builder = BatchBuilder()
+        for number in numbers:
+            builder.append(1000, b"%d" % number, b"value")
+        target.partitions[HERE].append(builder.build())
+    copy, error = proven(source, target, copied=10)
+    assert error is None
+    assert copy.next_offset == 13
+    assert (copy.counts.duplicate_records, copy.counts.foreign_records) == (3, 0)
+    assert copy.counts.records == 3

@@ -22,6 +22,13 @@ def test_nothing_arrived() -> None:
     assert (match.runs, match.foreign_offsets) == ([], [])
 
 
+def test_further_copies_are_duplicates() -> None:
+    match = match_tail(digests("aabcbcx", 70), digests("abcdef", 10))
+    assert match.runs == [Run(10, 70, 1), Run(11, 72, 2)]
+    assert match.duplicate_offsets == [71, 74, 75]
+    assert match.foreign_offsets == [76]
+
+
 def test_records_that_are_no_copies_are_foreign() -> None:
     match = match_tail(digests("axbyz"), digests("abc"))
     assert match.runs == [Run(0, 0, 1), Run(1, 2, 1)]
