@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -124,6 +125,12 @@ class MirrorProcess:
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
+
+    def suspend(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> str:
         """What it had said by then."""

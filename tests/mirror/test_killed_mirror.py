@@ -13,7 +13,7 @@ from typing import Final
 from ottla.mirror import Mirror, MirrorOptions
 from ottla.testing import ControlledBroker
 from tests.eventually import eventually
-from tests.mirror.mirrored import MirrorProcess, Writer, content_of, copied_count
+from tests.mirror.mirrored import MirrorProcess, Writer, content_of, copied_count, mirror_process
 
 PARTITIONS: Final = 3
 KILLS: Final = int(os.environ.get("OTTLA_MIRROR_KILLS", "6"))
@@ -63,3 +63,33 @@ def test_killed_mirror_goes_on_without_loss_and_without_a_duplicate(
         counted = [each.counts for each in report.partitions]
         assert sum(each.records for each in counted) == writer.records_count
         assert [each.duplicate_records + each.foreign_records for each in counted] == [0] * PARTITIONS
+
+
+def test_mirror_that_was_stopped_for_longer_than_its_session_gives_way_and_what_came_twice_is_counted() -> None:
+    settings = {"group.min.session.timeout.ms": "100"}
+    with ControlledBroker() as live, ControlledBroker(settings) as offline, live.namespace("clicks") as namespace:
+        topic = namespace.topic("clicks.all", partitions=PARTITIONS)
+        copied = partial(copied_count, offline.bootstrap, topic, PARTITIONS)
+        with (
+            Writer(live.bootstrap, str(topic), PARTITIONS) as writer,
+            mirror_process(live.bootstrap, offline.bootstrap, *FLAGS) as first,
+        ):
+            eventually(copied, partial(lt, 200))
+            first.suspend()
+            with mirror_process(live.bootstrap, offline.bootstrap, *FLAGS) as second:
+                # Nobody copied while the first one still had its place.
+                eventually(copied, partial(lt, writer.records_count))
+                first.resume()
+                eventually(lambda: "taken over" in first.read_said().readline())
+                eventually(copied, partial(lt, writer.records_count))
+                assert second.stop()["stuck"] == {}
+            # The first one is the next again.
+            eventually(copied, partial(lt, writer.records_count))
+            assert first.stop()["stuck"] == {}
+        report = Mirror(live.bootstrap, offline.bootstrap, MirrorOptions(session_timeout_ms=SESSION_MS)).run(once=True)
+        assert not report.stuck, report
+        expected, found = content_of(live.bootstrap, topic), content_of(offline.bootstrap, topic)
+        for number, rows in expected.items():
+            counts = next(each.counts for each in report.partitions if each.partition == number)
+            assert set(found[number]) == set(rows), "nothing is lost"
+            assert (len(found[number]) - len(rows), 0) == (counts.duplicate_records, counts.foreign_records)

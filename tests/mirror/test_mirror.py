@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from operator import eq
+from operator import eq, lt
+from uuid import UUID
 
 import pytest
 
@@ -18,17 +21,24 @@ from ottla.client.fetcher import Fetcher
 from ottla.client.group_types import CommittedOffset
 from ottla.client.groups import GroupAdmin
 from ottla.client.offsets import log_ranges
+from ottla.client.options import ClientOptions
 from ottla.client.producer import RawProducer
-from ottla.mirror import Decision, Mirror, MirrorOptions, MirrorReport
+from ottla.mirror import Decision, Mirror, MirrorOptions, MirrorReport, Names
 from ottla.mirror.audit_commits import WINDOW_MS
 from ottla.mirror.mirror import SameCluster
+from ottla.mirror.offset_map import CHUNK_RUNS, EXACT_RUNS_MAX, LANDMARKS_MAX
+from ottla.mirror.progress_topic import read_journal
+from ottla.mirror.range_copy import CopyWork, copy_ranges
+from ottla.mirror.range_fence import RangeTaken
 from ottla.mirror.report import PartitionStatus
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.own_names import MIRROR_PROGRESS_TOPIC
 from ottla.model.windows import window_start_ms
 from ottla.records.header import CRC_AT, PRODUCER_AT, read_header
 from ottla.testing import ControlledBroker, Namespace, Record, produce
 from tests.eventually import eventually
+from tests.mirror.conftest import SETTINGS
 from tests.mirror.mirrored import (
     CODECS,
     TIME_MS,
@@ -40,6 +50,7 @@ from tests.mirror.mirrored import (
     offsets_of,
     write,
 )
+from tests.registry_process import ask, serving
 
 MakeMirror = Callable[..., Mirror]
 
@@ -525,3 +536,146 @@ def test_audit_of_both_clusters_knows_each_record_once_although_the_mirror_was_k
     assert len(expected) >= 5
     assert audited(live.bootstrap, topic) == expected
     assert audited(offline.bootstrap, topic) == expected
+
+
+def test_range_that_two_tasks_copy_at_a_time_is_left_to_the_later_one_and_what_came_twice_is_counted(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks")
+    partition = TopicPartition(topic, 0)
+    send(live.bootstrap, partition, *[batch_of([b"%d" % number * 10_000]) for number in range(100, 300)])
+    mirror = mirror_of()
+    # Each alone would take some five seconds, and looks once a second.
+    options = replace(mirror.options, rate_bytes_s=1_000_000, progress_interval_ms=100)
+    copy = partial(copy_ranges, live.bootstrap, offline.bootstrap, options=options, clients=(ClientOptions(),) * 2)
+    stopped: list[OttlaError] = []
+
+    def copy_first(works: Sequence[CopyWork]) -> None:
+        try:
+            copy(works)
+        except OttlaError as error:
+            stopped.append(error)
+
+    def copy_twice(works: Sequence[CopyWork]) -> Sequence[PartitionStatus]:
+        first = threading.Thread(target=copy_first, args=(works,))
+        first.start()
+        eventually(partial(copied_count, offline.bootstrap, topic, 1), partial(lt, 0))
+        done = copy(works)
+        first.join()
+        return done
+
+    report = mirror.run_with(copy_twice)
+    assert report is not None
+    assert [type(error) for error in stopped] == [RangeTaken]
+    assert not report.stuck, report
+    expected, found = content_of(live.bootstrap, topic)[0], content_of(offline.bootstrap, topic)[0]
+    assert list(dict.fromkeys(found)) == expected
+    counts = the_partition(report).counts
+    assert (len(found) - len(expected), 0) == (counts.duplicate_records, counts.foreign_records)
+
+
+def test_copy_that_is_deleted_on_the_target_under_a_running_mirror_is_made_anew_and_copied_whole(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = names.topic("clicks", partitions=2)
+    pattern = mirror_of().options.topics.include[0]
+    flags = ("--topics", pattern, "--session-timeout-ms", "500", "--refresh-interval-ms", "200")
+    process = MirrorProcess(live.bootstrap, offline.bootstrap, *flags)
+    try:
+        with Writer(live.bootstrap, topic, 2) as writer, Cluster(offline.bootstrap) as cluster:
+            eventually(partial(copied_count, offline.bootstrap, topic, 2), partial(lt, 200))
+            before = cluster.topic(topic).topic_id
+            Admin(cluster).delete_topics([str(topic)])
+            eventually(lambda: made_anew(offline.bootstrap, str(topic), before))
+            least = writer.records_count
+            eventually(partial(copied_count, offline.bootstrap, topic, 2), partial(lt, least))
+        assert process.stop()["stuck"] == {}
+    finally:
+        if process.is_running:
+            process.kill()
+    report = mirror_of().run(once=True)
+    assert not report.stuck
+    assert content_of(offline.bootstrap, topic) == content_of(live.bootstrap, topic)
+    assert [each.counts.duplicate_records + each.counts.foreign_records for each in report.partitions] == [0, 0]
+
+
+def made_anew(bootstrap: str, topic: str, before: UUID) -> bool:
+    with Cluster(bootstrap) as cluster:
+        return any(not each.error_code and each.topic_id != before for each in cluster.refresh([topic]))
+
+
+def test_mirror_that_begins_before_there_is_a_topic_copies_it_when_it_comes(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    ends = threading.Event()
+    mirror = mirror_of(MirrorOptions(session_timeout_ms=500, refresh_interval_ms=100))
+    seen: list[MirrorReport] = []
+    running = threading.Thread(target=lambda: mirror.run(should_stop=ends.is_set, on_progress=seen.append))
+    running.start()
+    try:
+        eventually(lambda: seen)
+        topic = names.topic("late")
+        write(live.bootstrap, topic, [b"1"])
+        eventually(partial(values_of, offline.bootstrap, topic), partial(eq, [b"1"]))
+    finally:
+        ends.set()
+        running.join()
+
+
+def test_compacted_source_of_very_many_survivors_is_copied_through_a_kill_and_its_journal_stays_small(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    """Each record that stays has a gap before it, so each is a run of its own."""
+    topic, group = names.topic("state", configs=COMPACTED), names.group("reader")
+    partition = TopicPartition(topic, 0)
+    survivors = EXACT_RUNS_MAX + LANDMARKS_MAX + 3_000
+    for first in range(0, survivors, 500):
+        rows = range(first, min(first + 500, survivors))
+        keys = [key for number in rows for key in ("replaced", f"own-{number}")]
+        produce(topic, [Record(f"value of {key}", key=key, timestamp_ms=TIME_MS) for key in keys])
+    eventually(lambda: len(content_of(live.bootstrap, topic)[0]), lambda count: count < survivors + 1_200)
+    offsets = offsets_of(live.bootstrap, topic)
+    asked = {number: offsets[b"value of own-%d" % number] for number in (survivors - 1_500, 200)}
+    flags = ("--topics", mirror_of().options.topics.include[0], "--session-timeout-ms", "500")
+    process = MirrorProcess(
+        live.bootstrap, offline.bootstrap, *flags, "--rate", "200000", "--progress-interval-ms", "50"
+    )
+    try:
+        eventually(partial(copied_count, offline.bootstrap, topic, 1), partial(lt, survivors // 2))
+    finally:
+        process.kill()
+    report = mirror_of().run(once=True)
+    assert not report.stuck
+    assert owned_values(offline.bootstrap, topic) == owned_values(live.bootstrap, topic)
+    assert the_partition(report).counts.duplicate_records == 0
+    with Cluster(offline.bootstrap) as cluster:
+        journal = read_journal(cluster)
+    (source,) = [each for each in journal.progress if each.topic == str(topic)]
+    kept = journal.offset_map(source)
+    assert kept is not None
+    assert 0 < len(kept) <= EXACT_RUNS_MAX + LANDMARKS_MAX
+    on_target = offsets_of(offline.bootstrap, topic)
+    for number, offset in asked.items():
+        commit(live.bootstrap, f"{group}-{number}", {partition: offset})
+    mirror_of().run(once=True)
+    new, old = (committed(offline.bootstrap, f"{group}-{number}")[partition] for number in asked)
+    assert new == on_target[b"value of own-%d" % (survivors - 1_500)]
+    assert on_target[b"value of own-200"] - CHUNK_RUNS <= old <= on_target[b"value of own-200"]
+
+
+def test_schemas_keep_their_ids_and_a_registry_goes_on_with_the_copy() -> None:
+    schemas = [{"schema": json.dumps(kind)} for kind in ("string", "long")]
+    with ControlledBroker(SETTINGS) as live, ControlledBroker(SETTINGS) as offline:
+        with serving(live.bootstrap) as registry:
+            ids = [
+                ask("POST", f"{registry.url}/subjects/clicks-value-{at}/versions", each)
+                for at, each in enumerate(schemas)
+            ]
+        options = MirrorOptions(topics=Names(("_schemas",)), session_timeout_ms=500)
+        report = Mirror(live.bootstrap, offline.bootstrap, options).run(once=True)
+        assert not report.stuck
+        with serving(offline.bootstrap) as registry:
+            for (status, answer), schema in zip(ids, schemas, strict=True):
+                assert (status, ask("GET", f"{registry.url}/schemas/ids/{answer['id']}")) == (200, (200, schema))
+            status, answer = ask("POST", f"{registry.url}/subjects/other/versions", {"schema": json.dumps("bytes")})
+            assert (status, answer["id"]) == (200, len(ids) + 1)

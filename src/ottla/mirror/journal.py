@@ -3,6 +3,7 @@
 ["claim", topic]                                                where a topic of the target comes from
 ["progress", cluster id, topic id, topic, partition]            how far a partition of the source is copied
 ["offsets", cluster id, topic id, topic, partition, first]      runs of its offset map, from `first` on
+["owner", cluster id, topic id, topic, partition]               who copies it: the newest; who was it before stops
 
 What is written may be cut anywhere: runs come before the progress that covers them, and those beyond it say nothing.
 """
@@ -23,6 +24,7 @@ from ottla.model.identifiers import TopicPartition
 _CLAIM: Final = "claim"
 _PROGRESS: Final = "progress"
 _OFFSETS: Final = "offsets"
+_OWNER: Final = "owner"
 
 Entry = tuple[bytes, bytes | None]
 
@@ -113,6 +115,7 @@ class Journal:
     def __init__(self) -> None:
         self.claims: dict[str, Claim] = {}
         self.progress: dict[SourcePartition, Progress] = {}
+        self.owners: dict[SourcePartition, str] = {}
         self._runs: dict[SourcePartition, dict[int, list[Run]]] = {}
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
@@ -126,6 +129,8 @@ class Journal:
                 self._apply_progress(_partition(rest), content)
             elif kind == _OFFSETS:
                 self._apply_runs(_partition(rest), int(rest[4]), content)
+            elif kind == _OWNER:
+                self._apply_owner(_partition(rest), content)
             else:
                 raise ValueError(f"it is of the kind {kind!r}")
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError) as error:
@@ -176,6 +181,12 @@ class Journal:
             _audit(content.get("audit")),
         )
 
+    def _apply_owner(self, partition: SourcePartition, content: dict[str, object] | None) -> None:
+        if content is None:
+            self.owners.pop(partition, None)
+        else:
+            self.owners[partition] = str(content["owner"])
+
     def _apply_runs(self, partition: SourcePartition, first: int, content: list[list[int]] | None) -> None:
         if content is None:
             self._runs.get(partition, {}).pop(first, None)
@@ -217,6 +228,10 @@ def claim_entry(claim: Claim) -> Entry:
 
 def withdrawal_entry(topic: str) -> Entry:
     return _encoded([_CLAIM, topic]), None
+
+
+def owner_entry(partition: SourcePartition, owner: str) -> Entry:
+    return _encoded([_OWNER, *_key_of(partition)]), _encoded({"owner": owner})
 
 
 def progress_entries(

@@ -201,7 +201,7 @@ class Mirror:
                     told_ms = clock.monotonic_ms()
             if not fence.is_held:
                 self._note("another mirror of this source has taken over")
-                return session.report(), False
+                return session.report().without_problems(), False
             session.drain()
             self._attempt(session.sync_groups)
             self._attempt(session.finish_audit)

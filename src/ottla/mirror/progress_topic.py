@@ -48,24 +48,43 @@ def make_progress_topic(cluster: Cluster, replication_factor: int) -> None:
 
 def read_journal(cluster: Cluster) -> Journal:
     """What is there now; an empty one where there is no such topic.  Raises ClientError, UnreadableJournal."""
-    journal = Journal()
-    found = cluster.refresh([MIRROR_PROGRESS_TOPIC])
-    if not found or found[0].error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-        return journal
-    try:
-        offsets = log_ranges(cluster, [PROGRESS_PARTITION])[PROGRESS_PARTITION]
-    except UnknownTopic:
-        return journal
-    limits = FetchLimits(check_crc=True)
-    with Fetcher(
-        cluster, {PROGRESS_PARTITION: offsets.start}, {PROGRESS_PARTITION: offsets.stop}, limits=limits
-    ) as fetcher:
-        for fetched in fetcher:
-            for batch in fetched.batches():
-                for run in read_runs(batch, check_crc=False):
-                    for key, value in zip(run.keys, run.values, strict=True):
-                        journal.apply(key, value)
-    return journal
+    reader = JournalReader(cluster)
+    reader.read()
+    return reader.journal
+
+
+class JournalReader:
+    """`journal` has what was there at the last `read`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.journal = Journal()
+        self._cluster = cluster
+        self._next_offset = 0
+
+    def read(self) -> None:
+        """What has come since the last time; nothing where there is no such topic.  Raises ClientError,
+        UnreadableJournal."""
+        found = self._cluster.refresh([MIRROR_PROGRESS_TOPIC])
+        missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if not found or found[0].error_code in missing:
+            return
+        try:
+            offsets = log_ranges(self._cluster, [PROGRESS_PARTITION])[PROGRESS_PARTITION]
+        except UnknownTopic:
+            return
+        begin = max(offsets.start, self._next_offset)
+        if begin >= offsets.stop:
+            return
+        limits = FetchLimits(check_crc=True)
+        with Fetcher(
+            self._cluster, {PROGRESS_PARTITION: begin}, {PROGRESS_PARTITION: offsets.stop}, limits=limits
+        ) as fetcher:
+            for fetched in fetcher:
+                for batch in fetched.batches():
+                    for run in read_runs(batch, check_crc=False):
+                        for key, value in zip(run.keys, run.values, strict=True):
+                            self.journal.apply(key, value)
+        self._next_offset = offsets.stop
 
 
 class JournalWriter:

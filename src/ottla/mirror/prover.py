@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
@@ -14,6 +15,10 @@ from ottla.mirror.partition_copy import PartitionCopy
 from ottla.mirror.tail_match import TailMatch
 from ottla.mirror.tail_reading import LogEnds, compare_tail, log_ends, windows_of_runs
 from ottla.model.errors import OttlaError
+
+# So far is looked for what another mirror of the same source may have copied: first for one at the same place, then for
+# one that is some seconds ahead or behind.
+_NEAR_OFFSETS: Final = (2_000, 500_000)
 
 
 class NeedsDecision(OttlaError):
@@ -56,12 +61,9 @@ class Prover:
 
         Raises ForeignRecords.
         """
-        # Another mirror of this source was at about the same place.
-        around = len(unknown)
-        end = copy.offsets.source_end
-        source = range(max(copy.source_start, end - 2 * around), min(copy.source_log_end, end + around))
+        source = range(copy.source_start, copy.source_log_end)
         try:
-            duplicates = len(self._copied_offsets(copy, source, unknown))
+            duplicates = len(self._copies_near(copy, copy.offsets.source_end, source, unknown, set(unknown)))
         except ClientError as error:
             self._note(f"{copy.source}: what others wrote to {unknown} of the target cannot be read: {error}")
             duplicates = 0
@@ -81,8 +83,7 @@ class Prover:
         duplicates, foreign = set(match.duplicate_offsets), set(match.foreign_offsets)
         if foreign and here.start < expected:
             # Another mirror may have been behind this one.
-            before = range(max(here.start, expected - 2 * len(foreign)), expected)
-            again = foreign & self._copied_offsets(copy, before, tail)
+            again = self._copies_near(copy, expected, range(here.start, expected), tail, foreign)
             duplicates, foreign = duplicates | again, foreign - again
         if here.start > expected:
             # What the source has deleted since cannot be compared: it is not called somebody else's.
@@ -97,11 +98,21 @@ class Prover:
         self._tell_duplicates(copy, len(duplicates))
         self._tell_foreign(copy, len(foreign))
 
-    def _copied_offsets(self, copy: PartitionCopy, source: range, target: range) -> set[int]:
-        """Of the target's range, the offsets of copies of records in the source's."""
-        match = self._compare(copy, source, target, len(source))
-        runs = (range(run.target_first, run.target_end) for run in match.runs)
-        return {*match.duplicate_offsets, *(offset for run in runs for offset in run)}
+    def _copies_near(
+        self, copy: PartitionCopy, place: int, source: range, target: range, unknown: set[int]
+    ) -> set[int]:
+        """Which of these offsets of the target's range have copies of what the source has around this place: another
+        mirror of this source is somewhere near."""
+        found: set[int] = set()
+        for distance in _NEAR_OFFSETS:
+            around = range(max(source.start, place - distance), min(source.stop, place + distance))
+            match = self._compare(copy, around, target, len(around))
+            runs = (range(run.target_first, run.target_end) for run in match.runs)
+            found = unknown & {*match.duplicate_offsets, *(offset for run in runs for offset in run)}
+            # Where others write, too, it would be sought in vain each time.
+            if found == unknown or self._options.foreign_records == ACCEPT:
+                break
+        return found
 
     def _tell_duplicates(self, copy: PartitionCopy, duplicates: int) -> None:
         if duplicates:

@@ -9,10 +9,11 @@ from ottla.client.cluster import Cluster
 from ottla.client.options import ClientOptions
 from ottla.mirror.audit_telling import AuditTelling
 from ottla.mirror.copier import Copier
-from ottla.mirror.journal import SourcePartition
+from ottla.mirror.journal import Journal, SourcePartition
 from ottla.mirror.options import FAILURES_MAX, MirrorOptions
 from ottla.mirror.partition_copy import stored_copy
-from ottla.mirror.progress_topic import JournalWriter, read_journal
+from ottla.mirror.progress_topic import JournalReader, JournalWriter, read_journal
+from ottla.mirror.range_fence import RangeFence, RangeTaken
 from ottla.mirror.report import PartitionStatus, statuses
 from ottla.model.errors import OttlaError
 
@@ -40,9 +41,13 @@ def copy_ranges(
 ) -> list[PartitionStatus]:
     """How far each partition got.  To do it again, after a failure in the middle too, copies nothing twice.
 
-    Raises ClientError, JournalNotWritten.
+    Raises ClientError, JournalNotWritten; RangeTaken where somebody else has begun to copy one of them.
     """
     with Cluster(source, clients[0]) as here, Cluster(target, clients[1]) as there:
+        fence = RangeFence(there, JournalReader(there), [work.source for work in works])
+        with JournalWriter(there, Journal()) as claiming:
+            fence.take(claiming)
+        # After that: what the one before has stored is known, and it stores no more than it does until it looks.
         journal = read_journal(there)
         copies = []
         for work in works:
@@ -52,7 +57,9 @@ def copy_ranges(
             copies.append(copy)
         with (
             JournalWriter(there, journal) as writer,
-            Copier(here, there, writer, options, note=note, failures_max=FAILURES_MAX) as copier,
+            Copier(
+                here, there, writer, options, may_write=fence.is_held, note=note, failures_max=FAILURES_MAX
+            ) as copier,
         ):
             copier.assign(copies, {copy.partition: work.end for copy, work in zip(copies, works, strict=True)})
             telling = AuditTelling(here, there, note)
@@ -63,6 +70,8 @@ def copy_ranges(
                 telling.tell(copies, writer.journal)
 
             while not copier.is_finished:
+                if not fence.is_held():
+                    raise RangeTaken(f"{', '.join(map(str, (work.source for work in works)))} is copied by another")
                 copier.turn()
                 if copier.is_audit_full:
                     tell()

@@ -27,8 +27,8 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class MirrorReport:
-    """`counts` of this run alone.  `left_alone`: topics that are not copied, with the reason; `refused_topics`:
-    those of them for which somebody has to decide."""
+    """`counts` of this run alone.  `left_alone`: topics that are not copied, or not whole, with the reason;
+    `refused_topics`: those of them for which somebody has to decide, or that could not be asked."""
 
     source_cluster_id: str
     target_cluster_id: str
@@ -46,6 +46,10 @@ class MirrorReport:
             for each in self.partitions
         ]
         return replace(self, partitions=partitions)
+
+    def without_problems(self) -> MirrorReport:
+        """The same where another mirror is at work: what held this one up says nothing any more."""
+        return replace(self, partitions=[replace(each, problem=None) for each in self.partitions])
 
     @property
     def lag_offsets(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from ottla.client.errors import ClientError, UnknownTopic
 from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
@@ -17,9 +17,9 @@ from ottla.mirror.group_copy import GroupCopy
 from ottla.mirror.journal import (
     Claim,
     Counts,
-    Entry,
     SourcePartition,
     claim_entry,
+    owner_entry,
     progress_entries,
     withdrawal_entry,
 )
@@ -72,6 +72,7 @@ class MirrorSession:
         self._target = target
         self._options = options
         self._ends_here = ends_here
+        self._owner = str(uuid4())
         self._note = note
         self._writer = JournalWriter(target.cluster, read_journal(target.cluster))
         self._copier = Copier(
@@ -252,6 +253,8 @@ class MirrorSession:
         target_ids: Mapping[str, UUID],
     ) -> None:
         """Claims and first progress are stored before the first record is copied."""
+        self._copier.finish_progress()
+        self._writer.make_sure()
         found = self._copies_of(new, target_ids)
         ends = self._ends_of(found) if self._ends_here else {}
         claimed = [plan for plan in plans if plan.is_claimed_anew and plan.topic not in self._whole_topics_put_off]
@@ -260,8 +263,8 @@ class MirrorSession:
             Claim(plan.topic, target_ids[plan.topic], plan.source_topic_id, plan.origin_cluster_ids, now_ms)
             for plan in claimed
         ]
-        self._copier.finish_progress()
-        entries: list[Entry] = []
+        # Tasks of a mirror that was at work before look for it, and stop.
+        entries = [owner_entry(copy.source, self._owner) for copy in found]
         for copy in found:
             if copy.is_dirty:
                 entries += progress_entries(copy.source, copy.progress(now_ms), copy.offsets, self._writer.journal)

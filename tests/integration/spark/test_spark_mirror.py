@@ -10,8 +10,11 @@ import uuid
 from collections.abc import Iterator
 from functools import partial
 from operator import lt
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from ottla.client.admin import Admin
@@ -20,6 +23,7 @@ from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, 
 from ottla.client.group_types import CommittedOffset
 from ottla.client.groups import GroupAdmin
 from ottla.mirror import MirrorOptions, Names
+from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.mirror import SparkMirror
 from ottla.testing.broker import RunningBroker
@@ -102,6 +106,15 @@ def test_killed_job_goes_on_without_loss_and_without_a_duplicate(
     assert not report.stuck
     assert content_of(offline.bootstrap, clicks) == content_of(live.bootstrap, clicks)
     assert [each.counts.duplicate_records + each.counts.foreign_records for each in report.partitions] == [0] * 3
+
+
+def test_session_that_runs_tasks_twice_is_refused_once_and_for_all(live: RunningBroker, offline: RunningBroker) -> None:
+    conf = SparkConf(loadDefaults=False).set("spark.speculation", "true")
+    session = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+    mirror = SparkMirror(cast(SparkSession, session), live.bootstrap, offline.bootstrap)
+    for run in (mirror.run, partial(mirror.follow, 0.0)):
+        with pytest.raises(ConfigError, match="speculation"):
+            run()
 
 
 def test_partition_that_the_target_refuses_is_told(

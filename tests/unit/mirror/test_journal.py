@@ -12,6 +12,7 @@ from ottla.mirror.journal import (
     SourcePartition,
     UnreadableJournal,
     claim_entry,
+    owner_entry,
     progress_entries,
     withdrawal_entry,
 )
@@ -79,6 +80,13 @@ def test_claim_is_made_and_withdrawn() -> None:
     assert claim.source_cluster_id == "second"
     journal.apply(*withdrawal_entry("clicks"))
     assert journal.claims == {}
+
+
+def test_owner_is_who_said_so_last() -> None:
+    journal = Journal()
+    for owner in ("first", "second"):
+        journal.apply(*owner_entry(PARTITION, owner))
+    assert journal.owners == {PARTITION: "second"}
 
 
 @pytest.mark.parametrize("key", [None, b"", b"x", b"{}", b'["other"]', b'["progress","c"]', b'["progress",1,2,3,4]'])

@@ -68,7 +68,7 @@ class SparkMirror:
     ) -> None:
         """Run again and again, `every_s` from the end of one to the begin of the next, until `stop` is set.
 
-        A run that fails is told by `note`, and tried again.
+        A run that fails is told by `note`, and tried again.  Raises ConfigError: that would not help.
         """
         stop = stop or threading.Event()
         while not stop.is_set():
@@ -76,6 +76,8 @@ class SparkMirror:
                 report = self.run()
                 if report is not None and on_run is not None:
                     on_run(report)
+            except ConfigError:
+                raise
             except OttlaError as error:
                 self._note(str(error))
             stop.wait(every_s)
