@@ -71,7 +71,7 @@ def test_mirror_that_was_stopped_for_longer_than_its_session_gives_way_and_what_
         topic = namespace.topic("clicks.all", partitions=PARTITIONS)
         copied = partial(copied_count, offline.bootstrap, topic, PARTITIONS)
         with (
-            Writer(live.bootstrap, str(topic), PARTITIONS) as writer,
+            Writer(live.bootstrap, str(topic), PARTITIONS, pause_s=0.02) as writer,
             mirror_process(live.bootstrap, offline.bootstrap, *FLAGS) as first,
         ):
             eventually(copied, partial(lt, 200))

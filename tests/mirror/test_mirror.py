@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from operator import eq, lt
@@ -370,6 +371,43 @@ def test_circle_of_three_clusters_ends_where_it_began(
         assert "circle" in report.left_alone[str(topic)]
         assert values_of(third.bootstrap, topic) == [b"once"]
     assert values_of(live.bootstrap, topic) == [b"once"]
+
+
+def test_ring_of_mirrors_that_begin_at_once_is_opened_at_one_place() -> None:
+    """An empty topic is on all three clusters already, so each mirror may take its copy before it sees the others."""
+    options = MirrorOptions(topics=Names(("ring",)), session_timeout_ms=500, refresh_interval_ms=100)
+    ends = threading.Event()
+    seen: dict[str, MirrorReport] = {}
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(ControlledBroker(SETTINGS)) for _ in range(3)]
+        for broker in brokers:
+            with Cluster(broker.bootstrap) as cluster:
+                Admin(cluster).create_topic("ring", 1)
+        running = []
+        for here, there in zip(brokers, [*brokers[1:], brokers[0]], strict=True):
+            mirror = Mirror(here.bootstrap, there.bootstrap, options)
+            keep = partial(seen.__setitem__, there.bootstrap)
+            running.append(threading.Thread(target=partial(mirror.run, should_stop=ends.is_set, on_progress=keep)))
+        try:
+            for thread in running:
+                thread.start()
+            # The one that gives way leads to the cluster where the chain of the two others begins.
+            (first,) = eventually(
+                lambda: [each for each, report in dict(seen).items() if report.left_alone], is_settled
+            )
+            for value in (b"1", b"2"):
+                before = values_of(first, "ring")
+                write(first, "ring", [value])
+                for broker in brokers:
+                    eventually(partial(values_of, broker.bootstrap, "ring"), partial(eq, [*before, value]))
+        finally:
+            ends.set()
+            for thread in running:
+                thread.join()
+
+
+def is_settled(left_alone: list[str]) -> bool:
+    return len(left_alone) == 1
 
 
 def test_mirror_of_a_cluster_to_itself_is_refused(live: ControlledBroker) -> None:
