@@ -17,6 +17,12 @@ def cpu_seconds(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def is_runnable(pid: int) -> bool:
+    """Whether its first thread runs, or waits for a core."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "R"
+
+
 def rss_bytes(pid: int) -> int:
     """Resident memory now, mapped files included."""
     resident_pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
