@@ -51,7 +51,7 @@ DOORS: Final = {
     "crc32c": ("records.checksum",),
     "kazoo": ("coordination.zookeeper",),
     "kio": ("protocol",),
-    "pyspark": ("spark", "testing.plugin"),
+    "pyspark": ("demo.jobs", "spark", "testing.plugin"),
     "re2": ("groups.subscription_pattern",),
     "sqlite3": ("coordination.embedded",),
     "uvicorn": ("registry.server",),

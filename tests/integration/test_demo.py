@@ -14,12 +14,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
+from ottla.dead_letters import Replay
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 
@@ -33,6 +34,8 @@ pytestmark = [
 ]
 
 EVENTS: Final = 2_000
+# Of these events, with the demo's own seed.
+MALFORMED: Final = 3
 ENDED_WITHIN_S: Final = 60.0
 # Between two presses of Ctrl-C.
 HASTE_S: Final = 0.3
@@ -122,32 +125,47 @@ def demo() -> Iterator[RunOfDemo]:
     shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _table(keep: Path, name: str) -> Any:
+    return deltalake.DeltaTable(str(keep / "lake" / name)).to_pyarrow_table()
+
+
 def _assert_nothing_is_left(demo: RunOfDemo) -> None:
     assert demo.processes() == {}
     assert list(demo.temporary.iterdir()) == []
 
 
-def test_every_event_is_counted_in_three_places_and_can_be_looked_at_afterwards(
+def test_every_event_is_counted_by_every_tier_and_all_can_be_looked_at_afterwards(
     demo: RunOfDemo, tmp_path: Path
 ) -> None:
     keep = tmp_path / "kept here"
-    demo.start("--keep", str(keep), "--seed", "7")
+    demo.start("--keep", str(keep))
     text = demo.read_all()
     assert demo.process.wait() == 0, text
-    assert f"All {EVENTS:,} events are in all three places" in text
+    assert f"{EVENTS:,} sent = acknowledged = stored = loaded, each hour, each once" in text
+    assert f"{EVENTS:,} sent = {EVENTS - MALFORMED:,} well-formed + {MALFORMED} dead letters" in text
     assert "\x1b" not in text, "no terminal, no escape sequences"
-    hours = re.findall(r"^ ?(\d\d:00) +(\S+) +(\S+) +(\S+) +(\S+) *$", text, re.MULTILINE)
-    assert len(hours) == 24
-    cells = [cell.split("=") for _, *row in hours for cell in row if cell != "-"]
-    assert sum(int(produced) for produced, _, _ in cells) == EVENTS
-    assert all(len(set(cell)) == 1 for cell in cells)
+    shown, _, _ = text.partition("next steps:")  # those have paths
+    assert max(map(len, shown.splitlines())) <= 80
+    assert re.search(rf"^ *all( +{EVENTS:,}){{4}} *$", text, re.MULTILINE), text
+    assert text.count("24 of 24 h") == 4
+    assert f"{MALFORMED} events are dead letters; {MALFORMED} can be put back" in text
     assert "Traceback" not in text
     _assert_nothing_is_left(demo)
 
-    assert deltalake.DeltaTable(str(keep / "lake" / "events")).to_pyarrow_table().num_rows == EVENTS
+    assert _table(keep, "events").num_rows == EVENTS
+    letters = _table(keep, "dead-letters")
+    assert letters.num_rows == MALFORMED
+    assert set(letters.column("error_message").to_pylist()) == {"the value is not JSON"}
+    assert min(_table(keep, "sessions").column("views").to_pylist()) > 0
+    assert set(_table(keep, "top-pages").column("rank").to_pylist()) == {1, 2, 3}
+    assert set(_table(keep, "audit").column("tier").to_pylist()) == {"producer", "broker", "lake", "table"}
     with RunningBroker(keep / "broker") as broker, Cluster(broker.bootstrap) as cluster:
         names = {topic.name for topic in Admin(cluster).list_topics() if not topic.is_internal}
-    assert names == {"page-views", "clicks", "searches", "service-metrics"}
+        assert names >= {"page-views", "clicks", "searches", "service-metrics", "ottla-audit", "ottla-audit-results"}
+        # The letters are where the table says, and go back once.
+        topics = [name for name in names if name.endswith(".dead-letter")]
+        assert sum(Replay(cluster, topic).run().put_back for topic in topics) == MALFORMED
+        assert sum(Replay(cluster, topic).run().put_back for topic in topics) == 0
 
 
 def test_a_record_that_the_lake_lost_is_named_by_topic_and_hour(demo: RunOfDemo) -> None:
@@ -155,15 +173,18 @@ def test_a_record_that_the_lake_lost_is_named_by_topic_and_hour(demo: RunOfDemo)
     text = demo.read_all()
     assert demo.process.wait() == 1, text
     found = re.search(
-        r"^error: the counts differ: topic ([\w-]+), hour \d{4}-\d\d-\d\d-\d\d: "
-        r"produced (\d+), stored (\d+), loaded (\d+)$",
+        r"^error: the counts differ: topic ([\w-]+), hour ([\d-]{10}T\d\d:00Z): "
+        r"producer (\d+), broker (\d+), lake (\d+), table (\d+)$",
         text,
         re.MULTILINE,
     )
     assert found is not None, text
-    produced, stored, loaded = map(int, found.groups()[1:])
-    assert produced == stored == loaded + 1
-    assert f"{produced}={stored}!={loaded}" in text
+    topic, hour, *counts = found.groups()
+    produced, stored, loaded, kept = map(int, counts)
+    assert produced == stored == loaded == kept + 1
+    assert re.search(rf"^ *{hour} +{topic} +{produced} +{stored} +{loaded} +{kept} *$", text, re.MULTILINE), text
+    assert "23 of 24 h" in text
+    assert "checked " not in text
     assert "next steps" not in text
     _assert_nothing_is_left(demo)
 
@@ -173,8 +194,9 @@ def test_a_record_that_the_lake_lost_is_named_by_topic_and_hour(demo: RunOfDemo)
     [
         ("", 0.1),  # while modules are imported and the broker starts
         ("the day ", 0.5),  # while records are produced
-        ("loading ", 2.0),  # while Java starts
-        (" loads", 2.0),  # while Python workers start
+        ("jobs ", 2.0),  # while Java starts
+        ("Spark loads", 2.0),  # while Python workers start
+        ("Spark finds", 2.0),  # while a stream runs
     ],
 )
 def test_interrupted_demo_leaves_nothing_running_and_nothing_behind(
@@ -197,7 +219,7 @@ def test_interrupted_demo_leaves_nothing_running_and_nothing_behind(
     _assert_nothing_is_left(demo)
 
 
-@pytest.mark.parametrize(("number", "moment"), [(signal.SIGTERM, "loading "), (signal.SIGHUP, "broker ")])
+@pytest.mark.parametrize(("number", "moment"), [(signal.SIGTERM, "jobs "), (signal.SIGHUP, "broker ")])
 def test_demo_stopped_by_another_signal_cleans_up_as_well(demo: RunOfDemo, number: signal.Signals, moment: str) -> None:
     demo.start()
     demo.read_until(moment)

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-EVENTS_COUNT: Final = 500_000
+EVENTS_COUNT: Final = 250_000
 
 
 @click.command(name="demo")
@@ -30,8 +30,9 @@ EVENTS_COUNT: Final = 500_000
 def command(events: int, seed: int, keep: Path | None, drop_one: bool) -> None:
     """A day at a small LinkedIn, end to end on this machine.
 
-    Page views, clicks, searches and service metrics go through real clients into a broker; PySpark loads them into a
-    lake; and every topic and hour is counted in three places.
+    Page views, clicks, searches and service metrics go through real clients into a broker.  PySpark loads them into a
+    lake, sets malformed ones aside as dead letters, and finds top pages and sessions; and the audit counts every topic
+    and hour at each step.
     """
     from ottla.demo.requirements import check_requirements
 

@@ -1,1 +1,1 @@
-"""The demo: a day at a small LinkedIn, through real clients, the broker and PySpark, counted in three places."""
+"""The demo: a day at a small LinkedIn, through real clients, the broker and PySpark, counted at each step."""

@@ -7,7 +7,6 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Final, TypeAlias
 
-from ottla.demo.counts import Rows
 from ottla.demo.minutes import MinuteRow
 
 # Tasks: the argument of a process.
@@ -32,26 +31,30 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadStored:
-    bootstrap: str
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Into the tables `events` and `malformed` below `lake`."""
+class RunJobs:
+    """Into tables below `lake`; `views_per_batch` are a micro-batch of the top pages, `drop_one` loses a record."""
 
     bootstrap: str
     lake: str
+    checkpoints: str
     scratch: str
-
-
-@dataclass(frozen=True, slots=True)
-class CountLake:
-    lake: str
+    day_start_ms: int
+    views_per_batch: int
     drop_one: bool
 
 
-Task: TypeAlias = Produce | Watch | ReadStored | Load | CountLake
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`events_counts` by service: the events are those that were sent."""
+
+    bootstrap: str
+    lake: str
+    events_counts: dict[str, int]
+    seed: int
+    day_start_ms: int
+
+
+Task: TypeAlias = Produce | Watch | RunJobs | Check
 
 # Messages of a process about itself.  Moments are milliseconds of the machine's monotonic clock.
 
@@ -65,7 +68,7 @@ class Producing:
 @dataclass(frozen=True, slots=True)
 class Produced:
     sent_count: int
-    acknowledged: Rows
+    acknowledged_count: int
     began_ms: int
     ended_ms: int
 
@@ -82,36 +85,52 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    events_count: int
+class Running:
+    """A stage of the jobs begins."""
 
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    counts: Rows
-    took_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
     stage: str
+    began_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     rows_count: int
     files_count: int
-    malformed_count: int
-    session_ms: int
     took_ms: int
-    spark_version: str
 
 
 @dataclass(frozen=True, slots=True)
-class LakeCounted:
-    counts: Rows
-    duplicates_count: int
-    took_ms: int
+class SetAside:
+    """`well_formed_count`: the events that were not set aside."""
+
+    well_formed_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """`lines` are the results of the audit's job; `duplicates` and `complete_hours` (their starts) are by topic."""
+
+    lines: list[str]
+    duplicates: dict[str, int]
+    complete_hours: dict[str, list[int]]
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the jobs have found, and `problems`: where it is not what was sent."""
+
+    problems: list[str]
+    letters: dict[str, int]
+    replayable_count: int
+    letter: str
+    sessions_count: int
+    longest_views: int
+    longest_ms: int
+    windows_count: int
+    busiest_ms: int
+    busiest_pages: list[tuple[str, int]]
+    late_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +140,7 @@ class Failed:
     reason: str
 
 
-Message: TypeAlias = Producing | Produced | Watched | Reading | Stored | Loading | Loaded | LakeCounted | Failed
+Message: TypeAlias = Producing | Produced | Watched | Running | Loaded | SetAside | Audited | Checked | Failed
 _KINDS: Final = {kind.__name__: kind for kind in Message.__args__}
 
 

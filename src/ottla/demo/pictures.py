@@ -1,4 +1,4 @@
-"""The demo's display while it runs: the progress bar, the table of minutes, the two readers."""
+"""The demo's display while it runs: the progress bar, the table of minutes, the jobs."""
 
 from __future__ import annotations
 
@@ -29,27 +29,23 @@ def producing_line(progress: Progress, events_count: int) -> str:
     watched = progress.watched
     text = f"  produced {progress.acknowledged_count:,} of {events_count:,}"
     if watched.minutes:
-        name, counts, page = watched.minutes[-1]
-        seen = ", ".join(f"{topic} {count}" for topic, count in zip(TOPICS, counts, strict=True))
-        text += f"; online consumer at {name}: {seen}; busiest page {page or '-'}"
+        text += f"; the online consumer has seen {watched.events_count:,}, up to {watched.minutes[-1][0]}"
     return text
 
 
-def loading_picture(progress: Progress, events_count: int, elapsed_s: float) -> RenderableType:
-    return Group(
-        _bar("read back", progress.read_count, events_count),
-        f"  lake       {loading_stage(progress)}  {elapsed_s:.0f} s",
-    )
+def jobs_picture(progress: Progress, _events_count: int, elapsed_s: float) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(min_width=40)
+    table.add_column(justify="right")
+    for stage in progress.stages:
+        took = "..." if stage.took_ms is None else f"{stage.took_ms / 1000:.1f} s"
+        table.add_row(f"  Spark {stage.name}", took)
+    return Group(table, f"  {elapsed_s:.0f} s so far")
 
 
-def loading_line(progress: Progress, events_count: int) -> str:
-    return f"  read back {progress.read_count:,} of {events_count:,}; lake: {loading_stage(progress)}"
-
-
-def loading_stage(progress: Progress) -> str:
-    if progress.loaded is None:
-        return progress.loading_stage
-    return f"{progress.loaded.rows_count:,} rows in {progress.loaded.files_count} files"
+def jobs_line(progress: Progress, _events_count: int) -> str:
+    stages = progress.stages
+    return f"  Spark {stages[-1].name}" if stages else "  Spark starts"
 
 
 def _bar(name: str, done: int, total: int) -> RenderableType:

@@ -1,4 +1,4 @@
-"""The day itself: produce and watch, read back and load, compare."""
+"""The day itself: produce and watch, run the jobs on Spark, check what they found, report."""
 
 from __future__ import annotations
 
@@ -10,20 +10,30 @@ from typing import Final, TypeAlias
 
 from rich.console import RenderableType
 
+from ottla.audit.topic import ensure_topic
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.client.errors import BrokerRefused
 from ottla.client.options import ClientOptions
 from ottla.demo.children import Children, ProcessFailed
-from ottla.demo.counts import Audit
 from ottla.demo.day import yesterday_ms
 from ottla.demo.in_step import prepare_steps
-from ottla.demo.messages import CountLake, Load, Produce, ReadStored, Watch
-from ottla.demo.pictures import loading_line, loading_picture, producing_line, producing_picture
+from ottla.demo.messages import Check, Produce, RunJobs, Watch
+from ottla.demo.pictures import jobs_line, jobs_picture, producing_line, producing_picture
 from ottla.demo.progress import Progress
-from ottla.demo.report import difference_lines, hours_table, malformed_line, measured_lines, sums_table
-from ottla.demo.screen import Screen
+from ottla.demo.report import (
+    AUDIT_HEADING,
+    checked_lines,
+    complete_hour_lines,
+    difference_lines,
+    differences_table,
+    found_lines,
+    measured_lines,
+    tiers_table,
+)
+from ottla.demo.screen import LINE_EVERY_S, Screen
 from ottla.demo.services import SERVICES, TOPICS, shares_of
+from ottla.demo.verdict import problems_of
 from ottla.demo.workplace import Workplace
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
@@ -34,13 +44,15 @@ CAUGHT_UP_WITHIN_S: Final = 30.0
 COMPLAINTS: Final = 10
 # Differences in the error's line; the table has them all.
 PROBLEMS_SHOWN: Final = 5
+# Of the events some three fifths are page views: so their stream has four batches.
+BATCHES_OF_ALL_EVENTS: Final = 6
 
 Picture: TypeAlias = Callable[[Progress, int, float], RenderableType]
 PlainLine: TypeAlias = Callable[[Progress, int], str]
 
 
 class CountsDiffer(OttlaError):
-    """Produced, stored and loaded counts differ; the message names the buckets."""
+    """Tiers differ, or results are not what was sent; the message names topics and hours."""
 
 
 class Play:
@@ -63,34 +75,41 @@ class Play:
         self._screen = screen
         self._clock = SystemClock()
         self._progress = Progress()
+        self._day_start_ms = yesterday_ms(self._clock.now_ms())
 
     def run(self, drop_one: bool) -> None:
         """Raises `CountsDiffer` after the report, `ProcessFailed`, `KeyboardInterrupt`."""
         began_ms = self._clock.monotonic_ms()
         self._start_broker()
         self._produce()
-        self._read_and_load()
-        self._count_lake(drop_one)
-        audit = self._progress.audit()
-        self._report(audit, (self._clock.monotonic_ms() - began_ms) / 1000)
-        self._judge(audit)
+        self._run_jobs(drop_one)
+        self._check()
+        total_s = (self._clock.monotonic_ms() - began_ms) / 1000
+        problems = list(problems_of(self._progress, self._events_count))
+        self._report(total_s, is_well=not problems)
+        if problems:
+            raise self._difference(problems)
 
     def _start_broker(self) -> None:
         self._broker.start()
         with Cluster(self._broker.bootstrap, ClientOptions(call_timeout_ms=CREATED_WITHIN_MS)) as cluster:
             created = Admin(cluster).create_topics(NewTopic(name, count) for name, count in TOPICS.items())
+            # Before a client that knows nothing of it makes it with the broker's defaults.
+            ensure_topic(cluster)
         for outcome in created.values():
             if isinstance(outcome, BrokerRefused):
                 raise outcome
         topics = ", ".join(f"{name} ({count})" for name, count in TOPICS.items())
-        self._screen.say(f"broker     {self._broker.bootstrap}, a process of its own")
-        self._screen.say(f"topics     {topics} partitions")
+        self._screen.say(f"broker     {self._broker.bootstrap}, with its own counts (audit.enable)")
+        self._screen.say(f"topics     {topics}")
 
     def _produce(self) -> None:
-        day_start_ms = yesterday_ms(self._clock.now_ms())
+        day_start_ms = self._day_start_ms
         day = datetime.fromtimestamp(day_start_ms / 1000, UTC).strftime("%A, %Y-%m-%d")
+        label = "producers"
         for client, services in groupby(SERVICES, key=lambda service: service.client):
-            self._screen.say(f"producers  {', '.join(f'{each.name} ({each.codec})' for each in services)} by {client}")
+            self._screen.say(f"{label:9}  {', '.join(f'{each.name} ({each.codec})' for each in services)} by {client}")
+            label = ""
         self._screen.say(f"the day    {day} in UTC, {self._events_count:,} events")
         watcher = self._children.start("online consumer", "watching", Watch(self._broker.bootstrap))
         steps = self._workplace.scratch / "steps"
@@ -111,23 +130,39 @@ class Play:
         self._wait(caught_up.is_reached, producing_picture, producing_line)
         self._children.end(watcher)
 
-    def _read_and_load(self) -> None:
-        """Two readers at once: one counts the broker's records, the other loads them into the lake."""
-        self._screen.say("loading    into a Delta table by topic and hour, with PySpark;")
-        self._screen.say("           at the same time kafka-python reads all topics back")
-        task = Load(self._broker.bootstrap, str(self._workplace.lake), str(self._workplace.scratch))
-        self._children.start("Spark", "loading", task)
-        self._children.start("reader", "reading_stored", ReadStored(self._broker.bootstrap))
-        progress = self._progress
-        self._wait(lambda: progress.stored is not None and progress.loaded is not None, loading_picture, loading_line)
+    def _run_jobs(self, drop_one: bool) -> None:
+        self._screen.say("jobs       on Spark, all in one session:")
+        place = self._workplace
+        task = RunJobs(
+            bootstrap=self._broker.bootstrap,
+            lake=str(place.lake),
+            checkpoints=str(place.checkpoints),
+            scratch=str(place.scratch),
+            day_start_ms=self._day_start_ms,
+            views_per_batch=max(1, self._events_count // BATCHES_OF_ALL_EVENTS),
+            drop_one=drop_one,
+        )
+        self._children.start("Spark", "running_jobs", task)
+        # Each line of theirs is another job.
+        self._wait(lambda: self._progress.audited is not None, jobs_picture, jobs_line, line_every_s=0.0)
 
-    def _count_lake(self, drop_one: bool) -> None:
-        """Outside of Spark, in a process that is independent of the load."""
-        self._children.start("lake reader", "counting_lake", CountLake(str(self._workplace.lake), drop_one))
-        while self._progress.lake is None:
+    def _check(self) -> None:
+        """By a process that has the events, and not Spark's work."""
+        task = Check(
+            bootstrap=self._broker.bootstrap,
+            lake=str(self._workplace.lake),
+            events_counts=shares_of(self._events_count),
+            seed=self._seed,
+            day_start_ms=self._day_start_ms,
+        )
+        self._screen.say("check      all results, against the events that were sent")
+        self._children.start("check", "checking", task)
+        while self._progress.checked is None:
             self._take_messages()
 
-    def _wait(self, is_done: Callable[[], bool], picture: Picture, line: PlainLine) -> None:
+    def _wait(
+        self, is_done: Callable[[], bool], picture: Picture, line: PlainLine, line_every_s: float = LINE_EVERY_S
+    ) -> None:
         began_s = time.monotonic()
         while True:
             self._take_messages()
@@ -137,7 +172,7 @@ class Play:
             if done:
                 self._screen.settle(shown, plain)
                 return
-            self._screen.show(shown, plain)
+            self._screen.show(shown, plain, line_every_s)
 
     def _take_messages(self) -> None:
         if not self._broker.is_running:
@@ -145,39 +180,34 @@ class Play:
         for child, message in self._children.messages():
             self._progress.take(child.name, message)
 
-    def _report(self, audit: Audit, total_s: float) -> None:
+    def _report(self, total_s: float, *, is_well: bool) -> None:
+        audited, checked = self._progress.audited, self._progress.checked
+        assert audited is not None, "the audit has not run"
+        assert checked is not None, "nothing was checked"
         say = self._screen.say
-        say("\nproduced = stored = loaded, for each topic and hour:")
-        say("  produced: acknowledged to the producing processes; stored: read back by kafka-python;")
-        say("  loaded: rows in the lake's files, read with pyarrow")
-        say(hours_table(audit))
-        say(sums_table(audit))
-        say(malformed_line(self._progress) + "\n")
+        lines = self._progress.tier_lines
+        say("")
+        for line in AUDIT_HEADING:
+            say(line)
+        say(tiers_table(lines, audited.complete_hours))
+        if any(difference_lines(lines)):
+            say(differences_table(lines))
         log_bytes = sum(file.stat().st_size for file in self._workplace.data_dir.rglob("*.log"))
-        say("measured in this run, each while the rest of the demo was running:")
-        for line in measured_lines(self._progress, total_s, log_bytes):
-            say(f"  {line}")
+        told = [
+            *complete_hour_lines(lines, audited.complete_hours),
+            *found_lines(checked),
+            *(checked_lines(self._progress) if is_well else ()),
+            *measured_lines(self._progress, total_s, log_bytes),
+        ]
+        for line in told:
+            say(line)
 
-    def _judge(self, audit: Audit) -> None:
-        lake = self._progress.lake
-        loaded = self._progress.loaded
-        assert lake is not None, "the lake has not been counted"
-        assert loaded is not None, "the lake has not been loaded"
-        problems = list(difference_lines(audit))
-        if lake.duplicates_count:
-            problems.append(f"{lake.duplicates_count:,} rows of the lake are duplicates")
-        total = self._progress.acknowledged_count
-        if total != self._events_count:
-            problems.append(f"{self._events_count:,} events were to be produced, {total:,} were")
-        if loaded.malformed_count != self._progress.watched.malformed_count:
-            problems.append(malformed_line(self._progress))
-        if problems:
-            more = len(problems) - PROBLEMS_SHOWN
-            rest = f"; and {more} more" if more > 0 else ""
-            place = self._workplace
-            kept = f"compare {place.data_dir} and {place.lake}" if place.is_kept else "--keep DIR keeps a run's data"
-            raise CountsDiffer("the counts differ: " + "; ".join(problems[:PROBLEMS_SHOWN]) + rest, hint=kept)
-        self._screen.say(f"\nAll {total:,} events are in all three places, each once.")
+    def _difference(self, problems: list[str]) -> CountsDiffer:
+        more = len(problems) - PROBLEMS_SHOWN
+        rest = f"; and {more} more" if more > 0 else ""
+        place = self._workplace
+        kept = f"compare {place.data_dir} and {place.lake}" if place.is_kept else "--keep DIR keeps a run's data"
+        return CountsDiffer("the counts differ: " + "; ".join(problems[:PROBLEMS_SHOWN]) + rest, hint=kept)
 
 
 class _CaughtUp:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ottla.demo.counts import Audit, Counts, from_rows
-from ottla.demo.messages import (
-    LakeCounted,
-    Loaded,
-    Loading,
-    Message,
-    Produced,
-    Producing,
-    Reading,
-    Stored,
-    Watched,
-)
+from ottla.audit.comparison import TierLine
+from ottla.audit.results import result_from_json
+from ottla.demo.messages import Audited, Checked, Loaded, Message, Produced, Producing, Running, SetAside, Watched
+
+
+class Stage(NamedTuple):
+    """A stage of the jobs; `took_ms` is None while it runs."""
+
+    name: str
+    took_ms: int | None
 
 
 @dataclass(slots=True)
@@ -26,11 +24,11 @@ class Progress:
     acknowledged: dict[str, int] = field(default_factory=dict)
     produced: dict[str, Produced] = field(default_factory=dict)
     watched: Watched = field(default_factory=lambda: Watched(0, 0, 0, [], 0))
-    read_count: int = 0
-    loading_stage: str = "Spark starts"
-    stored: Stored | None = None
     loaded: Loaded | None = None
-    lake: LakeCounted | None = None
+    set_aside: SetAside | None = None
+    audited: Audited | None = None
+    checked: Checked | None = None
+    _begun: list[Running] = field(default_factory=list)
 
     def take(self, name: str, message: Message) -> None:
         match message:
@@ -38,20 +36,19 @@ class Progress:
                 self.acknowledged[name] = message.acknowledged_count
             case Produced():
                 self.produced[name] = message
-                self.acknowledged[name] = sum(count for _, _, count in message.acknowledged)
+                self.acknowledged[name] = message.acknowledged_count
             case Watched():
                 self.watched = message
-            case Reading():
-                self.read_count = message.events_count
-            case Stored():
-                self.stored = message
-                self.read_count = sum(count for _, _, count in message.counts)
-            case Loading():
-                self.loading_stage = message.stage
+            case Running():
+                self._begun.append(message)
             case Loaded():
                 self.loaded = message
-            case LakeCounted():
-                self.lake = message
+            case SetAside():
+                self.set_aside = message
+            case Audited():
+                self.audited = message
+            case Checked():
+                self.checked = message
 
     @property
     def acknowledged_count(self) -> int:
@@ -68,10 +65,18 @@ class Progress:
         """The time from the last acknowledgement until the online consumer had everything; 0 when it was faster."""
         return max(0, self.watched.latest_ms - max(each.ended_ms for each in self.produced.values()))
 
-    def audit(self) -> Audit:
-        assert self.stored is not None, "the topics have not been read"
-        assert self.lake is not None, "the lake has not been counted"
-        produced: Counts = Counter()
-        for each in self.produced.values():
-            produced.update(from_rows(each.acknowledged))
-        return Audit(produced, from_rows(self.stored.counts), from_rows(self.lake.counts))
+    @property
+    def stages(self) -> list[Stage]:
+        """The jobs' stages so far, in their order."""
+        moments = [each.began_ms for each in self._begun[1:]]
+        ends = [*moments, None if self.audited is None else self.audited.ended_ms]
+        return [
+            Stage(each.stage, None if end_ms is None else end_ms - each.began_ms)
+            for each, end_ms in zip(self._begun, ends, strict=False)
+        ]
+
+    @property
+    def tier_lines(self) -> list[TierLine]:
+        """What the audit has compared: each topic, hour and tier."""
+        assert self.audited is not None, "the audit has not run"
+        return [result_from_json(line.encode())[0] for line in self.audited.lines]

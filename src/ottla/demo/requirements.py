@@ -8,19 +8,16 @@ from typing import Final
 
 from ottla.model.errors import OttlaError
 
-# Module and package, as in the extra `demo`; kafka-python reads compressed records only with the codecs' libraries.
+# Module and package, as in the extra `demo` and those that it takes in.
 NEEDED: Final[Mapping[str, str]] = {
     "confluent_kafka": "confluent-kafka",
     "deltalake": "deltalake",
     "kafka": "kafka-python",
-    "lz4": "lz4",
     "numpy": "numpy",
     "pandas": "pandas",
     "pyarrow": "pyarrow",
     "pyspark": "pyspark",
     "rich": "rich",
-    "snappy": "python-snappy",
-    "zstandard": "zstandard",
 }
 
 

@@ -12,7 +12,7 @@ from rich.live import Live
 REFRESH_EVERY_S: Final = 0.1
 LINE_EVERY_S: Final = 2.0
 # Without a terminal there is no width; tables need one.
-PLAIN_WIDTH: Final = 110
+PLAIN_WIDTH: Final = 80
 
 
 class Screen:
@@ -39,8 +39,8 @@ class Screen:
     def say(self, text: RenderableType) -> None:
         self.console.print(text, soft_wrap=isinstance(text, str), markup=False)
 
-    def show(self, picture: RenderableType, line: str) -> None:
-        """The same in two forms; drawn at most at the refresh interval."""
+    def show(self, picture: RenderableType, line: str, line_every_s: float = LINE_EVERY_S) -> None:
+        """The same in two forms; drawn at most at the refresh interval, or printed at that of lines."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return
@@ -48,7 +48,7 @@ class Screen:
             self._next_s = now_s + REFRESH_EVERY_S
             self._draw(picture)
         elif line != self._line:
-            self._next_s = now_s + LINE_EVERY_S
+            self._next_s = now_s + line_every_s
             self._line = line
             self.say(line)
 

@@ -1,17 +1,20 @@
-"""Three client libraries behind one small interface: send events, and count acknowledgements."""
+"""Three client libraries behind one small interface, each counted by the audit as it can be."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
+from uuid import uuid4
 
+from ottla.audit import AuditTopic, Tally
+from ottla.audit.count import PRODUCER
 from ottla.client.errors import CallTimedOut
-from ottla.demo.counts import Bucket, Counts
-from ottla.demo.day import HOUR_MS
 from ottla.demo.events import Event
 from ottla.demo.services import CONFLUENT, KAFKA_PYTHON, OTTLA, Service
 from ottla.model.errors import OttlaError
+from ottla.model.windows import DEFAULT_WINDOW_MS
+from ottla.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -30,12 +33,8 @@ class NotAcknowledged(OttlaError):
 
 
 class Sender(Protocol):
-    """`acknowledged` counts delivery reports by the record's own timestamp, and nothing else.
+    """`acknowledged_count` is for the display: what the audit is told it counts by itself."""
 
-    Read it only after `flush`, since a library's own thread may write it; `acknowledged_count` at any time.
-    """
-
-    acknowledged: Counts
     acknowledged_count: int
 
     def send(self, event: Event) -> None: ...
@@ -44,8 +43,8 @@ class Sender(Protocol):
         """Process delivery reports."""
         ...
 
-    def flush(self) -> None:
-        """Wait for every report.  Raises `NotAcknowledged`."""
+    def finish(self) -> None:
+        """Wait for every report, and tell the audit.  Raises `NotAcknowledged`, `ClientError`."""
         ...
 
 
@@ -56,13 +55,14 @@ def open_sender(service: Service, bootstrap: str) -> Sender:
 class _OttlaSender:
     def __init__(self, service: Service, bootstrap: str) -> None:
         from ottla import Producer
+        from ottla.audit import ProducerAudit
 
-        self.acknowledged: Counts = Counter()
         self.acknowledged_count = 0
         self._problems: Counter[str] = Counter()
         # In the order of sending: one that is done waits here for those before it.
         self._under_way: deque[Delivery[Receipt]] = deque()
         self._producer = Producer(bootstrap, client_id=service.name, compression=service.codec, linger_ms=LINGER_MS)
+        self._audit = ProducerAudit(self._producer)
 
     def send(self, event: Event) -> None:
         delivery = self._producer.send(event.topic, event.value, key=event.key, timestamp_ms=event.timestamp_ms)
@@ -72,7 +72,7 @@ class _OttlaSender:
         while self._under_way and self._under_way[0].is_done:
             self._take(self._under_way.popleft())
 
-    def flush(self) -> None:
+    def finish(self) -> None:
         unanswered = 0
         try:
             self._producer.flush(FLUSH_WITHIN_S * 1_000)
@@ -80,6 +80,7 @@ class _OttlaSender:
             unanswered = sum(not each.is_done for each in self._under_way)
         self.poll(0)
         _raise_unless_clean(self._problems, unanswered)
+        self._audit.close(FLUSH_WITHIN_S * 1_000)
         self._producer.close()
 
     def _take(self, delivery: Delivery[Receipt]) -> None:
@@ -87,27 +88,25 @@ class _OttlaSender:
         if error is not None:
             self._problems[str(error)] += 1
             return
-        receipt = delivery.wait()
-        self.acknowledged[Bucket(receipt.topic, receipt.timestamp_ms // HOUR_MS)] += 1
         self.acknowledged_count += 1
 
 
 class _ConfluentSender:
     def __init__(self, service: Service, bootstrap: str) -> None:
-        from confluent_kafka import Producer
+        import confluent_kafka
 
-        self.acknowledged: Counts = Counter()
+        from ottla.audit import ConfluentProducer
+
         self.acknowledged_count = 0
         self._problems: Counter[str] = Counter()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "client.id": service.name,
-                "enable.idempotence": True,
-                "compression.type": service.codec,
-                "linger.ms": LINGER_MS,
-            }
-        )
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "client.id": service.name,
+            "enable.idempotence": True,
+            "compression.type": service.codec,
+            "linger.ms": LINGER_MS,
+        }
+        self._producer = ConfluentProducer(confluent_kafka.Producer(settings))
 
     def send(self, event: Event) -> None:
         while True:
@@ -122,25 +121,26 @@ class _ConfluentSender:
     def poll(self, timeout_s: float) -> None:
         self._producer.poll(timeout_s)
 
-    def flush(self) -> None:
-        unanswered = self._producer.flush(FLUSH_WITHIN_S)
+    def finish(self) -> None:
+        unanswered = self._producer.close(FLUSH_WITHIN_S)
         _raise_unless_clean(self._problems, unanswered)
 
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
             self._problems[str(error)] += 1
         else:
-            topic = message.topic()
-            assert topic is not None, "a report names its topic"
-            self.acknowledged[Bucket(topic, message.timestamp()[1] // HOUR_MS)] += 1
             self.acknowledged_count += 1
 
 
 class _KafkaPythonSender:
+    """The audit has no wrapper for this library: so its reports go into a tally, which is told at the end."""
+
     def __init__(self, service: Service, bootstrap: str) -> None:
         from kafka import KafkaProducer
 
-        self.acknowledged: Counts = Counter()
+        self._bootstrap = bootstrap
+        self._clock = SystemClock()
+        self._tally = Tally(PRODUCER, DEFAULT_WINDOW_MS, uuid4)
         self.acknowledged_count = 0
         self._problems: Counter[str] = Counter()
         self._producer = KafkaProducer(
@@ -158,15 +158,17 @@ class _KafkaPythonSender:
     def poll(self, timeout_s: float) -> None:
         """Its own thread processes the reports."""
 
-    def flush(self) -> None:
+    def finish(self) -> None:
         self._producer.flush(FLUSH_WITHIN_S)
         self._producer.close(FLUSH_WITHIN_S)
         _raise_unless_clean(self._problems, 0)
+        with AuditTopic(self._bootstrap) as topic:
+            topic.publish(self._tally.unsent(self._clock.now_ms(), has_ended=True))
 
     # The producer's thread alone calls these two.
 
     def _on_success(self, report: RecordMetadata) -> None:
-        self.acknowledged[Bucket(report.topic, report.timestamp // HOUR_MS)] += 1
+        self._tally.add(report.topic, [report.timestamp], self._clock.now_ms())
         self.acknowledged_count += 1
 
     def _on_error(self, error: BaseException) -> None:

@@ -22,7 +22,7 @@ class UnfitDirectory(OttlaError):
 
 
 class Workplace:
-    """`data_dir` is the broker's, `lake` has the tables; `scratch` is for temporary files."""
+    """`data_dir` is the broker's, `lake` has the tables, `checkpoints` the streams' state; `scratch` is temporary."""
 
     def __init__(self, keep: Path | None) -> None:
         if keep is not None:
@@ -36,6 +36,7 @@ class Workplace:
         self.is_kept = keep is not None
         self.data_dir = home / "broker"
         self.lake = home / "lake"
+        self.checkpoints = home / "checkpoints"
 
     def close(self) -> None:
         """Remove what is not kept.  A process that was just killed may still write into it: hence the retries."""

@@ -1,60 +1,118 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from rich.console import RenderableType
 
-from ottla.demo.counts import Audit, Bucket, Counts
 from ottla.demo.day import HOUR_MS
+from ottla.demo.messages import Produced, SetAside
 from ottla.demo.next_steps import next_steps
-from ottla.demo.report import difference_lines, hours_table, sums_table
-from ottla.demo.screen import PLAIN_WIDTH, Screen
+from ottla.demo.progress import Stage
+from ottla.demo.report import (
+    AUDIT_HEADING,
+    DIFFERENCES_SHOWN,
+    checked_lines,
+    complete_hour_lines,
+    difference_lines,
+    differences_table,
+    found_lines,
+    measured_lines,
+    tiers_table,
+)
+from ottla.demo.screen import Screen
 from ottla.demo.services import TOPICS
+from ottla.demo.verdict import TIERS
+from tests.unit.demo.samples import DAY_MS, EVENTS, HOURS, RECORDS, checked, finished, tier_lines
 
-# 2011-06-12 00:00 UTC, in hours since 1970
-FIRST_HOUR = 1_307_836_800_000 // HOUR_MS
-
-
-def _counts(count: int) -> Counts:
-    return Counter({Bucket(topic, FIRST_HOUR + hour): count for topic in TOPICS for hour in range(24)})
+COMPLETE = dict.fromkeys(TOPICS, HOURS)
+TERMINAL_COLUMNS = 80
 
 
-def _shown(audit: Audit) -> str:
+def _shown(*said: RenderableType) -> str:
     file = io.StringIO()
     screen = Screen(file)
-    screen.say(hours_table(audit))
-    screen.say(sums_table(audit))
+    for each in said:
+        screen.say(each)
     return file.getvalue()
 
 
-def test_table_has_three_equal_counts_for_each_topic_and_hour() -> None:
-    shown = _shown(Audit(_counts(7), _counts(7), _counts(7)))
-    assert shown.count("7=7=7") == 24 * len(TOPICS)
-    assert "09:00" in shown
-    assert shown.count("168") == 3 * len(TOPICS)
+def test_table_has_a_sum_for_each_topic_and_tier() -> None:
+    shown = _shown(tiers_table(tier_lines(), COMPLETE))
+    assert shown.count(f" {RECORDS * 24} ") == len(TIERS) * len(TOPICS)
+    assert shown.count(f" {EVENTS} ") == len(TIERS)
+    assert shown.count("24 of 24 h") == len(TOPICS)
 
 
-def test_tables_of_a_full_day_fit_a_terminal_of_eighty_columns() -> None:
+def test_hours_that_are_not_complete_are_not_counted_as_such() -> None:
+    assert _shown(tiers_table(tier_lines(), COMPLETE | {"clicks": HOURS[1:]})).count("23 of 24 h") == 1
+
+
+def test_report_of_a_full_day_fits_a_terminal_of_eighty_columns() -> None:
     # The busiest topic of the default day has some 20,000 events in its busiest hour, the others below 10,000.
-    counts = _counts(9_999) + Counter({Bucket("page-views", FIRST_HOUR + hour): 20_000 for hour in range(24)})
-    lines = _shown(Audit(counts, counts, counts)).splitlines()
-    assert PLAIN_WIDTH > max(len(line.rstrip()) for line in lines) <= 80
+    busy = {(tier, topic, hour): 20_000 for tier in TIERS for topic in TOPICS for hour in range(24)}
+    lines, lossy = tier_lines(busy), tier_lines(busy | {("table", "service-metrics", hour): 0 for hour in range(24)})
+    progress = finished(SetAside(499_804))
+    progress.take("web-1", Produced(500_000, 500_000, 0, 20_000))
+    texts = [
+        *AUDIT_HEADING,
+        *complete_hour_lines(lines, COMPLETE),
+        *found_lines(checked()),
+        *checked_lines(progress),
+        *measured_lines(progress, 59.5, 40_000_000),
+    ]
+    shown = _shown(tiers_table(lines, COMPLETE), differences_table(lossy), *texts).splitlines()
+    assert max(len(line.rstrip()) for line in shown) <= TERMINAL_COLUMNS
+    assert "…" not in "".join(shown)
 
 
 def test_missing_record_is_shown_where_it_is_missing() -> None:
-    loaded = _counts(7)
-    loaded[Bucket("clicks", FIRST_HOUR + 9)] = 6
-    audit = Audit(_counts(7), _counts(7), loaded)
-    assert _shown(audit).count("7=7!=6") == 1
-    assert list(difference_lines(audit)) == ["topic clicks, hour 2011-06-12-09: produced 7, stored 7, loaded 6"]
+    lines = tier_lines({("table", "clicks", 9): RECORDS - 1})
+    assert _shown(differences_table(lines)).splitlines()[-2].split() == ["2011-06-12T09:00Z", "clicks", *"7776"]
+    assert list(difference_lines(lines)) == [
+        "topic clicks, hour 2011-06-12T09:00Z: producer 7, broker 7, lake 7, table 6"
+    ]
 
 
-def test_hour_of_another_day_is_shown_with_its_date() -> None:
-    stray = Bucket("clicks", FIRST_HOUR - 1)
-    counts = _counts(7) + Counter({stray: 1})
-    assert "2011-06-11-23" in _shown(Audit(counts, counts, counts))
+def test_hour_that_a_tier_counted_elsewhere_is_shown_with_its_date() -> None:
+    assert "2011-06-11T23:00Z" in _shown(differences_table(tier_lines({("broker", "clicks", -1): 1})))
+
+
+def test_of_many_differences_the_first_are_shown() -> None:
+    shown = _shown(differences_table(tier_lines({("table", topic, hour): 0 for topic in TOPICS for hour in range(24)})))
+    assert shown.count("2011-06-12T") == DIFFERENCES_SHOWN
+    assert f"{24 * len(TOPICS) - DIFFERENCES_SHOWN} more" in shown
+
+
+def test_fullest_complete_hour_is_named() -> None:
+    lines = tier_lines({(tier, "clicks", hour): 10 + hour for tier in TIERS for hour in (9, 10)})
+    assert list(complete_hour_lines(lines, COMPLETE)) == [
+        "complete   such as hour 2011-06-12T10:00Z of clicks: 20 of 20"
+    ]
+    without = COMPLETE | {"clicks": [DAY_MS + 9 * HOUR_MS]}
+    assert list(complete_hour_lines(lines, without)) == [
+        "complete   such as hour 2011-06-12T09:00Z of clicks: 19 of 19"
+    ]
+    assert list(complete_hour_lines(lines, {})) == []
+
+
+def test_what_was_found_is_told_with_an_example_of_a_dead_letter() -> None:
+    text = "\n".join(found_lines(checked()))
+    assert "288 windows of five minutes; in the busiest, at 10:00:" in text
+    assert "3 events are dead letters; 3 can be put back" in text
+    assert "b'<html>" in text
+
+
+def test_a_day_without_windows_or_letters_is_told_as_well() -> None:
+    text = "\n".join(found_lines(checked(windows_count=0, letters={}, replayable_count=0, letter="")))
+    assert "top pages" not in text
+    assert "0 events are dead letters" in text
+
+
+def test_stages_take_from_their_begin_to_the_next_one() -> None:
+    assert finished().stages == [Stage("starts", 4_000), Stage("loads", 4_000)]
+    assert f"{EVENTS // 2:,} events/s loaded into 96 files" in "\n".join(measured_lines(finished(), 59.5, 1))
 
 
 @pytest.mark.parametrize("keep", [None, Path("/data/a day")])
@@ -62,4 +120,4 @@ def test_next_steps_can_be_pasted(keep: Path | None) -> None:
     steps = list(next_steps(keep, {"VIRTUAL_ENV": "/elsewhere"}))
     assert any(step.startswith("ottla ") for step in steps)
     if keep is not None:
-        assert "ottla serve --data-dir '/data/a day/broker'      # and in another terminal:" in steps
+        assert "ottla serve --data-dir '/data/a day/broker'    # and in another terminal:" in steps

@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.demo.requirements import NEEDED, MissingPackages, check_requirements
-from ottla.demo.services import SERVICES
-
-# kafka-python's extras, and what each brings.
-PACKAGE_OF_EXTRA = {"lz4": "lz4", "snappy": "python-snappy", "zstd": "zstandard"}
+from ottla.demo.services import KAFKA_PYTHON, SERVICES
 
 
 def test_one_line_names_what_is_missing_and_how_to_install_it() -> None:
@@ -28,12 +25,9 @@ def packages_of(extra: str, extras: Mapping[str, Sequence[str]]) -> Iterator[str
     """As pip sees it: an extra may name others of this project."""
     for text in extras[extra]:
         name, _, own_extras = text.split(">")[0].rstrip("]").partition("[")
-        for own_extra in own_extras.split(",") if own_extras else ():
-            if name == "ottla":
-                yield from packages_of(own_extra, extras)
-            else:
-                yield PACKAGE_OF_EXTRA.get(own_extra, own_extra)
         yield name
+        for own_extra in own_extras.split(",") if name == "ottla" else ():
+            yield from packages_of(own_extra, extras)
 
 
 def test_everything_needed_is_in_the_extra() -> None:
@@ -41,7 +35,5 @@ def test_everything_needed_is_in_the_extra() -> None:
     assert set(NEEDED.values()) <= set(packages_of("demo", project["optional-dependencies"]))
 
 
-def test_codecs_that_a_service_sends_can_be_read() -> None:
-    """The reader that counts is kafka-python, which needs a library for each of them (gzip is Python's own)."""
-    read = {"gzip", *(codec for codec, package in PACKAGE_OF_EXTRA.items() if package in NEEDED.values())}
-    assert {service.codec for service in SERVICES} <= read
+def test_the_client_that_needs_libraries_for_codecs_sends_with_pythons_own() -> None:
+    assert {service.codec for service in SERVICES if service.client == KAFKA_PYTHON} == {"gzip"}

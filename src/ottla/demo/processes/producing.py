@@ -1,4 +1,4 @@
-"""One service of the site: produces its day with its own client library and counts the acknowledgements."""
+"""One service of the site: produces its day with its own client library, counted by the audit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-from ottla.demo.counts import to_rows
 from ottla.demo.events import events_of
 from ottla.demo.in_step import InStep
 from ottla.demo.messages import Produce, Produced, Producing, send_message
@@ -26,9 +25,9 @@ def produce(task: Produce) -> None:
     sender = open_sender(BY_NAME[task.service], task.bootstrap)
     began_ms = clock.monotonic_ms()
     sent_count = _send_all(task, sender)
-    sender.flush()
+    sender.finish()
     ended_ms = clock.monotonic_ms()
-    send_message(Produced(sent_count, to_rows(sender.acknowledged), began_ms, ended_ms))
+    send_message(Produced(sent_count, sender.acknowledged_count, began_ms, ended_ms))
 
 
 def _send_all(task: Produce, sender: Sender) -> int:

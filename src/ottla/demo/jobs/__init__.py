@@ -1,0 +1,1 @@
+"""The demo's jobs on Spark, written as a user writes them."""
