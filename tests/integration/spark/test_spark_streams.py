@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ottla.demo.events import events_of
@@ -69,6 +70,14 @@ def of_the_demo(topic: str) -> list[tuple[bytes, bytes]]:
     ]
 
 
+def late_and_repeated(records: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Some of the morning come in the evening, and some of the noon come then again."""
+    most = len(records) * 4 // 5
+    sent = [*records[:50], *records[80:most], *records[50:80], *records[600:620], *records[most:]]
+    # Each tenth is sent twice, at once.
+    return [each for at, each in enumerate(sent) for _ in range(2 if at % 10 == 9 else 1)]
+
+
 def seen_in(records: list[tuple[bytes, bytes]]) -> list[Seen]:
     """What is well-formed."""
     found = []
@@ -109,20 +118,22 @@ def prepared(rows: DataFrame) -> DataFrame:
     )
 
 
-def run(writer: DataStreamWriter, checkpoint: Path) -> None:
+def run(writer: DataStreamWriter, checkpoint: Path) -> Sequence[StreamingQueryProgress]:
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
+    return query.recentProgress
+
+
+def on_time_of(sent: list[tuple[bytes, bytes]], late_rows: list[Row]) -> list[Seen]:
+    """What was on time, once."""
+    dropped = Counter(Seen(row["at_ms"], row["member"], row["page"]) for row in late_rows)
+    return [seen for seen, count in Counter(seen_in(sent)).items() if count > dropped[seen]]
 
 
 def test_top_pages_of_five_minutes_are_those_of_all_that_was_on_time_and_sent_once(
     spark: SparkSession, namespace: Namespace, tmp_path: Path
 ) -> None:
-    records = of_the_demo(PAGE_VIEWS)
-    most = len(records) * 4 // 5
-    # Some of the morning come in the evening, and some of the noon come then again.
-    sent_records = [*records[:50], *records[80:most], *records[50:80], *records[600:620], *records[most:]]
-    # Each tenth is sent twice, at once.
-    sent_records = [each for at, each in enumerate(sent_records) for _ in range(2 if at % 10 == 9 else 1)]
+    sent_records = late_and_repeated(of_the_demo(PAGE_VIEWS))
     topic = filled(namespace, "views", [*sent_records, *ends()])
     late_rows: list[Row] = []
     top_rows: list[Row] = []
@@ -141,9 +152,7 @@ def test_top_pages_of_five_minutes_are_those_of_all_that_was_on_time_and_sent_on
     run(top.writeStream.foreachBatch(each_batch), checkpoint)
 
     assert len(late_rows) > 40, "late events were in time"
-    dropped = Counter(Seen(row["at_ms"], row["member"], row["page"]) for row in late_rows)
-    sent = Counter(seen_in(sent_records))
-    on_time = [seen for seen, count in sent.items() if count > dropped[seen]]
+    on_time = on_time_of(sent_records, late_rows)
     pages: dict[int, Counter[str]] = defaultdict(Counter)
     for seen in on_time:
         pages[seen.at_ms // (5 * MINUTE_MS) * 5 * MINUTE_MS][seen.page] += 1
@@ -157,23 +166,33 @@ def test_top_pages_of_five_minutes_are_those_of_all_that_was_on_time_and_sent_on
     assert set(found_rows) == expected
 
 
-def test_sessions_and_clicks_on_what_was_shown_are_those_of_the_whole_day(
+def test_sessions_are_those_of_all_that_was_on_time_and_sent_once(
     spark: SparkSession, namespace: Namespace, tmp_path: Path
 ) -> None:
-    views, clicks = of_the_demo(PAGE_VIEWS), of_the_demo(CLICKS)
-    shown_topic = filled(namespace, "shown", [*views, *ends()])
-    clicks_topic = filled(namespace, "clicks", [*clicks, *clicks[:50], *ends()])
+    sent_records = late_and_repeated(of_the_demo(PAGE_VIEWS))
+    topic = filled(namespace, "views", [*sent_records, *ends()])
     gap_ms = 240 * MINUTE_MS
-
+    late_rows: list[Row] = []
     sessions: list[Row] = []
-    rows = prepared(spark.readStream.format("ottla").options(**source_of(shown_topic)).load())
-    found = streams.sessions(rows, "at", "240 minutes", by="member", delay="10 minutes").agg(
-        F.count("*").alias("views")
+    checkpoint = tmp_path / "checkpoint"
+    late = streams.LateRows(
+        source_of(topic, maxOffsetsPerTrigger="800"),
+        prepare=prepared,
+        drops=streams.drops_rows("at"),
+        keep=lambda rows, batch_id: late_rows.extend(rows.collect()),
+        checkpoint=str(checkpoint),
     )
+    once = streams.dedup(late.stream(spark), ["member", "page", "at_ms"], time="at", delay="10 minutes")
+    found = streams.sessions(once, "at", "240 minutes", by="member").agg(F.count("*").alias("views"))
     found = found.select("member", F.unix_millis("session_window.start").alias("start"), "views")
-    run(found.writeStream.foreachBatch(lambda batch, batch_id: sessions.extend(batch.collect())), tmp_path / "sessions")
+    each_batch = late.each_batch(lambda batch, batch_id: sessions.extend(batch.collect()))
+    progress = run(found.writeStream.foreachBatch(each_batch), checkpoint)
+
+    assert len(late_rows) > 40, "late events were in time"
+    # Nothing is dropped by the sessions that was on time for `dedup`.
+    assert len(late_rows) == sum(each.numRowsDroppedByWatermark for one in progress for each in one.stateOperators)
     times: dict[int, list[int]] = defaultdict(list)
-    for seen in seen_in(views):
+    for seen in on_time_of(sent_records, late_rows):
         times[seen.member].append(seen.at_ms)
     expected: Counter[tuple[int, int, int]] = Counter()
     for member, moments in times.items():
@@ -189,6 +208,14 @@ def test_sessions_and_clicks_on_what_was_shown_are_those_of_the_whole_day(
         expected[member, start, count] += 1
     assert Counter((row["member"], row["start"], row["views"]) for row in sessions) == expected
     assert any(count > 1 for _, _, count in expected)
+
+
+def test_clicks_are_joined_with_what_was_shown_before(
+    spark: SparkSession, namespace: Namespace, tmp_path: Path
+) -> None:
+    views, clicks = of_the_demo(PAGE_VIEWS), of_the_demo(CLICKS)
+    shown_topic = filled(namespace, "shown", [*views, *ends()])
+    clicks_topic = filled(namespace, "clicks", [*clicks, *clicks[:50], *ends()])
 
     def side(topic: Topic, time: str) -> DataFrame:
         read = spark.readStream.format("ottla").options(**source_of(topic)).load()
