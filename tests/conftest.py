@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from ottla.runtime.posix_disk import PosixDisk, PosixFile
 from tests.quick_java import QUICK_JAVA
@@ -21,6 +22,9 @@ def pytest_configure() -> None:
     inherit that.  Spark, where a test starts it, takes its Java's options from the environment."""
     for name, options in QUICK_JAVA.items():
         os.environ.setdefault(name, options)
+    # How long an example takes is the machine's load.
+    settings.register_profile("tests", settings.get_profile("default"), deadline=None)
+    settings.load_profile("tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

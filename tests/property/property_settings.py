@@ -18,10 +18,9 @@ def timeout_s(default_count: int) -> int:
 
 
 def example_settings(default_count: int, *, steps_count: int = 50) -> settings:
-    """Settings of a hypothesis test: no deadline, because the machine is shared."""
+    """Settings of a hypothesis test; tests/conftest.py has what holds for all."""
     return settings(
         max_examples=examples(default_count),
         stateful_step_count=steps_count,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )

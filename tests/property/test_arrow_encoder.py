@@ -42,7 +42,7 @@ def expected(row_list: list[Row], *, with_headers: bool) -> list[Record]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(rows, st.sampled_from(Codec), st.booleans(), st.integers(1, 30))
 def test_the_row_decoder_reads_back_what_was_encoded(
     row_list: list[Row], codec: Codec, with_headers: bool, repeats: int
@@ -54,7 +54,7 @@ def test_the_row_decoder_reads_back_what_was_encoded(
     assert read_header(batch).max_timestamp_ms == max(row[0] for row in row_list)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows, st.data())
 def test_sliced_and_taken_columns_encode_only_their_rows(row_list: list[Row], draw: st.DataObject) -> None:
     start = draw.draw(st.integers(0, len(row_list) - 1))
@@ -67,7 +67,7 @@ def test_sliced_and_taken_columns_encode_only_their_rows(row_list: list[Row], dr
     assert decode_batch(memoryview(taken)) == expected([row_list[index] for index in picked], with_headers=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows, st.integers(100, 30_000))
 def test_split_rows_cover_all_rows_in_batches_below_the_limit(row_list: list[Row], size_bytes_max: int) -> None:
     columns = as_columns(row_list, with_headers=True)

@@ -98,7 +98,7 @@ def as_lists(read: RecordFields | None) -> dict[str, object] | None:
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=3), damages)
 def test_compiled_form_reads_and_refuses_what_numpy_does(
     batches: list[list[Record]], damage: list[tuple[int, int]]
@@ -112,7 +112,7 @@ def test_compiled_form_reads_and_refuses_what_numpy_does(
     assert as_lists(compiled_reader()(data, areas)) == as_lists(by_numpy(data, areas))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(SOUND + UNSOUND), min_size=1, max_size=3), st.binary(max_size=1), st.integers(0, 1))
 def test_compiled_form_refuses_what_numpy_refuses(pieces: list[bytes], tail: bytes, more: int) -> None:
     data = np.frombuffer(b"".join(pieces) + tail, np.uint8)

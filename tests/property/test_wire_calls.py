@@ -21,7 +21,7 @@ from tests.unit.broker.handlers.test_cold_calls import COLD, CONNECTION
 
 EVERY_COLD_CALL = pytest.mark.parametrize(("api", "version"), COLD, ids=[f"{a.name.lower()}-v{v}" for a, v in COLD])
 FEW = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )  # fmt: skip
 
 

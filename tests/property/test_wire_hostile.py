@@ -32,7 +32,7 @@ from tests.property.wire_strategies import API_AND_VERSION, IDS, requests, respo
 
 EVERY_VERSION = pytest.mark.parametrize(("api", "version"), API_AND_VERSION, ids=IDS)
 FEW = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )  # fmt: skip
 
 # Counts and lengths that lie: int32, int16 and compact; huge, negative, and one more than null.

@@ -19,7 +19,7 @@ from tests.property.wire_strategies import (
 )
 
 EVERY_VERSION = pytest.mark.parametrize(("api", "version"), API_AND_VERSION, ids=IDS)
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 
 @EVERY_VERSION

@@ -17,7 +17,7 @@ from ottla.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, F
 from ottla.protocol.schemas.produce import ProduceRequest, ProduceResponse
 from tests.property.wire_strategies import requests
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 def versions(supported: VersionRange) -> pytest.MarkDecorator:

@@ -16,7 +16,7 @@ from ottla.protocol.schemas.fetch import FetchResponse
 from tests.property.test_wire_hostile import LIES
 from tests.property.wire_strategies import responses
 
-FEW = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.partitioner import murmur2, murmur2_of_many, partition_of_key, partitions_of_keys
@@ -25,7 +25,6 @@ def test_murmur2_equals_javas(key: bytes, hashed: int) -> None:
     assert murmur2(key) == hashed & 0xFFFFFFFF
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40).flatmap(lambda length: st.lists(st.binary(min_size=length, max_size=length), min_size=1)))
 def test_keys_of_one_length_have_the_same_hashes_together_as_alone(keys: list[bytes]) -> None:
     assert murmur2_of_many(keys) == [murmur2(key) for key in keys]
@@ -36,7 +35,6 @@ def test_lanes_of_large_numbers_do_not_reach_into_each_other() -> None:
     assert murmur2_of_many(keys) == [murmur2(key) for key in keys]
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=12) | st.binary(min_size=120, max_size=140), max_size=100), st.integers(1, 50))
 def test_set_of_keys_has_the_partitions_of_its_keys(keys: list[bytes], partitions_count: int) -> None:
     expected = [(murmur2(key) & 0x7FFFFFFF) % partitions_count for key in keys]

@@ -228,7 +228,7 @@ def test_producer_options_refuse_what_cannot_be_together(make: Callable[[], Prod
         make()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     faults=st.lists(st.none() | st.sampled_from(list(Fault)), max_size=25),
     codes=st.lists(

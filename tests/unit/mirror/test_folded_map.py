@@ -8,7 +8,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 from uuid import UUID
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.mirror import offset_map
@@ -114,7 +114,6 @@ def replayed(entries: list[Entry]) -> OffsetMap:
     return found or OffsetMap(0, 0)
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_whatever_happens_nobody_goes_on_behind_a_record_that_is_not_read(steps: list[Step]) -> None:
     with small_maps():

@@ -171,7 +171,7 @@ def test_decode_batch_meets_any_bytes_with_a_wire_error_only(
         decode_batch(batch, size_bytes_max=1 << 16)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(RECORDS, st.sampled_from(list(Codec)), st.data())
 def test_decode_batch_meets_any_damage_with_a_wire_error_only(
     records: list[Record], codec: Codec, data: st.DataObject

@@ -63,7 +63,7 @@ def even_batch(count: int = 100, *, codec: Codec = Codec.NONE, step_ms: int = 0)
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(columns_of_records(), st.sampled_from(list(Codec)), st.none() | st.just(5))
 def test_runs_hold_the_records_of_the_plain_reader(
     records: list[Record], codec: Codec, log_append_time_ms: int | None
@@ -88,7 +88,7 @@ def test_every_cut_and_every_turned_byte_is_read_as_the_plain_reader_does(whole:
             assert_read_alike(sealed(damaged))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(columns_of_records(), st.data())
 def test_any_damage_is_met_as_by_the_plain_reader(records: list[Record], data: st.DataObject) -> None:
     batch = build_batch(records)
@@ -97,7 +97,6 @@ def test_any_damage_is_met_as_by_the_plain_reader(records: list[Record], data: s
     assert_read_alike(sealed(batch))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 60))
 def test_any_bytes_are_met_as_by_the_plain_reader(body: bytes, count: int) -> None:
     assert_read_alike(batch_around(body, count))

@@ -65,7 +65,7 @@ def test_a_head_that_cannot_be_is_named(tmp_path: Path, field: int, value: int, 
     assert scan.position == len(BATCHES[0])
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=400), flips=st.lists(st.tuples(st.integers(0, 500), st.integers(1, 255)), max_size=3))
 def test_any_bytes_end_in_a_position_and_a_problem(
     tmp_path: Path, content: bytes, flips: list[tuple[int, int]]
