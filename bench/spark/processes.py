@@ -63,9 +63,9 @@ class SparkProcesses:
 
     def usage(self) -> Usage:
         """Of all that were ever seen."""
-        self._look()
-        jvm = sum(ticks for (pid, _), ticks in self._ticks.items() if pid == self._jvm_pid)
-        python = sum(self._ticks.values()) - jvm
+        seen = self._look()
+        jvm = sum(ticks for (pid, _), ticks in seen.items() if pid == self._jvm_pid)
+        python = sum(seen.values()) - jvm
         tick_s = 1 / os.sysconf("SC_CLK_TCK")
         return Usage(jvm * tick_s, python * tick_s, time.perf_counter())
 
@@ -85,7 +85,8 @@ class SparkProcesses:
         while not self._is_over.wait(LOOK_EVERY_S):
             self._look()
 
-    def _look(self) -> None:
+    def _look(self) -> dict[tuple[int, str], int]:
+        """What is known after it; the watching thread goes on."""
         with self._lock:
             for pid in self._pids():
                 try:
@@ -93,6 +94,7 @@ class SparkProcesses:
                 except OSError:
                     continue
                 self._ticks[pid, fields[_STARTED]] = sum(map(int, fields[_OWN_TIMES]))
+            return dict(self._ticks)
 
     def _pids(self) -> Iterator[int]:
         waiting = [self._jvm_pid]
