@@ -28,7 +28,7 @@ def make_topic(
 
 
 def produce(bootstrap: str, topic: str, values: Iterable[str], **settings: object) -> None:
-    """Every value is acknowledged when this returns."""
+    """Every value is acknowledged when this returns, and stored once, in this order."""
     failed: list[KafkaError] = []
 
     def on_delivery(error: KafkaError | None, _message: Message) -> None:
@@ -36,7 +36,8 @@ def produce(bootstrap: str, topic: str, values: Iterable[str], **settings: objec
             failed.append(error)
 
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    producer = Producer({"bootstrap.servers": bootstrap, **given})
+    # Without idempotence a request that is sent again may come behind the later ones.
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **given})
     for value in values:
         producer.produce(topic, value.encode(), on_delivery=on_delivery)
     left = producer.flush(WITHIN_S)
