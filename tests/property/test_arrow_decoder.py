@@ -19,6 +19,7 @@ from ottla.records.compression import Codec
 from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, CRC, CRC_AT, read_header
 from ottla.records.record import Headers, Record, decode_batch, split_batches
 from ottla.spark.arrow import slices
+from ottla.spark.arrow.batch_spans import TIMESTAMP_MS_MAX
 from ottla.spark.arrow.columns import ALL_COLUMNS, arrow_schema
 from ottla.spark.arrow.decoder import Decoder
 from ottla.spark.errors import CorruptRecords
@@ -74,6 +75,13 @@ def build(batch_list: list[Batch]) -> bytes:
     return bytes(data)
 
 
+def in_a_column(timestamp_ms: int) -> int:
+    """A column of microseconds ends in the year 294,247; what is about there or later is its last moment."""
+    if abs(timestamp_ms) > 0.99 * TIMESTAMP_MS_MAX:
+        return TIMESTAMP_MS_MAX if timestamp_ms > 0 else -TIMESTAMP_MS_MAX
+    return timestamp_ms
+
+
 def by_rows(data: bytes, first_offset: int = 0, offset_limit: int = 2**63 - 1) -> list[dict[str, object]]:
     """What the official connector would show for these batches."""
 
@@ -91,7 +99,7 @@ def by_rows(data: bytes, first_offset: int = 0, offset_limit: int = 2**63 - 1) -
             "topic": "orders",
             "partition": 7,
             "offset": record.offset,
-            "timestamp": record.timestamp_ms * 1000,
+            "timestamp": in_a_column(record.timestamp_ms) * 1000,
             "timestampType": timestamp_type,
             "headers": [{"key": name, "value": content} for name, content in record.headers] or None,
         }

@@ -117,6 +117,7 @@ class Face(Generic[KeyT, ValueT]):
     def __del__(self) -> None:
         outbox = getattr(self, "_outbox", None)  # missing after a setting that was refused
         if outbox is not None and not outbox.is_closed:
+            name = repr(self)  # before its thread, which closes it now, can have done so
             outbox.orphan()
             # At last: where warnings are errors it raises.
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
+            warnings.warn(f"{name} was not closed", ResourceWarning, stacklevel=1, source=self)
