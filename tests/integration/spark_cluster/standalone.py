@@ -76,10 +76,14 @@ class StandaloneSpark:
         return "\n".join(f"--- {name}\n{self._log(name)[-2000:]}" for name in self._processes)
 
     @property
-    def executors(self) -> list[int]:
-        """The process ids of the workers' executors."""
+    def used_executors(self) -> list[int]:
+        """The process ids of executors that have run a task of ours: they have a Python worker.
+
+        An executor that is still starting is unknown to the driver, so its death is none that anything has to survive.
+        """
         workers = [process.pid for name, process in self._processes.items() if name != "master"]
-        return [child for worker in workers for child in children_of(worker) if EXECUTOR in _command_of(child)]
+        executors = [child for worker in workers for child in children_of(worker) if EXECUTOR in _command_of(child)]
+        return [executor for executor in executors if children_of(executor)]
 
     def submit(self, program: Path, *arguments: str, submit: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         """`spark-submit` in client mode with the test's Python; the caller reads its output, errors go to a file."""
