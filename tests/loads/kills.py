@@ -295,6 +295,8 @@ def _growing(here: Site) -> Iterator[None]:
 
 def _is_daemon(process: Path) -> bool:
     try:
-        return b"pyspark.daemon" in (process / "cmdline").read_bytes()
+        said = (process / "cmdline").read_bytes()
     except OSError:
         return False
+    # The module of a plain session, or that of `ottla.spark.session`.
+    return b"pyspark.daemon" in said or b"ottla.spark.worker_daemon" in said
