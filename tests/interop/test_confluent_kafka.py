@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the names are there, its stubs forget them
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    ResourcePatternType,
     ResourceType,
 )
 
@@ -70,3 +76,20 @@ def test_confluent_kafka_sets_and_unsets_a_consumer_groups_own_settings(bootstra
     assert value() == "50000"
     alter(AlterConfigOpType.DELETE, None)
     assert value() == "45000"
+
+
+def test_confluent_kafka_is_told_that_there_is_no_authorizer(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    rule = ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:ada", "*"
+    allowed = AclOperation.READ, AclPermissionType.ALLOW
+    # librdkafka passes over the error of this answer, whoever sent it.
+    assert admin.describe_acls(AclBindingFilter(*rule, *allowed)).result(60) == []
+    futures = [
+        *admin.create_acls([AclBinding(*rule, *allowed)]).values(),
+        *admin.delete_acls([AclBindingFilter(*rule, *allowed)]).values(),
+    ]
+    for future in futures:
+        with pytest.raises(KafkaException) as refused:
+            future.result(60)
+        assert refused.value.args[0].name() == "SECURITY_DISABLED"
+        assert "No Authorizer is configured" in refused.value.args[0].str()

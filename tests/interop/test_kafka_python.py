@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import pytest
 from kafka import KafkaAdminClient
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+)
+from kafka.admin import ACLResourcePatternType as PatternType
+from kafka.errors import SecurityDisabledError
 
 from ottla.testing.broker import RunningBroker
 from tests.interop.expected_records import records_to_send
@@ -29,5 +40,20 @@ def test_kafka_python_describes_the_cluster(bootstrap: str, topic: str) -> None:
     try:
         assert topic in admin.list_topics()
         assert len(admin.describe_cluster()["brokers"]) == 1
+    finally:
+        admin.close()
+
+
+def test_kafka_python_is_told_that_there_is_no_authorizer(bootstrap: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    allowed = "User:ada", "*", ACLOperation.READ, ACLPermissionType.ALLOW
+    wanted = ACLFilter(*allowed, ResourcePatternFilter(ResourceType.TOPIC, "orders", PatternType.LITERAL))
+    try:
+        with pytest.raises(SecurityDisabledError, match="No Authorizer is configured on the broker"):
+            admin.describe_acls(wanted)
+        created = admin.create_acls([ACL(*allowed, ResourcePattern(ResourceType.TOPIC, "orders", PatternType.LITERAL))])
+        assert created == {"succeeded": [], "failed": [SecurityDisabledError]}
+        [(_, _, error)] = admin.delete_acls([wanted])
+        assert error is SecurityDisabledError
     finally:
         admin.close()

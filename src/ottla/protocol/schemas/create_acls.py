@@ -1,0 +1,35 @@
+"""CreateAcls (API key 30; KIP-140, KIP-290)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.protocol.schema import array, int8, int16, int32, nullable_string, string
+
+
+@dataclass(slots=True)
+class AclCreation:
+    resource_type: int = int8()
+    resource_name: str = string()
+    resource_pattern_type: int = int8(default=3)  # literal
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+@dataclass(slots=True)
+class CreateAclsRequest:
+    creations: list[AclCreation] = array(AclCreation)
+
+
+@dataclass(slots=True)
+class AclCreationResult:
+    error_code: int = int16()
+    error_message: str | None = nullable_string()
+
+
+@dataclass(slots=True)
+class CreateAclsResponse:
+    throttle_time_ms: int = int32()
+    results: list[AclCreationResult] = array(AclCreationResult)
