@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from ottla.cli.moments import duration_ms
+from ottla.model.own_names import AUDIT_TOPIC
 
 if TYPE_CHECKING:
     from ottla.audit.completeness import CompletenessRules
@@ -17,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def audit_topic_flag(function: F) -> F:
     option = click.option(
-        "--audit-topic", default="ottla-audit", show_default=True, metavar="TOPIC", help="Where the counts are."
+        "--audit-topic", default=AUDIT_TOPIC, show_default=True, metavar="TOPIC", help="Where the counts are."
     )
     return option(function)
 

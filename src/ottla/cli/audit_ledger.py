@@ -10,6 +10,7 @@ import click
 from ottla.cli.client_flags import bootstrap_flag, open_cluster
 from ottla.cli.job_settings import config_flag, json_flag
 from ottla.cli.table import table
+from ottla.model.own_names import LEDGER_TOPIC
 
 
 @click.command(name="ledger")
@@ -17,7 +18,7 @@ from ottla.cli.table import table
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @bootstrap_flag
 @click.option(
-    "--ledger-topic", default="ottla-ledger", show_default=True, metavar="TOPIC", help="Where readers write them."
+    "--ledger-topic", default=LEDGER_TOPIC, show_default=True, metavar="TOPIC", help="Where readers write them."
 )
 @json_flag
 def command(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json: bool) -> None:

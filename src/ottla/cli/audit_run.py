@@ -15,6 +15,7 @@ from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
 from ottla.cli.moments import duration_ms
+from ottla.model.own_names import AUDIT_RESULTS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.spark.audit import AuditRun
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @window_flag
 @audit_topic_flag
 @click.option(
-    "--results-topic", default="ottla-audit-results", show_default=True, metavar="TOPIC", help="Where results go."
+    "--results-topic", default=AUDIT_RESULTS_TOPIC, show_default=True, metavar="TOPIC", help="Where results go."
 )
 @click.option("--every", metavar="TIME", help="Again and again, until Ctrl-C: 5m.  [default: once]")
 @click.option("--master", metavar="URL", help="Where Spark runs.  [default: as spark-submit says, else local[*]]")

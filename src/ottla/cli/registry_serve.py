@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from ottla.cli.client_flags import bootstrap_flag
+from ottla.model.broker_settings import SCHEMA_REGISTRY_TOPIC
 from ottla.model.listener import parse_http
 from ottla.model.serve_options import RegistryOptions, require_registry_listener
 from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
@@ -24,7 +25,7 @@ LISTEN: Final = "127.0.0.1:8081"
     show_default=True,
     help="Address to listen on; port 0 selects a free one.",
 )
-@click.option("--topic", default="_schemas", show_default=True, help="Where the schemas are kept.")
+@click.option("--topic", default=SCHEMA_REGISTRY_TOPIC.default, show_default=True, help="Where the schemas are kept.")
 @click.option(
     "--replication-factor",
     type=click.IntRange(1, 32767),

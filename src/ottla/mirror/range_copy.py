@@ -16,6 +16,7 @@ from ottla.mirror.progress_topic import JournalReader, JournalWriter, read_journ
 from ottla.mirror.range_fence import RangeFence, RangeTaken
 from ottla.mirror.report import PartitionStatus, statuses
 from ottla.model.errors import OttlaError
+from ottla.model.own_names import MIRROR_PROGRESS_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class CopyWork:
 
 
 class ProgressMissing(OttlaError):
-    hint = "the topic ottla-mirror-progress was deleted or changed meanwhile: run the mirror again"
+    hint = f"the topic {MIRROR_PROGRESS_TOPIC} was deleted or changed meanwhile: run the mirror again"
 
 
 def copy_ranges(
