@@ -16,7 +16,8 @@ from ottla.model.identifiers import NodeId
 from ottla.model.listener import Listener
 from ottla.model.serve_options import ServeOptions
 
-_EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")
+# By which this machine reaches what is bound to every interface.
+_LOOPBACK: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 _SECURITY_PROTOCOL: Final = "PLAINTEXT"
 
 
@@ -77,8 +78,14 @@ def registered_listeners(
     return tuple(found)
 
 
+def reachable(address: tuple[str, int]) -> tuple[str, int]:
+    """Where this machine reaches what listens there."""
+    host, port = address
+    return _LOOPBACK.get(host, host), port
+
+
 def _reachable_host(listener: Listener, bound_host: str, host_name: str) -> str:
-    if listener.host in _EVERY_INTERFACE:
+    if listener.is_every_interface:
         return host_name
     # `localhost` may stand for an address that is not the bound one, a name of the machine is what others resolve.
     return bound_host if listener.is_loopback else listener.host

@@ -7,8 +7,9 @@ import logging
 import sys
 from typing import Final
 
+from ottla.broker.advertising import reachable
 from ottla.broker.part_process import PartProcess
-from ottla.broker.schema_registry import reachable
+from ottla.model.listener import address_text
 from ottla.runtime.clock import Clock
 
 COUNTER: Final = ("-m", "ottla.audit.counting")
@@ -20,10 +21,9 @@ def audit_process(
     address: tuple[str, int], node_id: int, window_ms: int, interval_ms: int, clock: Clock
 ) -> PartProcess:
     """`address`: of a listener of this broker.  The process is a client of it."""
-    host, port = reachable(address)
     settings = json.dumps(
         {
-            "bootstrap": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            "bootstrap": address_text(*reachable(address)),
             "node_id": node_id,
             "window_ms": window_ms,
             "interval_ms": interval_ms,

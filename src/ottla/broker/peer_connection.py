@@ -15,6 +15,7 @@ from typing_extensions import Buffer
 
 from ottla.broker.limits import MIB
 from ottla.model.errors import OttlaError, WireError
+from ottla.model.listener import address_text
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import LENGTH_PREFIX, RESPONSE_HEAD, read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
@@ -32,7 +33,7 @@ class PeerAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
 
 class PeerError(OttlaError):

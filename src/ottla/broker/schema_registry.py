@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from ottla.broker.part_process import PartProcess
-from ottla.model.listener import Listener
+from ottla.model.listener import address_text
 from ottla.model.serve_options import RegistryOptions
 from ottla.runtime.clock import Clock
 
@@ -20,8 +20,8 @@ def schema_registry(options: RegistryOptions, broker: tuple[str, int], clock: Cl
 
 
 def command_line(options: RegistryOptions, broker: tuple[str, int]) -> list[str]:
-    words = [*COMMAND, "--bootstrap-server", _text(*broker), "--topic", options.topic]
-    words += ["--listen", _text(options.listener.host, options.listener.port)]
+    words = [*COMMAND, "--bootstrap-server", address_text(*broker), "--topic", options.topic]
+    words += ["--listen", address_text(options.listener.host, options.listener.port)]
     if options.replication_factor is not None:
         words += ["--replication-factor", str(options.replication_factor)]
     if options.advertised_url is not None:
@@ -30,13 +30,3 @@ def command_line(options: RegistryOptions, broker: tuple[str, int]) -> list[str]
         # It was accepted for the broker.
         words += ["--insecure-listen"]
     return words
-
-
-def reachable(address: tuple[str, int]) -> tuple[str, int]:
-    """Where this machine reaches what listens there."""
-    host, port = address
-    return ({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
-
-
-def _text(host: str, port: int) -> str:
-    return str(Listener("", host, port)).removeprefix("://")

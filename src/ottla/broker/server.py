@@ -9,8 +9,9 @@ import os
 import signal
 from collections.abc import Callable
 
+from ottla.broker.advertising import reachable
 from ottla.broker.broker import Broker
-from ottla.broker.schema_registry import reachable, schema_registry
+from ottla.broker.schema_registry import schema_registry
 from ottla.broker.socket_loop import SocketLoop
 from ottla.model.serve_options import ServeOptions
 from ottla.observe.events import fields

@@ -15,7 +15,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.client.options import ClientOptions
 from ottla.model.errors import ConfigError, OttlaError
-from ottla.model.listener import Listener
+from ottla.model.listener import Listener, address_text
 from ottla.runtime.names import addresses_of
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
@@ -27,7 +27,6 @@ from ottla.storage.tools.inspect import Severity, verify_flushed_ends
 
 ASK_TIMEOUT_MS: Final = 3_000
 _PARTITIONS_SHOWN: Final = 10
-_EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 def is_running(data_dir: str) -> str | None:
@@ -55,13 +54,13 @@ def running_findings(listeners: Sequence[Listener], held: str) -> Iterator[Findi
     """Query it over the wire, at the addresses in the settings."""
     yield ok("lock", held)
     for listener in listeners:
-        host = "localhost" if listener.host in _EVERY_INTERFACE else listener.host
+        host = "localhost" if listener.is_every_interface else listener.host
         if listener.port == 0:
             yield warning(
                 "broker", "its port was chosen at the start, so it cannot be queried", "give --listen HOST:PORT"
             )
             continue
-        yield from _answers(f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}")
+        yield from _answers(address_text(host, listener.port))
 
 
 def _answers(bootstrap: str) -> Iterator[Finding]:
@@ -117,7 +116,7 @@ def stopped_findings(
             yield problem("address", str(error), error.hint or "choose another port")
         else:
             yield ok("address", f"{listener.host or 'every interface'}:{listener.port} is free")
-        if listener.host in _EVERY_INTERFACE and not advertised:
+        if listener.is_every_interface and not advertised:
             yield ok("address", "clients get the address that they reached")
     for each in advertised:
         if not addresses_of(each.host):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.client.errors import BadAddress
+from ottla.model.listener import address_text
 
 DEFAULT_PORT: Final = 9092
 
@@ -15,7 +16,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
 
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:

@@ -1,4 +1,4 @@
-"""Addresses in Kafka's form (`PLAINTEXT://host:port`) and the short one (`host:port`)."""
+"""Addresses in Kafka's form (`PLAINTEXT://host:port`) and the short one (`host:port`, `[ipv6]:port`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from ottla.model.errors import ConfigError
 
 DEFAULT_LISTENER_NAME: Final = "PLAINTEXT"
 PORT_MAX: Final = 65_535
+_EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 _ADDRESS_HINT: Final = "write HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; port 0 selects a free one"
+
+
+def address_text(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Listener(NamedTuple):
@@ -21,8 +27,11 @@ class Listener(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{address_text(self.host, self.port)}"
+
+    @property
+    def is_every_interface(self) -> bool:
+        return self.host in _EVERY_INTERFACE
 
     @property
     def is_loopback(self) -> bool:

@@ -109,7 +109,7 @@ def require_registry_listener(listener: Listener, *, insecure_listen: bool) -> N
 
 def require_registry_url(listener: Listener, advertised_url: str | None) -> None:
     """Raises `ConfigError` where the address to listen on is none by which other registries reach this one."""
-    if advertised_url is None and listener.host in {"", "0.0.0.0", "::"}:
+    if advertised_url is None and listener.is_every_interface:
         raise ConfigError(
             f"the registry listens on {listener.host or 'every interface'}, which is no address that others can reach",
             hint="set schema.registry.advertised.url (--advertise), such as http://HOST:8081",
@@ -152,7 +152,7 @@ def _advertised(settings: BrokerSettings, listeners: tuple[Listener, ...]) -> tu
     names = {listener.name for listener in listeners}
     left_out = {name.upper() for name in settings[CONTROLLER_LISTENER_NAMES]}
     for each in advertised:
-        if not each.host or each.host in {"0.0.0.0", "::"} or each.port == 0:
+        if each.is_every_interface or each.port == 0:
             raise ConfigError(
                 f"advertised.listeners: {each} is no address that a client can reach", hint="name a host and a port"
             )

@@ -11,7 +11,7 @@ import threading
 import uvicorn
 
 from ottla.model.errors import ConfigError
-from ottla.model.listener import Listener
+from ottla.model.listener import Listener, address_text
 from ottla.model.serve_options import RegistryOptions, require_registry_url
 from ottla.observe.events import fields
 from ottla.registry.http_app import HttpApp
@@ -33,7 +33,7 @@ def serve(options: RegistryOptions, bootstrap: str, *, until_eof: bool = False) 
     require_registry_url(options.listener, options.advertised_url)
     with _bind(options.listener) as listening:
         host, port = listening.getsockname()[:2]
-        url = options.advertised_url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        url = options.advertised_url or f"http://{address_text(host, port)}"
         topic = TopicLog(bootstrap, options.topic)
         try:
             topic.prepare(options.replication_factor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.advertising import Advertising, registered_listeners
+from ottla.broker.advertising import Advertising, reachable, registered_listeners
 from ottla.broker.context import BrokerAddress
 from ottla.model.identifiers import NodeId
 from ottla.model.listener import Listener
@@ -95,3 +95,10 @@ def test_advertised_address_is_registered() -> None:
         ("PLAINTEXT", "machine", 9092),
         ("OUTSIDE", "broker.example", 19_093),
     ]
+
+
+def test_broker_on_every_interface_is_reached_on_this_machine() -> None:
+    assert reachable(("", 1)) == ("127.0.0.1", 1)
+    assert reachable(("0.0.0.0", 1)) == ("127.0.0.1", 1)
+    assert reachable(("::", 1)) == ("::1", 1)
+    assert reachable(("10.0.0.1", 1)) == ("10.0.0.1", 1)

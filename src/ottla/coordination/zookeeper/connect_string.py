@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from ottla.coordination.tree import check_path
 from ottla.coordination.zookeeper.errors import BadConnectString
+from ottla.model.listener import address_text
 
 DEFAULT_PORT: Final = 2181
 # Part of `tree.OPERATION_BYTES`: every path of a request carries it.
@@ -39,7 +40,7 @@ class ConnectString(NamedTuple):
     @property
     def addresses(self) -> list[str]:
         """Each server as kazoo reads it."""
-        return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers]
+        return [address_text(host, port) for host, port in self.servers]
 
     def __str__(self) -> str:
         return ",".join(self.addresses) + self.chroot
