@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.table.update import SetLocationUpdate
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.compaction import compact, small_groups, vacuum
@@ -243,3 +244,14 @@ def test_an_iceberg_tables_metadata_stays_small(tmp_path: Path) -> None:
     assert len(again._table.snapshots()) == 1  # type: ignore[attr-defined]  # Iceberg's
     assert again.number_of("a") == 24
     assert place.offsets() == [0]
+
+
+def test_vacuum_keeps_what_an_iceberg_table_names_by_another_form_of_its_place(tmp_path: Path) -> None:
+    place = Place(parse_target(tmp_path / "events"), "iceberg", tmp_path / "catalog.db")
+    publish(place.open(), TableCommit(place.write(0)), {})
+    theirs = place.open()._table  # type: ignore[attr-defined]  # Iceberg's
+    another_form = SetLocationUpdate(location=theirs.location().replace("file:///", "file:/"))
+    theirs.catalog.commit_table(theirs, (), (another_form,))
+    publish(place.open(), TableCommit(place.write(1)), {})
+    assert [path for path in place.open().vacuum(0, dry_run=False) if path.endswith(".parquet")] == []
+    assert place.offsets() == [0, 1]

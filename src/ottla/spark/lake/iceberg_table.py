@@ -308,7 +308,8 @@ class IcebergLake:
         )
 
     def _relative(self, path: str) -> str:
-        return path.removeprefix(f"{self._table.location().rstrip('/')}/")
+        """Engines may have named the place of earlier files in another form."""
+        return _place(path).removeprefix(f"{_place(self._table.location())}/")
 
 
 def with_ids(schema: pa.Schema) -> pa.Schema:
