@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from pyiceberg.table.update import SetLocationUpdate
 
 from ottla.spark.errors import LakeError
+from ottla.spark.lake import iceberg_table
 from ottla.spark.lake.compaction import compact, small_groups, vacuum
 from ottla.spark.lake.files import LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, CommitConflict, DataFile, LakeTable, TableCommit
@@ -231,19 +232,29 @@ def test_an_empty_text_partitions_an_iceberg_table_and_is_refused_by_delta(place
     assert [file.partition["topic"] for file in place.open().files()] == [""]
 
 
-def test_an_iceberg_tables_metadata_stays_small(tmp_path: Path) -> None:
+def test_an_iceberg_tables_metadata_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iceberg_table, "_MANIFESTS_MAX", 5)
     place = Place(parse_target(tmp_path / "events"), "iceberg", tmp_path / "catalog.db")
     table = place.open()
     for number in range(25):
-        publish(table, TableCommit(numbers={"a": number}), {})
-    publish(table, TableCommit(place.write(0)), {})
+        publish(table, TableCommit(place.write(number), numbers={"a": number}), {})
     assert len(list(tmp_path.rglob("*.metadata.json"))) <= 21
-    assert len(table._table.snapshots()) == 26  # type: ignore[attr-defined]  # Iceberg's
-    assert table.vacuum(0, dry_run=False) == []
+    theirs = table._table  # type: ignore[attr-defined]  # Iceberg's
+    assert len(theirs.snapshots()) == 25
+    manifests = theirs.current_snapshot().manifests(theirs.io)
+    assert len(manifests) <= 5
+    data, lists = set(tmp_path.rglob("*.parquet")), set(tmp_path.rglob("*.avro"))
+    removed = table.vacuum(0, dry_run=False)
+    assert {path.rpartition(".")[2] for path in removed} == {"avro"}
+    assert set(tmp_path.rglob("*.parquet")) == data
+    left = set(tmp_path.rglob("*.avro"))
+    assert (len(left), len(lists - left)) == (1 + len(manifests), len(removed))
     again = place.open()
     assert len(again._table.snapshots()) == 1  # type: ignore[attr-defined]  # Iceberg's
     assert again.number_of("a") == 24
-    assert place.offsets() == [0]
+    assert place.offsets() == list(range(25))
+    publish(again, TableCommit(place.write(25)), {})
+    assert place.offsets() == list(range(26))
 
 
 def test_vacuum_keeps_what_an_iceberg_table_names_by_another_form_of_its_place(tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ def vacuum(
     older_than_hours: float = VACUUM_HOURS_DEFAULT,
     dry_run: bool = False,
 ) -> list[str]:
-    """Remove files that no version of the table needs any more: of tasks that died, and those that were replaced.
+    """Remove files that no version of the table needs any more: of tasks that died, and those that were replaced; of an
+    Iceberg table the manifests of expired snapshots, too.
 
     Only files that are older than `older_than_hours`: younger ones may be of a load that has not committed yet, or be
     read by somebody.  Returns their paths; with `dry_run` nothing is removed.  An Iceberg table's replaced files stay

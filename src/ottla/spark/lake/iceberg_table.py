@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
@@ -61,6 +62,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBERS: Final = "ottla.numbers"
 # Old versions of the metadata that stay; each holds all snapshots.
 _METADATA_VERSIONS_MAX: Final = 20
+# So many manifests of appended files become one.
+_MANIFESTS_MAX: Final = 50
+# Lists of files, and of these, as commits name them.
+_MANIFEST: Final = re.compile(r"metadata/(snap-[^/]+|[^/]+-m\d+)\.avro")
 _NAME_MAPPING: Final = TableProperties.DEFAULT_NAME_MAPPING
 
 
@@ -147,22 +152,31 @@ class IcebergLake:
         return [self._our_file(file, has_deletes) for file, has_deletes in _done(self._their_files)]
 
     def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
-        """Of the files that tasks have written, those that no snapshot has; snapshots that are older expire before."""
+        """Files that tasks and commits have written, and no snapshot has.  Older snapshots expire first."""
         before = _EPOCH + timedelta(milliseconds=SystemClock().now_ms(), hours=-older_than_hours)
         if not dry_run:
             _done(self._expire, before)
-        needed = {self._relative(path) for path in self._table.inspect.all_files().column("file_path").to_pylist()}
+        needed = _done(self._needed)
         system, root = self._location.file_system(), self._location.root
         found = []
         for info in system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):
             path = info.path.removeprefix(f"{root}/")
             is_file = info.type == fs.FileType.File
-            if is_file and is_task_file(path) and path not in needed and info.mtime < before:
+            is_ours = is_task_file(path) or _MANIFEST.fullmatch(path) is not None
+            if is_file and is_ours and path not in needed and info.mtime < before:
                 found.append(path)
         if not dry_run:
             for path in found:
                 system.delete_file(f"{root}/{path}")
         return found
+
+    def _needed(self) -> set[str]:
+        """The data files of all snapshots, and the manifests that list them."""
+        paths = set(self._table.inspect.all_files().column("file_path").to_pylist())
+        for snapshot in self._table.snapshots():
+            paths.add(snapshot.manifest_list)
+            paths.update(each.manifest_path for each in snapshot.manifests(self._table.io))
+        return {self._relative(path) for path in paths}
 
     def _expire(self, before: datetime) -> None:
         """The newest snapshots of branches, and tagged ones, stay."""
@@ -220,6 +234,9 @@ class IcebergLake:
                 # Every commit writes all of the metadata anew.
                 TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
                 TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: str(_METADATA_VERSIONS_MAX),
+                # Every commit has a manifest of its own, and every reader reads them all.
+                TableProperties.MANIFEST_MERGE_ENABLED: "true",
+                TableProperties.MANIFEST_MIN_MERGE_COUNT: str(_MANIFESTS_MAX),
             },
         )
 
@@ -245,7 +262,7 @@ class IcebergLake:
         )
         transaction = self._without_retries().transaction()
         update = transaction.update_snapshot(snapshot_properties=facts)
-        with update.overwrite() if removed else update.fast_append() as snapshot:
+        with update.overwrite() if removed else update.merge_append() as snapshot:
             for file in theirs:
                 snapshot.delete_data_file(file)
             for ours in commit.added:
