@@ -13,9 +13,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = "ottla/spark/arrow"
-SOURCE = "record_fields.c"
-# Not record_fields.so: Python would import it instead of record_fields.py.
-LIBRARY = "librecord_fields.so"
+# The library of each; not record_fields.so: Python would import it instead of record_fields.py.
+LIBRARIES = {"record_fields.c": "librecord_fields.so", "record_rows.c": "librecord_rows.so"}
 FLAGS = ("-O2", "-std=c11", "-shared", "-fPIC", "-Wall", "-Wextra")
 
 
@@ -24,19 +23,21 @@ class CompileHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         sources = Path(self.root, "src", FOLDER)
-        in_place = sources / LIBRARY
         if version == "editable":
-            # Python finds it beside its source; a stale one must not stay.
-            in_place.unlink(missing_ok=True)
-            if _is_wanted() and self._compile(sources / SOURCE, in_place.with_suffix(f".{os.getpid()}")):
-                in_place.with_suffix(f".{os.getpid()}").rename(in_place)
+            for source, library in LIBRARIES.items():
+                in_place = sources / library
+                # Python finds it beside its source; a stale one must not stay.
+                in_place.unlink(missing_ok=True)
+                if _is_wanted() and self._compile(sources / source, in_place.with_suffix(f".{os.getpid()}")):
+                    in_place.with_suffix(f".{os.getpid()}").rename(in_place)
             return
         self._scratch = tempfile.mkdtemp(prefix="ottla-build-")
-        library = Path(self._scratch, LIBRARY)
-        if _is_wanted() and self._compile(sources / SOURCE, library):
-            build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
-            build_data["force_include"][str(library)] = f"{FOLDER}/{LIBRARY}"
+        for source, library in LIBRARIES.items():
+            compiled = Path(self._scratch, library)
+            if _is_wanted() and self._compile(sources / source, compiled):
+                build_data["pure_python"] = False
+                build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+                build_data["force_include"][str(compiled)] = f"{FOLDER}/{library}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if version != "editable":
@@ -45,7 +46,7 @@ class CompileHook(BuildHookInterface[Any]):
     def _compile(self, source: Path, library: Path) -> bool:
         compiler = shutil.which(os.environ.get("CC", "cc"))
         if compiler is None:
-            self.app.display_warning("no C compiler: there is no compiled decoder, and Spark reads more slowly")
+            self.app.display_warning("no C compiler: Spark reads and writes more slowly")
             return False
         done = subprocess.run([compiler, *FLAGS, "-o", library, source], capture_output=True, text=True, check=False)
         if done.returncode != 0:

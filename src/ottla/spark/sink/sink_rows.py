@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Clock
-from ottla.spark.arrow.columns import HEADERS_TYPE
-from ottla.spark.arrow.encoder import RecordColumns, as_binary, as_headers, encode_batch, row_sizes_max, split_rows
+from ottla.spark.arrow.encoder import RecordRows, split_rows
+from ottla.spark.arrow.key_hashes import NO_KEY
+from ottla.spark.arrow.record_columns import RecordColumns, as_binary, as_headers
 from ottla.spark.arrow.varint_columns import Ints
 from ottla.spark.errors import UnencodableColumn
 from ottla.spark.options.write_options import WriteOptions
@@ -54,67 +55,64 @@ class RowEncoder:
         self._clock = clock
         self._runs = _Runs(first_run, {})
 
-    def encode(self, rows: Iterable[pa.RecordBatch]) -> Iterator[EncodedBatch]:
+    def encode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[EncodedBatch]:
         """The rows in record batches; rows of one partition keep their order."""
-        for table in gathered(rows, GATHERED_BYTES):
-            for topic, columns, wanted in self._by_topic(table):
-                yield from self._encode_topic(topic, columns, wanted)
+        for table in gathered(batches, GATHERED_BYTES):
+            rows = RecordRows([self._columns(batch) for batch in table.to_batches()])
+            sizes, hashes = rows.sizes_max(), self._key_hashes(rows)
+            wanted = _column(table, "partition")
+            for topic, numbers in self._by_topic(table):
+                chosen = None if wanted is None else wanted.take(pa.array(numbers))
+                partitions = self._partitions(topic, hashes[numbers], sizes[numbers], chosen)
+                for partition, mine in _by_partition(partitions, numbers):
+                    place = TopicPartition(topic, partition)
+                    for part in split_rows(sizes[mine], self._options.batch_bytes_max):
+                        yield EncodedBatch(place, part.stop - part.start, self._encode(rows, mine[part]))
 
-    def _by_topic(self, table: pa.Table) -> Iterator[tuple[str, RecordColumns, pa.Array | None]]:
-        columns = self._columns(table)
-        wanted = _column(table, "partition")
+    def _encode(self, rows: RecordRows, numbers: Ints) -> bytearray:
+        # An idempotent producer writes its number into the batch, and then the checksum.
+        return rows.encode_batch(numbers, self._options.codec, has_checksum=not self._options.producer.is_idempotent)
+
+    def _by_topic(self, table: pa.Table) -> Iterator[tuple[str, Ints]]:
+        """Each topic with the numbers of its rows."""
         if self._options.topic is not None:
-            yield self._options.topic, columns, wanted
+            yield self._options.topic, np.arange(table.num_rows)
             return
         topics = _column(table, "topic")
         assert topics is not None
         if topics.null_count:
             raise UnencodableColumn("the column 'topic' is null in a row", hint="give the option 'topic', or fill it")
-        for topic in pc.unique(topics).to_pylist():
-            rows = np.flatnonzero(np.asarray(pc.equal(topics, topic)))
-            yield topic, columns.take(rows), None if wanted is None else wanted.take(pa.array(rows))
+        numbered = topics.dictionary_encode()
+        numbers = np.asarray(numbered.indices)
+        for number, topic in enumerate(numbered.dictionary.to_pylist()):
+            yield topic, np.flatnonzero(numbers == number)
 
-    def _columns(self, table: pa.Table) -> RecordColumns:
-        value = _column(table, "value")
-        assert value is not None
-        key = _column(table, "key")
-        headers = _column(table, "headers")
+    def _columns(self, batch: pa.RecordBatch) -> RecordColumns:
+        value = batch.column("value")
+        key = _batch_column(batch, "key")
+        headers = _batch_column(batch, "headers")
         return RecordColumns(
             pa.nulls(len(value), pa.binary()) if key is None else as_binary(key, "key"),
             as_binary(value, "value"),
             None if headers is None or headers.null_count == len(headers) else as_headers(headers),
-            self._timestamps_ms(table),
+            self._timestamps_ms(batch),
         )
 
-    def _timestamps_ms(self, table: pa.Table) -> Ints:
+    def _timestamps_ms(self, batch: pa.RecordBatch) -> Ints:
         now_ms = self._clock.now_ms()
         if not self._options.keeps_timestamps:
-            return np.full(table.num_rows, now_ms, np.int64)
-        stamps = _column(table, "timestamp")
-        assert stamps is not None
+            return np.full(batch.num_rows, now_ms, np.int64)
+        stamps = batch.column("timestamp")
         micros = stamps.cast(pa.timestamp("us", tz=stamps.type.tz)).cast(pa.int64())
         return np.asarray(pc.fill_null(micros, now_ms * 1000)).astype(np.int64) // 1000
 
-    def _encode_topic(self, topic: str, columns: RecordColumns, wanted: pa.Array | None) -> Iterator[EncodedBatch]:
-        sizes = row_sizes_max(columns)
-        partitions = self._partitions(topic, columns, sizes, wanted)
-        order = np.argsort(partitions, kind="stable")
-        ends = np.append(np.flatnonzero(np.diff(partitions[order])) + 1, len(order))
-        start = 0
-        for end in ends.tolist():
-            rows = order[start:end]
-            start = end
-            mine = columns.take(rows)
-            place = TopicPartition(topic, int(partitions[rows[0]]))
-            for part in split_rows(sizes[rows], self._options.batch_bytes_max):
-                batch = mine[part]
-                yield EncodedBatch(place, len(batch), encode_batch(batch, self._options.codec))
+    def _key_hashes(self, rows: RecordRows) -> Ints:
+        return np.full(len(rows), NO_KEY, np.int64) if self._options.ignores_keys else rows.key_hashes()
 
-    def _partitions(self, topic: str, columns: RecordColumns, sizes: Ints, wanted: pa.Array | None) -> Ints:
+    def _partitions(self, topic: str, hashes: Ints, sizes: Ints, wanted: pa.Array | None) -> Ints:
         count = self._partitions_count(topic)
         run_bytes = self._options.batch_bytes_max
-        keys = pa.nulls(len(sizes), pa.binary()) if self._options.ignores_keys else columns.keys
-        chosen = partitions_of(keys, sizes, count, self._runs.next_of(topic), run_bytes)
+        chosen = partitions_of(hashes, sizes, count, self._runs.next_of(topic), run_bytes)
         self._runs.count(topic, 1 + int(sizes.sum()) // run_bytes)
         if wanted is None:
             return chosen
@@ -126,6 +124,17 @@ class RowEncoder:
                 f"the column 'partition' is {numbers[wrong.argmax()]} in a row, topic {topic!r} has 0 to {count - 1}"
             )
         return np.where(is_given, numbers, chosen)
+
+
+def _by_partition(partitions: Ints, numbers: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each partition with the numbers of its rows, in their order."""
+    # Numbers of 16 bits are sorted by counting.
+    order = np.argsort(partitions.astype(np.uint16) if partitions.max() < 1 << 16 else partitions, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(partitions[order])) + 1, len(order))
+    start = 0
+    for end in ends.tolist():
+        yield int(partitions[order[start]]), numbers[order[start:end]]
+        start = end
 
 
 def gathered(rows: Iterable[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Table]:
@@ -144,6 +153,10 @@ def gathered(rows: Iterable[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Tab
         yield pa.Table.from_batches(waiting)
 
 
+def _batch_column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    return batch.column(name) if name in batch.schema.names else None
+
+
 def _column(table: pa.Table, name: str) -> pa.Array | None:
     if name not in table.column_names:
         return None
@@ -151,6 +164,4 @@ def _column(table: pa.Table, name: str) -> pa.Array | None:
     # A chunked array without chunks combines to a chunked array in some versions of Arrow.
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
-    if name == "headers" and pa.types.is_null(column.type):
-        return pa.nulls(len(column), HEADERS_TYPE)
     return column

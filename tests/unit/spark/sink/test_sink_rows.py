@@ -3,7 +3,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from ottla.client.delivery import ProducerOptions
+from ottla.client.produce import ACKS_LEADER
 from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import stamp_producer
 from ottla.records.compression import Codec
 from ottla.records.record import Record, decode_batch
 from ottla.spark.errors import UnencodableColumn
@@ -35,6 +38,7 @@ def stored(encoder: RowEncoder, batches: list[pa.RecordBatch]) -> dict[TopicPart
     """What a broker would hold."""
     logs: dict[TopicPartition, list[Record]] = {}
     for encoded in encoder.encode(batches):
+        stamp_producer(encoded.batch, producer_id=7, producer_epoch=0, base_sequence=0)
         records = decode_batch(memoryview(encoded.batch))
         assert len(records) == encoded.records_count
         logs.setdefault(encoded.partition, []).extend(records)
@@ -113,6 +117,31 @@ def test_keys_that_are_ignored_do_not_choose_the_partition() -> None:
 def test_batches_of_spark_are_put_together_and_empty_ones_left_out() -> None:
     batches = [pa.RecordBatch.from_pydict({"value": pa.array(["x" * 100] * count)}) for count in (10, 0, 10, 10)]
     assert [table.num_rows for table in gathered(batches, 1500)] == [20, 10]
+
+
+def test_batch_of_a_producer_without_numbers_has_its_checksum() -> None:
+    options = WriteOptions(Connection("localhost:9092"), "t", producer=ProducerOptions(acks=ACKS_LEADER))
+    rows_encoder = RowEncoder(options, lambda _: 1, 0, FakeClock(now_ms=5_000))
+    (encoded,) = rows_encoder.encode(rows({"value": pa.array(["a"])}))
+    assert [record.value for record in decode_batch(memoryview(encoded.batch))] == [b"a"]
+
+
+def test_rows_of_many_topics_and_spark_batches_keep_their_order() -> None:
+    batches = [
+        pa.RecordBatch.from_pydict(
+            {
+                "value": pa.array([f"{batch}-{row}" for row in range(50)]),
+                "topic": pa.array([f"t{row % 7}" for row in range(50)]),
+                "partition": pa.array([row % 3 for row in range(50)], pa.int32()),
+            }
+        )
+        for batch in range(4)
+    ]
+    wanted: dict[tuple[str, int], list[bytes | None]] = {}
+    for batch in range(4):
+        for row in range(50):
+            wanted.setdefault((f"t{row % 7}", row % 3), []).append(f"{batch}-{row}".encode())
+    assert values(stored(encoder(None), batches)) == wanted
 
 
 def test_null_values_and_typed_nulls_are_tombstones() -> None:
