@@ -18,9 +18,9 @@ from ottla.demo.services import TOPICS
 from ottla.model.windows import time_text
 
 AUDIT_HEADING: Final = (
-    "audit      every event, counted in four places by the hour in which it happened:",
+    "audit      every event, counted in four places by the hour when it happened:",
     "           producer: acknowledged to it; broker: counted in its log;",
-    "           lake: told by the load's commits; table: counted in the table's files",
+    "           lake: told by the load's commits; table: counted in its files",
 )
 # Hours that differ, in the table of them; where all is lost there are many.
 DIFFERENCES_SHOWN: Final = 12

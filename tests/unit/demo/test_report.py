@@ -63,7 +63,8 @@ def test_report_of_a_full_day_fits_a_terminal_of_eighty_columns() -> None:
         *measured_lines(progress, 59.5, 40_000_000),
     ]
     shown = _shown(tiers_table(lines, COMPLETE), differences_table(lossy), *texts).splitlines()
-    assert max(len(line.rstrip()) for line in shown) <= TERMINAL_COLUMNS
+    # In the last column some terminals begin a new line.
+    assert max(len(line.rstrip()) for line in shown) < TERMINAL_COLUMNS
     assert "…" not in "".join(shown)
 
 
