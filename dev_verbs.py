@@ -1,26 +1,31 @@
-#!/usr/bin/env python3
-"""The project's one set-up and task runner: ./dev VERB [arguments].
+"""The verbs of ./dev, for Python 3.11 or newer and with nothing installed.
 
-Needs nothing but Python 3.11 or newer.  The first use of a verb makes .venv and installs what that verb
-needs; later uses start at once.
+The first use of a verb makes .venv and installs what that verb needs; later uses start at once.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
+import selectors
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Final
+from types import SimpleNamespace
+from typing import IO, Final, NoReturn
 
 ROOT: Final = Path(__file__).resolve().parent
 VENV: Final = ROOT / ".venv"
 PYTHON: Final = VENV / "bin" / "python"
+# There from before .venv has a Python until something is installed: a .venv with it was interrupted, and is made anew.
+BEGUN: Final = VENV / ".dev-begun"
 
 # Extras of pyproject.toml that a verb needs.
 EXTRAS: Final[dict[str, str]] = {
@@ -33,6 +38,9 @@ EXTRAS: Final[dict[str, str]] = {
     "chaos": "dev,demo",
     "sim": "dev,demo",
 }
+
+# As many of pip's last lines are shown when it fails.
+PIP_LINES_SHOWN: Final = 30
 
 # As many of the slowest tests are listed at the end.
 SLOWEST_SHOWN: Final = 30
@@ -62,21 +70,131 @@ def run(*command: str | Path) -> int:
     return subprocess.call([str(part) for part in command], cwd=ROOT)
 
 
+def run_silently(*command: str | Path) -> int:
+    return subprocess.call(
+        [str(part) for part in command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def say(text: str) -> None:
+    print(f"dev: {text}", file=sys.stderr, flush=True)
+
+
+class _Venv(venv.EnvBuilder):
+    def ensure_directories(self, env_dir: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> SimpleNamespace:
+        context: SimpleNamespace = super().ensure_directories(env_dir)
+        BEGUN.touch()
+        return context
+
+
+def make_venv() -> None:
+    """Make .venv unless it is there.  One of the user's own is taken as it is, but needs pip."""
+    if PYTHON.exists() and not BEGUN.exists():
+        if run_silently(PYTHON, "-m", "pip", "--version") == 0:
+            return
+        if run_silently(PYTHON, "-m", "ensurepip") == 0:
+            return
+    if importlib.util.find_spec("ensurepip") is None:
+        sys.exit(
+            f"dev: {sys.executable} cannot make .venv: it has no ensurepip\n"
+            "hint: on Debian and Ubuntu: apt install python3-venv"
+        )
+    say("making .venv anew: it is not whole" if PYTHON.exists() else "making .venv")
+    # First: without it a clear that is interrupted begins anew, too.
+    PYTHON.unlink(missing_ok=True)
+    try:
+        _Venv(clear=True, with_pip=True).create(VENV)
+    except (subprocess.CalledProcessError, OSError) as error:
+        sys.exit(f"dev: .venv cannot be made: {error}")
+
+
 def prepare(extras: str) -> None:
     """Make .venv and install the project with these extras, unless this very state is installed already."""
-    if not PYTHON.exists():
-        print("dev: making .venv", file=sys.stderr)
-        venv.create(VENV, with_pip=True)
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + extras.encode() + sys.version.encode())
     stamp = VENV / f".installed-{extras.replace(',', '-') or 'core'}"
-    if stamp.exists() and stamp.read_text() == wanted.hexdigest():
+    if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted.hexdigest():
         return
+    make_venv()
     target = f".[{extras}]" if extras else "."
-    print(f"dev: installing {target} (once)", file=sys.stderr)
-    status = run(PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", target)
+    say(f"installing {target} (once)")
+    status = install(target)
     if status != 0:
         sys.exit(f"dev: pip could not install {target}; its message is above")
     stamp.write_text(wanted.hexdigest())
+    BEGUN.unlink(missing_ok=True)
+
+
+def install(target: str) -> int:
+    """By pip.  At a terminal one line tells what it is at; elsewhere only what goes wrong is shown."""
+    command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--editable", target]
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        return run(*command, "--quiet")
+    told: list[str] = []
+    with (
+        Progress() as progress,
+        subprocess.Popen(
+            [*command, "--progress-bar=off"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in lines_or_seconds(process.stdout):
+            if line is not None:
+                told.append(line)
+                progress.take(line.split())
+            progress.draw()
+    if process.returncode != 0:
+        sys.stderr.write("".join(f"{line}\n" for line in told[-PIP_LINES_SHOWN:]))
+    return process.returncode
+
+
+def lines_or_seconds(output: IO[bytes]) -> Iterator[str | None]:
+    """Each line as it comes; None for each second without one."""
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        while True:
+            if not selector.select(timeout=1.0):
+                yield None
+                continue
+            chunk = os.read(output.fileno(), 65536)
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+            if not chunk:
+                return
+
+
+class Progress:
+    """What pip is at, as one line of the terminal that is drawn again and again."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._found: set[str] = set()
+        self._what = "pip begins"
+
+    def take(self, words: Sequence[str]) -> None:
+        match words:
+            case ["Collecting", name, *_]:
+                self._found.add(name)
+                self._what = f"package {len(self._found)}: {name}"
+            case ["Downloading", file, *rest]:
+                self._what = f"package {len(self._found)}: downloading {' '.join([file.rsplit('/', 1)[-1], *rest])}"
+            case ["Building", "wheel" | "wheels" | "editable", *_]:
+                self._what = "building"
+            case ["Installing", "collected", *_]:
+                self._what = f"installing what was collected ({len(self._found)})"
+
+    def draw(self) -> None:
+        line = f"dev: {time.monotonic() - self._began_s:3.0f} s, {self._what}"
+        # One column stays free: in the last one some terminals begin a new line.
+        sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+        sys.stderr.flush()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
 
 
 def lint() -> int:
@@ -144,9 +262,12 @@ def test(arguments: Sequence[str]) -> int:
                 end(process)
 
 
+def become_ottla(*arguments: str) -> NoReturn:
+    """The verb takes over this process, so that Ctrl-C and signals reach it alone."""
+    os.execv(PYTHON, [str(PYTHON), "-m", "ottla", *arguments])
+
+
 def main(arguments: list[str]) -> int:
-    if sys.version_info < (3, 11):
-        sys.exit(f"dev: Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
     if not arguments or arguments[0] not in EXTRAS:
         sys.stderr.write(USAGE)
         return 0 if arguments and arguments[0] in {"-h", "--help", "help"} else 2
@@ -177,9 +298,4 @@ def main(arguments: list[str]) -> int:
                 return run(PYTHON, "-m", "tests.loads.chaos", *rest[1:])
             return run(PYTHON, "-m", "tests.history.chaos", *rest)
         case _:
-            # The verb takes over this process, so that Ctrl-C and signals reach it alone.
-            os.execv(PYTHON, [str(PYTHON), "-m", "ottla", verb, *rest])
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+            become_ottla(verb, *rest)

@@ -1,0 +1,162 @@
+"""./dev before anything is installed: old Pythons, an interrupted first run, and what it shows meanwhile."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+import dev_verbs
+from tests.architecture.source_tree import ROOT
+
+DEV = ROOT / "dev"
+OLD = ("2.7", "3.6", "3.7", "3.8", "3.9", "3.10")
+OLD_PYTHONS = [
+    str(path)
+    for version in OLD
+    for folder in (*map(Path, os.get_exec_path()), *(Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin"))
+    if "shims" not in str(path := folder / f"python{version}") and path.exists()
+]
+# As an old Python runs it.
+AS_OLD = (
+    "import runpy, sys; sys.version_info = (3, 9, 18); sys.version = '3.9.18 (old)'; "
+    f"sys.argv = [{str(DEV)!r}, 'serve', '--help']; runpy.run_path({str(DEV)!r}, run_name='__main__')"
+)
+
+
+def test_first_file_parses_under_the_oldest_grammar() -> None:
+    source = DEV.read_text(encoding="ascii")
+    tree = ast.parse(source, feature_version=(3, 4))
+    # What the parser of today takes whatever the version, and Python 2.7 does not.
+    assert not any(
+        isinstance(node, ast.JoinedStr | ast.AnnAssign | ast.NamedExpr | ast.Nonlocal) for node in ast.walk(tree)
+    )
+    assert not any(node.returns or node.args.kwonlyargs for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    assert "print" not in source
+
+
+@pytest.mark.skipif(not OLD_PYTHONS, reason="no Python older than 3.11 was found (PATH, ~/.pyenv)")
+def test_old_pythons_say_what_is_needed_and_where_to_get_it(tmp_path: Path) -> None:
+    for python in OLD_PYTHONS:
+        done = subprocess.run([python, DEV, "demo"], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("dev: Python 3.11 or newer is needed; this is "), f"{python}: {done.stderr}"
+        assert "hint: `apt install python3 python3-venv`" in done.stderr
+
+
+def test_old_python_hands_over_to_a_newer_one_of_the_path(tmp_path: Path) -> None:
+    newer = tmp_path / "python3.12"
+    newer.write_text(f'#!/bin/sh\nif [ "$1" = -c ]; then exec "{sys.executable}" "$@"; fi\necho "$@"\n')
+    newer.chmod(0o755)
+    done = subprocess.run([sys.executable, "-c", AS_OLD], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"{DEV} serve --help\n", "")
+    newer.unlink()
+    done = subprocess.run([sys.executable, "-c", AS_OLD], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.stderr.startswith("dev: Python 3.11 or newer is needed; this is 3.9.18, and PATH has none\n")
+
+
+def test_python_without_ensurepip_is_told_where_that_is(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="apt install python3-venv"):
+        dev_verbs.prepare("")
+
+
+def test_first_run_that_was_interrupted_is_begun_anew(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(venv.EnvBuilder, "_setup_pip", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            dev_verbs.prepare("")
+    assert dev_verbs.PYTHON.exists(), "nothing was left that could disturb the next run"
+    with monkeypatch.context() as patch:
+        patch.setattr(dev_verbs, "install", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            dev_verbs.prepare("")
+    (dev_verbs.VENV / "half-installed").touch()
+    monkeypatch.setattr(
+        dev_verbs, "install", lambda target: dev_verbs.run_silently(dev_verbs.PYTHON, "-m", "pip", "check")
+    )
+    dev_verbs.prepare("")
+    assert not (dev_verbs.VENV / "half-installed").exists()
+    assert capfd.readouterr().err.splitlines()[-2:] == [
+        "dev: making .venv anew: it is not whole",
+        "dev: installing . (once)",
+    ]
+    dev_verbs.prepare("")
+    assert capfd.readouterr().err == "", "the next run starts at once"
+
+
+def test_venv_that_the_user_made_without_pip_gets_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv.create(dev_verbs.VENV, with_pip=False)
+    (dev_verbs.VENV / "theirs").touch()
+    monkeypatch.setattr(
+        dev_verbs, "install", lambda target: dev_verbs.run_silently(dev_verbs.PYTHON, "-m", "pip", "check")
+    )
+    dev_verbs.prepare("")
+    assert (dev_verbs.VENV / "theirs").exists()
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project's root of its own."""
+    (tmp_path / "pyproject.toml").touch()
+    for name, path in (("ROOT", ""), ("VENV", ".venv"), ("PYTHON", ".venv/bin/python"), ("BEGUN", ".venv/.dev-begun")):
+        monkeypatch.setattr(dev_verbs, name, tmp_path / path)
+    return tmp_path
+
+
+def _pip(tree: Path, *lines: str, status: int = 0) -> None:
+    dev_verbs.PYTHON.parent.mkdir(parents=True)
+    dev_verbs.PYTHON.write_text("\n".join(["#!/bin/sh", *(f"echo '{line}'" for line in lines), f"exit {status}"]))
+    dev_verbs.PYTHON.chmod(0o755)
+
+
+def test_terminal_shows_what_pip_is_at(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    _pip(
+        tree,
+        "Collecting click<9,>=8.2 (from ottla)",
+        "  Downloading https://x/click-8.whl (3 MB)",
+        "Installing collected packages: a",
+    )
+    assert dev_verbs.install(".") == 0
+    drawn = terminal.getvalue().split("\r")
+    assert [line.split(", ", 1)[1] for line in drawn if ", " in line] == [
+        "package 1: click<9,>=8.2\x1b[K",
+        "package 1: downloading click-8.whl (3 MB)\x1b[K",
+        "installing what was collected (1)\x1b[K",
+    ]
+    assert max(len(line.removesuffix("\x1b[K")) for line in drawn) < 60
+
+
+def test_what_pip_says_is_shown_when_it_fails(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    _pip(tree, "ERROR: no such package", status=1)
+    assert dev_verbs.install(".") == 1
+    assert terminal.getvalue().endswith("ERROR: no such package\n")
+
+
+def test_nothing_is_drawn_where_there_is_no_terminal(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _pip(tree, '"$@"')
+    assert dev_verbs.install(".") == 0
+    assert capfd.readouterr().err == ""
