@@ -9,7 +9,7 @@ import click
 
 from ottla.cli.client_flags import bootstrap_flag, open_cluster
 from ottla.cli.job_settings import config_flag, json_flag
-from ottla.cli.table import table
+from ottla.cli.output import say, table
 from ottla.model.own_names import LEDGER_TOPIC
 
 
@@ -35,7 +35,7 @@ def command(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json:
     if as_json:
         for entry in entries:
             fields = asdict(entry.lost) | {"topic_id": uuid_to_text(entry.lost.topic_id)}
-            click.echo(json.dumps(fields | {"reader": entry.reader, "seen_ms": entry.seen_ms}))
+            say(json.dumps(fields | {"reader": entry.reader, "seen_ms": entry.seen_ms}))
     elif entries:
         head = ("TOPIC", "PARTITION", "FIRST", "END", "OFFSETS", "SEEN", "READER", "REASON")
         rows = [
@@ -52,6 +52,6 @@ def command(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json:
             )
             for each in entries
         ]
-        click.echo(table(head, rows))
+        say(*table(head, rows))
     else:
-        click.echo("no range was lost")
+        say("no range was lost")

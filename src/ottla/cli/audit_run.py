@@ -15,6 +15,7 @@ from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
 from ottla.cli.moments import duration_ms
+from ottla.cli.output import say
 from ottla.model.own_names import AUDIT_RESULTS_TOPIC
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def command(
                     raise
                 progress.say(f"not compared, tried again in {every}: {error}")
             else:
-                click.echo(_object(found) if as_json else _line(found))
+                say(_object(found) if as_json else _line(found))
                 for topic, why in sorted(found.left_out.items()):
                     progress.say(f"{topic} is left out: {why}")
                 if every_ms is None:

@@ -14,7 +14,7 @@ from ottla.cli.client_flags import bootstrap_flag, open_cluster
 from ottla.cli.exit_status import FAILED
 from ottla.cli.job_settings import config_flag, json_flag
 from ottla.cli.moments import moment_ms
-from ottla.cli.table import table
+from ottla.cli.output import say, table
 
 if TYPE_CHECKING:
     from ottla.audit.book import AuditBook
@@ -72,9 +72,9 @@ def command(
         for line in compare(counts, rules.window_ms, seen_since_ms=now_ms - COMPARED_MS, gone_ids=gone_ids)
         if since_ms is None or line.window.end_ms > since_ms
     ]
-    click.echo("\n".join(_objects(lines, states) if as_json else _texts(lines, states)))
+    say(*(_objects(lines, states) if as_json else _texts(lines, states)))
     for text in lost.values():
-        click.echo(text, err=True)
+        say(text, err=True)
     is_short = any(line.window.end_ms > (since_ms or line.window.start_ms) for each in states for line in each.short)
     return FAILED if is_short or len(chosen) < len(wanted) else 0
 
@@ -86,7 +86,7 @@ def _comparable(book: AuditBook, topics: tuple[str, ...], rules: CompletenessRul
     unfit = unfit_counts((count for count in book.counts if count.key.topic in topics), rules.window_ms)
     for topic, count in sorted(unfit.items()):
         why = unfit_text(count.key.tier, topic, count.key.window.size_ms, rules.window_ms)
-        click.echo(f"{topic} is left out: {why}", err=True)
+        say(f"{topic} is left out: {why}", err=True)
     return tuple(topic for topic in topics if topic not in unfit)
 
 
@@ -140,7 +140,7 @@ def _texts(lines: Sequence[TierLine], states: Sequence[Completeness]) -> list[st
         for line in lines
     ]
     told = [f"{state}{_silent(state)}" for state in states]
-    return [*([table(_HEAD, rows), ""] if rows else []), *told]
+    return [*([*table(_HEAD, rows), ""] if rows else []), *told]
 
 
 def _silent(state: Completeness) -> str:

@@ -11,6 +11,7 @@ from ottla.cli.client_flags import bootstrap_flag, open_cluster
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import config_flag, json_flag
 from ottla.cli.moments import duration_ms, moment_ms
+from ottla.cli.output import say
 
 
 @click.command(name="wait")
@@ -66,4 +67,4 @@ def command(
         )
     found = {"topic": topic, "tier": tier, "complete_until_ms": status.until_ms, "silent_counters": len(status.silent)}
     text = str(status) if from_ms is None else f"{topic} at {tier} is complete from {since} until {until}"
-    click.echo(json.dumps(found) if as_json else text)
+    say(json.dumps(found) if as_json else text)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.given_settings import given_settings
+from ottla.cli.output import say
 from ottla.model.errors import OttlaError
 from ottla.observe.events import start_logging
 
@@ -38,7 +39,7 @@ def command(data_dir: str, zookeeper: str, config: Path | None, assignments: tup
 
     adopted = run(adopt_directory(settings, os.path.abspath(data_dir)))
     if adopted.nodes_count is None:
-        click.echo(f"{data_dir} was moved before: cluster {adopted.cluster_id}")
+        say(f"{data_dir} was moved before: cluster {adopted.cluster_id}")
     else:
-        click.echo(f"cluster {adopted.cluster_id}: {adopted.nodes_count} nodes of the tree were moved and read back")
-    click.echo(f"start it now with: ottla serve --data-dir {data_dir} --zookeeper {zookeeper}")
+        say(f"cluster {adopted.cluster_id}: {adopted.nodes_count} nodes of the tree were moved and read back")
+    say(f"start it now with: ottla serve --data-dir {data_dir} --zookeeper {zookeeper}")

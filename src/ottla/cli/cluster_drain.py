@@ -13,6 +13,7 @@ from ottla.cli.cluster_moves import (
     take_inventory,
     throttle_flag,
 )
+from ottla.cli.output import say
 
 
 @click.command(name="drain")
@@ -33,6 +34,6 @@ def command(node_id: int, bootstrap: str | None, rate_bytes: int | None, returns
         if node_id not in found.racks and all(node_id not in nodes for nodes in found.replicas.values()):
             raise click.UsageError(f"Broker {node_id} is not in the cluster, and has no replica.")
         moves = planned(found.replicas, found.racks, found.sizes_bytes, drained=[node_id], spreads=False)
-        click.echo(plan_text(moves))
+        say(*plan_text(moves))
         if moves:
             carry_out(cluster, moves, rate_bytes, returns_at_once=returns_at_once)

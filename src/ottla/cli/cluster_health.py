@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.counted import counted
-from ottla.cli.table import table
+from ottla.cli.output import table
 from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:
@@ -134,11 +134,11 @@ def zookeeper_health(address: str, srvr: str) -> ZooKeeperHealth:
     return ZooKeeperHealth(address, facts["Mode"], facts)
 
 
-def health_text(health: ClusterHealth, ailing_max: int) -> str:
+def health_text(health: ClusterHealth, ailing_max: int) -> list[str]:
     """For people; of the ailing partitions at most `ailing_max` are listed."""
     lines = [f"cluster {health.cluster_id or '-'}", ""]
     head = ("BROKER", "ADDRESS", "RACK", "LEADS", "REPLICAS", "NOT-IN-SYNC", "BYTES", "LAG", "STATE")
-    lines.append(table(head, [_row(each) for each in health.brokers]))
+    lines += table(head, [_row(each) for each in health.brokers])
     lines += [
         "",
         f"{counted(health.topics_count, 'topic')}, {counted(health.partitions_count, 'partition')}: "
@@ -150,12 +150,12 @@ def health_text(health: ClusterHealth, ailing_max: int) -> str:
             (each.name, "none" if each.is_offline else each.leader_id, _ids(each.replicas), _ids(each.in_sync))
             for each in health.ailing[:ailing_max]
         ]
-        lines += ["", table(("PARTITION", "LEADER", "REPLICAS", "IN-SYNC"), rows)]
+        lines += ["", *table(("PARTITION", "LEADER", "REPLICAS", "IN-SYNC"), rows)]
         if len(health.ailing) > ailing_max:
             lines.append(f"... and {len(health.ailing) - ailing_max} more")
     for server in health.zookeeper:
         lines += ["", f"zookeeper {server.address}: {_zookeeper_text(server)}"]
-    return "\n".join(lines)
+    return lines
 
 
 def _row(broker: BrokerHealth) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import click
 
 from ottla.cli.counted import counted
-from ottla.cli.table import table
+from ottla.cli.output import say, table
 from ottla.client.admin import Admin
 from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
 from ottla.client.errors import BrokerRefused, ClientError
@@ -81,28 +81,28 @@ def take_inventory(cluster: Cluster) -> Inventory:
         try:
             stored = describe_replicas(cluster, node_id, ANSWER_WITHIN_MS)
         except ClientError as error:
-            click.echo(f"broker {node_id} does not tell the sizes of its replicas: {error}", err=True)
+            say(f"broker {node_id} does not tell the sizes of its replicas: {error}", err=True)
             continue
         for partition, replica in stored.items():
             sizes[partition] = max(sizes.get(partition, 0), replica.size_bytes)
     return Inventory(replicas, {node_id: broker.rack for node_id, broker in info.brokers.items()}, sizes)
 
 
-def plan_text(moves: Sequence[Move]) -> str:
+def plan_text(moves: Sequence[Move]) -> list[str]:
     """A table of the first moves, and what all of them amount to."""
     if not moves:
-        return "Nothing to move."
+        return ["Nothing to move."]
     rows = [
         (move.partition, _listed(move.before), _listed(move.after), move.copied_bytes) for move in moves[:MOVES_SHOWN]
     ]
-    lines = [table(("PARTITION", "REPLICAS", "NEW-REPLICAS", "BYTES"), rows)]
+    lines = table(("PARTITION", "REPLICAS", "NEW-REPLICAS", "BYTES"), rows)
     if len(moves) > MOVES_SHOWN:
         lines.append(f"... and {len(moves) - MOVES_SHOWN} more")
     copied_count = sum(len(move.added) for move in moves)
     copied_bytes = sum(move.copied_bytes for move in moves)
     changed, copied = counted(len(moves), "partition"), counted(copied_count, "replica")
     lines.append(f"to change: {changed}; to copy: {copied}, {counted(copied_bytes, 'byte')}")
-    return "\n".join(lines)
+    return lines
 
 
 def plan_json(moves: Sequence[Move]) -> str:
@@ -126,14 +126,14 @@ def carry_out(cluster: Cluster, moves: Sequence[Move], rate_bytes: int | None, *
     unmoved: Mapping[Move, Sequence[int]] = {}
     try:
         _alter(admin, {move.partition: move.after for move in moves})
-        click.echo(f"{counted(len(moves), 'move')} under way.  `ottla cluster rebalance --cancel` ends that.")
+        say(f"{counted(len(moves), 'move')} under way.  `ottla cluster rebalance --cancel` ends that.")
         if not returns_at_once:
             unmoved = _show_progress(admin, moves)
             are_over = True
     finally:
         # Also when a broker refused some of them, or Ctrl-C ended the wait: nothing else would end it.
         if rate_bytes is not None and not are_over:
-            click.echo("The throttle stays: end it with `ottla cluster rebalance --cancel` when the moves have ended.")
+            say("The throttle stays: end it with `ottla cluster rebalance --cancel` when the moves have ended.")
     if rate_bytes is not None and are_over:
         end_throttle(admin)
     if unmoved:
@@ -189,7 +189,7 @@ def _alter(admin: Admin, targets: Targets, *, but: ErrorCode | None = None) -> N
         results = admin.alter_reassignments(wanted).values()
         refused += [result for result in results if result is not None and result.code is not but]
     for refusal in refused[1:]:
-        click.echo(str(refusal), err=True)
+        say(str(refusal), err=True)
     if refused:
         raise refused[0]
 
@@ -209,7 +209,7 @@ def _show_progress(admin: Admin, moves: Sequence[Move]) -> Mapping[Move, Sequenc
         if len(wanted) - len(left) != shown:
             shown = len(wanted) - len(left)
             done_bytes = total_bytes - sum(sizes[partition] for partition in left)
-            click.echo(f"{shown} of {len(wanted)} partitions are moved, {done_bytes} of {total_bytes} bytes")
+            say(f"{shown} of {len(wanted)} partitions are moved, {done_bytes} of {total_bytes} bytes")
         looks_left = LOOKS_AT_THE_END if ongoing else looks_left - 1
         if not left or looks_left == 0:
             return unmoved

@@ -6,6 +6,7 @@ import click
 
 from ottla.cli.cluster_connection import cluster_flag, connect
 from ottla.cli.cluster_moves import plan_json, plan_text, take_inventory
+from ottla.cli.output import say
 
 
 @click.command(name="plan")
@@ -29,4 +30,4 @@ def command(bootstrap: str | None, drained: tuple[int, ...], as_json: bool) -> N
     with connect(bootstrap) as cluster:
         found = take_inventory(cluster)
     moves = planned(found.replicas, found.racks, found.sizes_bytes, drained=drained)
-    click.echo(plan_json(moves) if as_json else plan_text(moves))
+    say(*([plan_json(moves)] if as_json else plan_text(moves)))

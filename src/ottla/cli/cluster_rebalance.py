@@ -15,6 +15,7 @@ from ottla.cli.cluster_moves import (
     throttle_flag,
 )
 from ottla.cli.counted import counted
+from ottla.cli.output import say
 
 
 @click.command(name="rebalance")
@@ -33,11 +34,11 @@ def command(bootstrap: str | None, rate_bytes: int | None, returns_at_once: bool
         raise click.UsageError("--cancel goes without --throttle and --no-wait.")
     with connect(bootstrap) as cluster:
         if cancels:
-            click.echo(f"ended {counted(end_moves(cluster), 'move')}.")
+            say(f"ended {counted(end_moves(cluster), 'move')}.")
             return
         require_no_moves(cluster)
         found = take_inventory(cluster)
         moves = planned(found.replicas, found.racks, found.sizes_bytes)
-        click.echo(plan_text(moves))
+        say(*plan_text(moves))
         if moves:
             carry_out(cluster, moves, rate_bytes, returns_at_once=returns_at_once)

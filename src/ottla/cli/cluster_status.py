@@ -10,7 +10,7 @@ import click
 
 from ottla.cli.cluster_connection import cluster_flag, connect, zookeeper_of
 from ottla.cli.exit_status import FAILED
-from ottla.observe.text import safe_line
+from ottla.cli.output import say
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -45,7 +45,7 @@ def command(bootstrap: str | None, zookeeper: str | None, as_json: bool) -> int:
         zookeeper = zookeeper or zookeeper_of(cluster, info.brokers)
     servers = [] if zookeeper is None else servers_health(ConnectString.parse(zookeeper), ANSWER_WITHIN_MS / 1_000)
     health = cluster_health(info, topics, stored, servers)
-    click.echo(json.dumps(health_object(health)) if as_json else health_text(health, AILING_SHOWN))
+    say(*([json.dumps(health_object(health))] if as_json else health_text(health, AILING_SHOWN)))
     return 0 if health.is_well else FAILED
 
 
@@ -56,4 +56,4 @@ def _stored(cluster: Cluster, node_id: int) -> Mapping[TopicPartition, StoredRep
     try:
         return describe_replicas(cluster, node_id, ANSWER_WITHIN_MS)
     except ClientError as error:
-        return safe_line(str(error))
+        return str(error)

@@ -20,9 +20,9 @@ from ottla.cli.local_cluster import (
     read_local_cluster,
     write_local_cluster,
 )
+from ottla.cli.output import say
 from ottla.model.listener import PORT_MAX
 from ottla.observe.events import start_logging
-from ottla.observe.text import safe_line
 
 if TYPE_CHECKING:
     from ottla.demo.interrupts import Interrupts
@@ -115,7 +115,7 @@ def command(
             write_local_cluster(data_dir, plan._replace(zookeeper_port=cluster.zookeeper.port, ports=ports))
             _announce(cluster, time.monotonic() - started_s)
             if plan.settings:
-                click.echo(f"settings           {', '.join(plan.settings)}")
+                say(f"settings           {', '.join(plan.settings)}")
             _watch(cluster, interrupts)
         except KeyboardInterrupt:
             pass
@@ -135,10 +135,10 @@ def _defaults(brokers_count: int) -> dict[str, str]:
 
 def _announce(cluster: RunningCluster, took_s: float) -> None:
     count = len(cluster.brokers)
-    click.echo(f"{count} broker{'s' if count > 1 else ''}, ready after {took_s:.1f} s; Ctrl-C ends all")
-    click.echo(f"bootstrap servers  {cluster.bootstrap}")
-    click.echo(f"zookeeper          {cluster.zookeeper.connect}")
-    click.echo(f"data and logs      {cluster.data_dir}{os.sep}")
+    say(f"{count} broker{'s' if count > 1 else ''}, ready after {took_s:.1f} s; Ctrl-C ends all")
+    say(f"bootstrap servers  {cluster.bootstrap}")
+    say(f"zookeeper          {cluster.zookeeper.connect}")
+    say(f"data and logs      {cluster.data_dir}{os.sep}")
 
 
 def _watch(cluster: RunningCluster, interrupts: Interrupts) -> None:
@@ -152,16 +152,16 @@ def _watch(cluster: RunningCluster, interrupts: Interrupts) -> None:
                 running.discard(node_id)
                 _report(node_id, broker)
                 if not running:
-                    click.echo("no broker is running any more; ZooKeeper goes on until Ctrl-C", err=True)
+                    say("no broker is running any more; ZooKeeper goes on until Ctrl-C", err=True)
         if zookeeper_runs and not cluster.zookeeper.is_running:
             zookeeper_runs = False
-            click.echo(f"ZooKeeper ended; its log is {cluster.zookeeper.log_path}", err=True)
-            click.echo("start all again: without it no partition gets a leader, and produces fail soon", err=True)
+            say(f"ZooKeeper ended; its log is {cluster.zookeeper.log_path}", err=True)
+            say("start all again: without it no partition gets a leader, and produces fail soon", err=True)
         time.sleep(LOOK_EVERY_S)
 
 
 def _report(node_id: int, broker: RunningBroker) -> None:
-    click.echo(f"broker {node_id} {broker.ended_how}; its last lines:", err=True)
+    say(f"broker {node_id} {broker.ended_how}; its last lines:", err=True)
     for line in broker.log_lines[-LAST_LINES:]:
-        click.echo(f"    {safe_line(line)}", err=True)
-    click.echo(f"start it again by hand:\n    {shlex.join(broker.command_line)}", err=True)
+        say(f"    {line}", err=True)
+    say("start it again by hand:", f"    {shlex.join(broker.command_line)}", err=True)

@@ -17,6 +17,7 @@ from ottla.cli.client_flags import (
     property_flag,
     truth,
 )
+from ottla.cli.output import say
 from ottla.cli.record_text import LineFormat, format_json, format_line
 from ottla.model.identifiers import TopicPartition
 
@@ -200,7 +201,7 @@ def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float) -> lis
             raise
         where = LATEST if begin == LATEST else EARLIEST
         offset = list_offsets(cluster, {error.partition: where})[error.partition].offset
-        click.echo(f"note: {error}; continuing at offset {offset}", err=True)
+        say(f"note: {error}; continuing at offset {offset}", err=True)
         fetcher.seek(error.partition, offset)
         return []
 

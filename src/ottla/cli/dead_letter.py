@@ -16,8 +16,7 @@ from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import config_flag, json_flag
 from ottla.cli.moments import moment_ms
-from ottla.cli.table import table
-from ottla.observe.text import safe_line, safe_text
+from ottla.cli.output import say, table
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -78,12 +77,12 @@ def list_letters(
     shown = found[:limit]
     if as_json:
         for stored in shown:
-            click.echo(json.dumps({**_facts(stored), "put_back": is_back(stored)}))
+            say(json.dumps({**_facts(stored), "put_back": is_back(stored)}))
     else:
         rows = [_row(stored, is_back(stored)) for stored in shown]
-        click.echo(table(["LETTER", "ORIGIN", "SET-ASIDE", "BACK", "STAGE", "ERROR"], rows))
+        say(*table(["LETTER", "ORIGIN", "SET-ASIDE", "BACK", "STAGE", "ERROR"], rows))
     if len(found) > limit:
-        click.echo(f"note: there are more than {limit}; --limit shows more, --error and --since fewer", err=True)
+        say(f"note: there are more than {limit}; --limit shows more, --error and --since fewer", err=True)
 
 
 @command.command()
@@ -107,7 +106,7 @@ def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_
         cluster.leader(place)
         message = message_at(cluster, place, offset)
         if message is None:
-            click.echo(f"error: {place} has no record at offset {offset}", err=True)
+            say(f"error: {place} has no record at offset {offset}", err=True)
             return FAILED
         stored = StoredLetter(message, letter_or_none(message))
         found = stored.letter
@@ -116,11 +115,11 @@ def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_
         facts = {**_facts(stored), "put_back": _returned(cluster)(stored)}
     facts |= {name: value for name, value in record.items() if name not in {"offset", "timestamp_ms"}}
     if as_json:
-        click.echo(json.dumps(facts))
+        say(json.dumps(facts))
         return 0
     for field, value in facts.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        click.echo(f"{field}: {safe_text(text)}")
+        say(f"{field}: {text}")
     return 0
 
 
@@ -165,11 +164,11 @@ def replay(
         run = Replay(cluster, name, to=to, selects=selects, step=shown)
         outcome = run.run(is_dry=dry_run)
     if as_json:
-        click.echo(json.dumps({**asdict(outcome), "dry_run": dry_run}))
+        say(json.dumps({**asdict(outcome), "dry_run": dry_run}))
     else:
-        click.echo(_line(outcome, dry_run))
+        say(_line(outcome, dry_run))
     for reason, count in outcome.refused.items():
-        click.echo(f"warning: {counted(count, 'record')} not put back: {safe_line(reason)}", err=True)
+        say(f"warning: {counted(count, 'record')} not put back: {reason}", err=True)
     return FAILED if outcome.refused else 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from ottla.cli.findings import Finding, Level, finding_object, finding_text, ok, problem, warning
+from ottla.cli.output import say
 from ottla.model.broker_settings import ZOOKEEPER_CONNECT
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ def command(
         assignments = (*assignments, f"{ZOOKEEPER_CONNECT.name}={zookeeper}")
     for finding in _findings(config_option or config_argument, data_dir, addresses, assignments):
         found.append(finding)
-        click.echo(json.dumps(finding_object(finding)) if as_json else finding_text(finding))
+        say(*([json.dumps(finding_object(finding))] if as_json else finding_text(finding)))
     problems = sum(finding.level is Level.PROBLEM for finding in found)
     warnings = sum(finding.level is Level.WARNING for finding in found)
-    click.echo(f"{problems} problems, {warnings} warnings, {len(found) - problems - warnings} ok", err=True)
+    say(f"{problems} problems, {warnings} warnings, {len(found) - problems - warnings} ok", err=True)
     return PROBLEMS_FOUND if problems else 0
 
 

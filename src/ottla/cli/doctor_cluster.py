@@ -15,7 +15,6 @@ from ottla.client.errors import ClientError
 from ottla.client.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from ottla.client.options import ClientOptions
 from ottla.model.topic_settings import MIN_INSYNC_REPLICAS
-from ottla.observe.text import safe_line
 
 AREA: Final = "cluster"
 CALL_TIMEOUT_MS: Final = 3_000
@@ -40,7 +39,7 @@ def cluster_findings(addresses: Mapping[int, Sequence[Address]]) -> Iterator[Fin
             info = admin.describe_cluster()
             yield from topic_findings(info, topics, _min_in_sync(admin, topics))
     except ClientError as error:
-        yield problem(AREA, f"no broker tells of the topics: {safe_line(str(error))}", "see the brokers' logs")
+        yield problem(AREA, f"no broker tells of the topics: {error!s}", "see the brokers' logs")
 
 
 def _options() -> ClientOptions:
@@ -56,7 +55,7 @@ def _reachability(addresses: Mapping[int, Sequence[Address]]) -> Iterator[Findin
             except ClientError as error:
                 yield problem(
                     "address",
-                    f"broker {node_id} is registered at {address}: {safe_line(str(error))}",
+                    f"broker {node_id} is registered at {address}: {error!s}",
                     "start it, open its port, or correct its advertised.listeners",
                 )
             else:

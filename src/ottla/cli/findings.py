@@ -39,6 +39,6 @@ def finding_object(finding: Finding) -> dict[str, object]:
     return {"area": finding.area, "level": finding.level.value, "text": finding.text, "advice": finding.advice}
 
 
-def finding_text(finding: Finding) -> str:
+def finding_text(finding: Finding) -> list[str]:
     line = f"{finding.level.value:<8} {finding.area}: {finding.text}"
-    return line if finding.advice is None else f"{line}\n         {finding.advice}"
+    return [line] if finding.advice is None else [line, f"         {finding.advice}"]

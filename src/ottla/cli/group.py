@@ -11,8 +11,7 @@ import click
 from ottla.cli import group_delete, group_reset
 from ottla.cli.group_flags import group_option, groups_argument, some_groups, states_named
 from ottla.cli.group_homes import KINDS, GroupHomes, home_flags, open_homes
-from ottla.cli.table import table
-from ottla.observe.text import safe_line, safe_text
+from ottla.cli.output import say, table
 
 if TYPE_CHECKING:
     from ottla.cli.group_tables import ShownGroup
@@ -56,13 +55,13 @@ def list_groups(
     if as_json:
         for each in groups:
             shown = {"group": each.group_id, "type": each.kind, "protocol_type": each.protocol_type}
-            click.echo(json.dumps({**shown, "state": each.state}))
+            say(json.dumps({**shown, "state": each.state}))
     elif is_long:
         rows = [(each.group_id, each.kind, each.protocol_type, each.state) for each in groups]
-        click.echo(table(["GROUP", "TYPE", "PROTOCOL", "STATE"], rows))
+        say(*table(["GROUP", "TYPE", "PROTOCOL", "STATE"], rows))
     else:
         for name in dict.fromkeys(each.group_id for each in groups):
-            click.echo(safe_text(name))
+            say(name)
 
 
 @command.command()
@@ -106,22 +105,22 @@ def describe(
             partition_lags = group_tables.partition_lags(homes.cluster, groups)
     if as_json:
         for shown in groups:
-            click.echo(json.dumps(group_tables.group_object(shown, partition_lags)))
+            say(json.dumps(group_tables.group_object(shown, partition_lags)))
         return
     if shows_members:
-        click.echo(group_tables.members_table(groups))
+        say(*group_tables.members_table(groups))
     elif shows_state:
-        click.echo(group_tables.states_table(groups))
+        say(*group_tables.states_table(groups))
     else:
-        click.echo(group_tables.offsets_table(partition_lags))
+        say(*group_tables.offsets_table(partition_lags))
         for problem in dict.fromkeys(each.lag.problem for each in partition_lags if each.lag.problem is not None):
-            click.echo(f"note: no lag of {safe_line(problem)}", err=True)
+            say(f"note: no lag of {problem}", err=True)
         for shown in groups:
             if not shown.group.members:
-                click.echo(f"note: group {safe_text(shown.group.group_id)} has no active members", err=True)
+                say(f"note: group {shown.group.group_id} has no active members", err=True)
     for shown in groups:
         for problem in shown.group.problems:
-            click.echo(f"note: group {safe_text(shown.group.group_id)}: {safe_line(problem)}", err=True)
+            say(f"note: group {shown.group.group_id}: {problem}", err=True)
 
 
 def _described(homes: GroupHomes, group_id: str, kind: str | None) -> list[ShownGroup]:

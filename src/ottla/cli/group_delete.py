@@ -9,9 +9,9 @@ import click
 
 from ottla.cli.group_flags import group_option, groups_argument, one_group, partitions_named, some_groups
 from ottla.cli.group_homes import TwoGroups, home_flags, kind_flag, open_homes
+from ottla.cli.output import say
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
-from ottla.observe.text import safe_text
 
 if TYPE_CHECKING:
     from ottla.client.errors import BrokerRefused, ClientError
@@ -44,10 +44,10 @@ def delete(
         for group_id in wanted:
             try:
                 homes.home_that_has(group_id, kind).delete(group_id)
-                click.echo(f"deleted group {safe_text(group_id)}")
+                say(f"deleted group {group_id}")
             except UnknownGroup as error:
                 if if_exists:
-                    click.echo(f"group {safe_text(group_id)} does not exist")
+                    say(f"group {group_id} does not exist")
                 else:
                     refused.append(error)
             except (BrokerRefused, TwoGroups) as error:
@@ -83,7 +83,7 @@ def delete_offsets(
         outcomes = home.delete_offsets(group_id, partitions_named(homes.cluster, topics))
     for partition, refusal in sorted(outcomes.items(), key=lambda item: item[0]):
         if refusal is None:
-            click.echo(f"deleted offset of {partition}")
+            say(f"deleted offset of {partition}")
     _raise_together(_by_topic(group_id, outcomes))
 
 

@@ -11,8 +11,8 @@ import click
 
 from ottla.cli.client_flags import open_cluster
 from ottla.cli.cluster_connection import cluster_flag, connect, zookeeper_of
+from ottla.cli.output import say
 from ottla.model.errors import OttlaError
-from ottla.observe.text import safe_line
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -117,7 +117,7 @@ class GroupHomes(NamedTuple):
 
     def note_what_is_missing(self) -> None:
         if self.problem is not None:
-            click.echo(f"note: groups of type tree are not shown: {safe_line(self.problem)}", err=True)
+            say(f"note: groups of type tree are not shown: {self.problem}", err=True)
 
     def _is_at_brokers(self, group_id: str, kind: str | None) -> bool:
         from ottla.client.groups import UnknownGroup

@@ -12,10 +12,9 @@ import click
 from ottla.cli.counted import counted
 from ottla.cli.group_homes import home_flags, kind_flag, open_homes
 from ottla.cli.offset_targets import Target, new_offsets, target_of
-from ottla.cli.table import table
+from ottla.cli.output import say, table
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
-from ottla.observe.text import safe_text
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -104,16 +103,15 @@ def command(
         _check_partitions(homes.cluster, chosen)
         found, notes = new_offsets(homes.cluster, target, chosen, committed, given)
         for note in notes:
-            click.echo(f"note: {note}", err=True)
+            say(f"note: {note}", err=True)
         if execute:
             _commit(home, group_id, found)
-    click.echo(_shown(group_id, committed, found, export=export, as_json=as_json), nl=False)
+    say(*_shown(group_id, committed, found, export=export, as_json=as_json))
     if not is_known and not execute:
         other = "; --type tree makes one without a master" if homes.tree is not None and of_type != "tree" else ""
-        name = safe_text(group_id)
-        click.echo(f"note: there is no group {name} yet: --execute creates it, of type {of_type}{other}", err=True)
+        say(f"note: there is no group {group_id} yet: --execute creates it, of type {of_type}{other}", err=True)
     if not execute and not export:
-        click.echo("nothing was changed: --execute applies it", err=True)
+        say("nothing was changed: --execute applies it", err=True)
 
 
 def _check_settable(home: GroupHome, group_id: str) -> bool:
@@ -174,13 +172,13 @@ def _shown(
     *,
     export: bool,
     as_json: bool,
-) -> str:
+) -> list[str]:
     if export:
         from ottla.cli.offset_csv import write_offsets
 
-        return write_offsets(offsets)
+        return write_offsets(offsets).splitlines()
     if as_json:
-        return "".join(
+        return [
             json.dumps(
                 {
                     "group": group_id,
@@ -190,8 +188,7 @@ def _shown(
                     "new_offset": offset,
                 }
             )
-            + "\n"
             for each, offset in sorted(offsets.items())
-        )
+        ]
     rows = [(group_id, each.topic, each.partition, committed.get(each), new) for each, new in sorted(offsets.items())]
-    return table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows) + "\n"
+    return table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.cli.table import table
+from ottla.cli.output import table
 from ottla.client.cluster import Cluster
 from ottla.client.group_types import CommittedOffset, GroupDescription, GroupMember
 from ottla.client.lag import Lag, lags
@@ -45,7 +45,7 @@ def _seconds(lag: Lag) -> str | None:
     return None if lag.lag_seconds is None else f"{lag.lag_seconds:.1f}".removesuffix(".0")
 
 
-def offsets_table(partition_lags: Sequence[PartitionLag]) -> str:
+def offsets_table(partition_lags: Sequence[PartitionLag]) -> list[str]:
     head = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG-SECONDS"]
     rows = [
         (
@@ -65,7 +65,7 @@ def offsets_table(partition_lags: Sequence[PartitionLag]) -> str:
     return table([*head, "CONSUMER-ID", "HOST", "CLIENT-ID"], rows)
 
 
-def members_table(groups: Sequence[ShownGroup]) -> str:
+def members_table(groups: Sequence[ShownGroup]) -> list[str]:
     rows = [
         (
             group.group_id,
@@ -82,7 +82,7 @@ def members_table(groups: Sequence[ShownGroup]) -> str:
     return table(["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"], rows)
 
 
-def states_table(groups: Sequence[ShownGroup]) -> str:
+def states_table(groups: Sequence[ShownGroup]) -> list[str]:
     rows = [
         (group.group_id, group.coordinator, group.assignor, group.kind, group.state, len(group.members))
         for group, _ in groups

@@ -14,6 +14,7 @@ from ottla.cli.exit_status import INTERRUPTED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
 from ottla.cli.moments import moment_ms
+from ottla.cli.output import say
 from ottla.cli.stop_request import StopRequest
 from ottla.cli.target_flags import lake_target, target_flags
 
@@ -153,7 +154,7 @@ def run(
         progress.show(f"loading {', '.join(topics)}")
         with StopRequest() as stop:
             outcome = _run(loader, every_s, progress, stop)
-    click.echo(json.dumps(_facts(outcome)) if as_json else _line(outcome))
+    say(json.dumps(_facts(outcome)) if as_json else _line(outcome))
     # A load without --every is to load all that was there; whoever started it must know that it did not.
     return INTERRUPTED if every_s is None and outcome.left_count else 0
 
@@ -244,11 +245,11 @@ def backfill(
         outcome = loader.backfill(from_ms, to_ms)
     facts = {"rows": outcome.rows_count, "files": outcome.files_count, "table_version": outcome.table_version}
     if as_json:
-        click.echo(json.dumps(facts))
+        say(json.dumps(facts))
     elif outcome.table_version is None:
-        click.echo("nothing to make anew: the table has no rows there that the log still has")
+        say("nothing to make anew: the table has no rows there that the log still has")
     else:
-        click.echo(f"read {counted(outcome.rows_count, 'row')} again, table version {outcome.table_version}")
+        say(f"read {counted(outcome.rows_count, 'row')} again, table version {outcome.table_version}")
 
 
 @command.command(name="compact")
@@ -276,13 +277,11 @@ def compact(
         done = compaction.compact(place, target_file_bytes=target_file_bytes, on_progress=show)
     facts = {"files_before": done.files_before, "files_after": done.files_after, "rows": done.rows_count}
     if as_json:
-        click.echo(json.dumps({**facts, "table_version": done.version}))
+        say(json.dumps({**facts, "table_version": done.version}))
     elif done.version is None:
-        click.echo("nothing to compact")
+        say("nothing to compact")
     else:
-        click.echo(
-            f"{counted(done.files_before, 'file')} with {counted(done.rows_count, 'row')} became {done.files_after}"
-        )
+        say(f"{counted(done.files_before, 'file')} with {counted(done.rows_count, 'row')} became {done.files_after}")
 
 
 @command.command(name="vacuum")
@@ -312,8 +311,8 @@ def vacuum(
 
     found = compaction.vacuum(place, older_than_hours=older_than_hours, dry_run=dry_run)
     if as_json:
-        click.echo(json.dumps({"files": found, "dry_run": dry_run}))
+        say(json.dumps({"files": found, "dry_run": dry_run}))
         return
     for path in found:
-        click.echo(path)
-    click.echo(f"{counted(len(found), 'file')} {'would be' if dry_run else ''} removed".replace("  ", " "), err=True)
+        say(path)
+    say(f"{counted(len(found), 'file')} {'would be' if dry_run else ''} removed".replace("  ", " "), err=True)

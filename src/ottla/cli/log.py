@@ -11,6 +11,7 @@ import click
 from ottla.cli import log_import, log_repair
 from ottla.cli.counted import counted
 from ottla.cli.log_lines import batch_line, batch_object, finding_line, record_line, record_object
+from ottla.cli.output import say
 from ottla.model.errors import OttlaError, WireError
 from ottla.records.record import decode_batch
 from ottla.runtime.posix_disk import PosixDisk
@@ -52,13 +53,13 @@ def dump(paths: tuple[str, ...], shows_records: bool, as_json: bool) -> int:
     damages_count = 0
     for segment_path in (segment for path in paths for segment in _segments(path)):
         if not as_json:
-            click.echo(f"# {segment_path}")
+            say(f"# {segment_path}")
         for item in dump_segment(disk, segment_path):
             if isinstance(item, Finding):
                 damages_count += 1
-                click.echo(finding_line(item), err=True)
+                say(finding_line(item), err=True)
                 continue
-            click.echo(json.dumps(batch_object(item)) if as_json else batch_line(item))
+            say(json.dumps(batch_object(item)) if as_json else batch_line(item))
             if shows_records:
                 damages_count += _dump_records(disk, item, as_json)
     return FOUND_DAMAGE if damages_count else 0
@@ -77,13 +78,13 @@ def verify(paths: tuple[str, ...], is_deep: bool) -> int:
     directories = [directory for path in paths for directory in _partition_directories(path)]
     damages_count = notes_count = 0
     for finding in _findings(disk, directories, is_deep=is_deep):
-        click.echo(finding_line(finding))
+        say(finding_line(finding))
         if finding.severity is Severity.DAMAGE:
             damages_count += 1
         else:
             notes_count += 1
     depth = "every record" if is_deep else "headers and indexes"
-    click.echo(
+    say(
         f"checked {depth} of {counted(len(directories), 'partition')}: "
         f"{counted(damages_count, 'damage')}, {counted(notes_count, 'note')}",
         err=True,
@@ -112,10 +113,10 @@ def _dump_records(disk: PosixDisk, batch: DumpedBatch, as_json: bool) -> int:
         records = decode_batch(memoryview(data))
     except WireError as error:
         damage = Finding(Severity.DAMAGE, batch.path, batch.position, batch.header.base_offset, str(error))
-        click.echo(finding_line(damage), err=True)
+        say(finding_line(damage), err=True)
         return 1
     for record in records:
-        click.echo(json.dumps(record_object(record)) if as_json else "  " + record_line(record))
+        say(json.dumps(record_object(record)) if as_json else "  " + record_line(record))
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.counted import counted
+from ottla.cli.output import say
 from ottla.model.errors import OttlaError, RequestError
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _check(
 
 
 def _note(text: str) -> None:
-    click.echo(f"note: {text}", err=True)
+    say(f"note: {text}", err=True)
 
 
 def _report(
@@ -243,7 +244,7 @@ def _report(
         found = logs[topic.name]
         batches = sum(log.batches_count for log in found)
         records = sum(log.records_count for log in found)
-        click.echo(
+        say(
             f"{topic.name}: partitions={len(found)} records={records} batches={batches} "
             f"bytes={sum(log.size_bytes for log in found)}"
         )
@@ -256,7 +257,7 @@ def _report(
             )
     count = sum(len(found) for found in logs.values())
     done = "would import" if dry_run else "imported"
-    click.echo(
+    say(
         f"{done} {counted(len(topics), 'topic')} with {counted(count, 'partition')} from {source} into {data_dir}",
         err=True,
     )

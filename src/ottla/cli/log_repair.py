@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from ottla.cli.counted import counted
+from ottla.cli.output import say
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
@@ -87,8 +88,8 @@ def command(data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool,
         damaged = [found for found in _diagnoses(directory, wanted) if found.is_damaged]
         for found in damaged:
             backup = _repair(directory, found) if execute else None
-            click.echo(_json(found, backup) if as_json else _text(found, backup, is_repaired=execute))
-    click.echo(_summary(len(wanted), len(damaged), execute=execute), err=True)
+            say(*([_json(found, backup)] if as_json else _text(found, backup, is_repaired=execute)))
+    say(_summary(len(wanted), len(damaged), execute=execute), err=True)
     return DAMAGED if damaged and not execute else 0
 
 
@@ -221,7 +222,7 @@ def _backup_path(directory: StoppedDirectory, partition: TopicPartition) -> str:
 # --- output --------------------------------------------------------------------------------------------
 
 
-def _text(found: _Diagnosis, backup: str | None, *, is_repaired: bool) -> str:
+def _text(found: _Diagnosis, backup: str | None, *, is_repaired: bool) -> list[str]:
     plan = found.plan
     lines = [f"{found.partition}: {_verdict(found)}"]
     lines += [f"  {_loss_line(loss)}" for loss in plan.losses[:_LOSSES_SHOWN]]
@@ -245,7 +246,7 @@ def _text(found: _Diagnosis, backup: str | None, *, is_repaired: bool) -> str:
         lines.append(f"  repaired; the former files are kept in {backup}")
     elif is_repaired:
         lines.append(f"  repaired: the record says {plan.end_offset} from now on; no other file was changed")
-    return "\n".join(lines)
+    return lines
 
 
 def _verdict(found: _Diagnosis) -> str:

@@ -13,7 +13,7 @@ from ottla.cli.counted import counted
 from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import config_flag, json_flag
-from ottla.cli.table import table
+from ottla.cli.output import say, table
 
 if TYPE_CHECKING:
     from ottla.mirror import Mirror, MirrorReport, TopicPlan
@@ -100,10 +100,10 @@ def plan(source: str, target: str, as_json: bool, **what: object) -> int:
     if as_json:
         rows = [{**_topic_object(each), "problem": found.problems.get(each.topic)} for each in found.topics]
         ids = {"source_cluster_id": found.source_cluster_id, "target_cluster_id": found.target_cluster_id}
-        click.echo(json.dumps({**ids, "topics": rows}))
+        say(json.dumps({**ids, "topics": rows}))
     else:
         head = ["TOPIC", "DECISION", "PARTITIONS", "SETTINGS", "REASON"]
-        click.echo(table(head, [_topic_row(each, found.problems.get(each.topic)) for each in found.topics]))
+        say(*table(head, [_topic_row(each, found.problems.get(each.topic)) for each in found.topics]))
     return FAILED if found.problems else 0
 
 
@@ -159,9 +159,9 @@ def run(
             once=once, should_stop=stop.is_made, on_progress=lambda each: progress.show(_progress_line(each))
         )
     if as_json:
-        click.echo(json.dumps(_report_object(report)))
+        say(json.dumps(_report_object(report)))
     else:
-        click.echo(_report_line(report))
+        say(_report_line(report))
     return FAILED if report.stuck or report.refused_topics else 0
 
 
@@ -176,7 +176,7 @@ def status(source: str, target: str, as_json: bool) -> None:
     rows = Mirror(source, target).status()
     if as_json:
         for each in rows:
-            click.echo(json.dumps({**asdict(each), "counts": asdict(each.counts)}))
+            say(json.dumps({**asdict(each), "counts": asdict(each.counts)}))
         return
     head = ["TOPIC", "PARTITION", "SOURCE-END", "TARGET-END", "LAG", "RECORDS", "DUPLICATES", "LOST", "PROBLEM"]
     shown = [
@@ -193,7 +193,7 @@ def status(source: str, target: str, as_json: bool) -> None:
         )
         for each in rows
     ]
-    click.echo(table(head, shown))
+    say(*table(head, shown))
 
 
 def _mirror(source: str, target: str, what: dict[str, object], note: Callable[[str], None], **how: object) -> Mirror:

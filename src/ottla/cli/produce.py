@@ -19,6 +19,7 @@ from ottla.cli.client_flags import (
 )
 from ottla.cli.counted import counted
 from ottla.cli.input_lines import input_lines
+from ottla.cli.output import say
 from ottla.cli.record_text import BadLine, InputRecord, LineFormat, parse_json, parse_line
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
@@ -160,7 +161,7 @@ def _finish(producer: RecordProducer, verbose: bool) -> None:
     """Wait for the result of every batch, with a note when that takes long."""
     _check(producer.flush(_SILENCE_MS), verbose)
     if producer.pending_count:
-        click.echo("waiting: nothing has been stored for some seconds; retrying", err=True)
+        say("waiting: nothing has been stored for some seconds; retrying", err=True)
         _check(producer.flush(), verbose)
 
 
@@ -176,7 +177,7 @@ def _check(results: Iterable[BatchResult], verbose: bool) -> None:
         if verbose:
             first = result.base_offset
             where = f" offsets {first} to {first + result.records_count - 1}" if first >= 0 else ""
-            click.echo(
+            say(
                 f"{result.partition}: {result.delivery.value} {counted(result.records_count, 'record')}{where}",
                 err=True,
             )

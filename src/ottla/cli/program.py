@@ -17,9 +17,9 @@ import click
 from ottla import __version__
 from ottla.cli.exit_status import CALLED_WRONGLY, FAILED, INTERRUPTED, PIPE_CLOSED
 from ottla.cli.lazy_group import LazyGroup
+from ottla.cli.output import say, say_error
 from ottla.cli.verbs import VERBS
 from ottla.model.errors import OttlaError
-from ottla.observe.text import safe_line
 
 # Click's wording, by the name of its type.
 _NO_INTEGER: Final = re.compile(r"is not a valid integer( range)?(?=\.$)")
@@ -67,6 +67,9 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), hint=error.hint)
     except BrokenPipeError:
         return _leave_closed_pipe()
+    except UnicodeEncodeError as error:
+        # An argument that is not UTF-8; Python has it with lone surrogates.
+        return _fail(f"not UTF-8, so it cannot be sent: {error.object}", hint="is the terminal's encoding UTF-8?")
     except OSError as error:
         what = error.strerror or str(error)
         return _fail(f"{error.filename}: {what}" if error.filename else what, hint=None)
@@ -74,10 +77,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str, *, hint: str | None) -> int:
-    # Messages may contain a peer's text.
-    click.echo(f"error: {safe_line(message)}", err=True)
-    if hint:
-        click.echo(f"hint: {safe_line(hint)}", err=True)
+    say_error(message, hint)
     return FAILED
 
 
@@ -97,5 +97,5 @@ def _leave_closed_pipe() -> int:
 
 
 def _show_version(ctx: click.Context) -> None:
-    click.echo(f"ottla {__version__}")
+    say(f"ottla {__version__}")
     ctx.exit()

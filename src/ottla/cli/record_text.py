@@ -94,7 +94,11 @@ def format_json(partition: TopicPartition, record: Record) -> bytes:
     from ottla.cli.log_lines import record_object  # not imported for the help alone
 
     found: dict[str, object] = {"topic": partition.topic, "partition": partition.partition, **record_object(record)}
-    return json.dumps(found, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+    text = json.dumps(found, ensure_ascii=False)
+    if not text.isprintable():
+        # The same text for whoever parses it; a terminal meets no control (C1), direction mark or lone surrogate.
+        text = "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text)
+    return text.encode() + b"\n"
 
 
 def parse_json(line: bytes) -> InputRecord:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.job_settings import json_flag
+from ottla.cli.output import say
 from ottla.spark.worker_archive import FOLDER, WorkerArchive, write_archive
 
 _MIB = 1 << 20
@@ -25,7 +26,7 @@ def command(file: Path, packages: tuple[str, ...], as_json: bool) -> None:
     The versions are those that are installed here.  The workers need Spark and a Python like this one, nothing else.
     """
     archive = write_archive(file, packages)
-    click.echo(json.dumps(_facts(archive)) if as_json else "\n".join(_lines(archive)))
+    say(*([json.dumps(_facts(archive))] if as_json else _lines(archive)))
 
 
 def _facts(archive: WorkerArchive) -> dict[str, object]:

@@ -13,6 +13,7 @@ from ottla.cli.counted import counted
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
 from ottla.cli.moments import duration_ms
+from ottla.cli.output import say
 
 if TYPE_CHECKING:
     from ottla.spark.streams.jobs import JobTotals
@@ -78,7 +79,7 @@ def run(
             )
         finally:
             spark.stop()
-    click.echo(json.dumps(asdict(totals)) if as_json else _line(totals))
+    say(json.dumps(asdict(totals)) if as_json else _line(totals))
 
 
 def _line(totals: JobTotals) -> str:

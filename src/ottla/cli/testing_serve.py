@@ -12,8 +12,8 @@ import click
 
 from ottla.cli.client_flags import assignments
 from ottla.cli.exit_status import FAILED
+from ottla.cli.output import say
 from ottla.cli.testing_broker import LAST_LINES, broker_for_tests, settings_flag, topic_counts, topics_flag
-from ottla.observe.text import safe_line
 
 if TYPE_CHECKING:
     from ottla.demo.interrupts import Interrupts
@@ -56,11 +56,9 @@ def command(
     with Interrupts() as interrupts:
         try:
             with broker_for_tests(given, counts, interrupts, listen=listen, insecure_listen=insecure_listen) as broker:
-                click.echo(broker.bootstrap)
+                say(broker.bootstrap)
                 sys.stdout.flush()
-                click.echo(
-                    f"ready after {time.monotonic() - started_s:.1f} s; all is gone when it ends, by Ctrl-C", err=True
-                )
+                say(f"ready after {time.monotonic() - started_s:.1f} s; all is gone when it ends, by Ctrl-C", err=True)
                 return _watch(broker, interrupts, until_eof=until_eof)
         except KeyboardInterrupt:
             return 0
@@ -69,9 +67,9 @@ def command(
 def _watch(broker: ControlledBroker, interrupts: Interrupts, *, until_eof: bool) -> int:
     while not interrupts.came:
         if not broker.is_running:
-            click.echo(f"error: the broker {broker.ended_how}; its last lines:", err=True)
+            say(f"error: the broker {broker.ended_how}; its last lines:", err=True)
             for line in broker.log_lines[-LAST_LINES:]:
-                click.echo(f"    {safe_line(line)}", err=True)
+                say(f"    {line}", err=True)
             return FAILED
         if not until_eof:
             time.sleep(LOOK_EVERY_S)

@@ -10,8 +10,10 @@ import click
 
 from ottla.cli.client_flags import assignments, bootstrap_flag, open_cluster
 from ottla.cli.counted import counted
+from ottla.cli.output import say
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
+from ottla.observe.text import safe_text
 
 if TYPE_CHECKING:
     from ottla.client.admin import Admin
@@ -81,10 +83,10 @@ def create(
     refused = []
     for name, outcome in outcomes.items():
         if isinstance(outcome, CreatedTopic):
-            click.echo(f"created topic {name}{_shape(outcome.partitions_count, outcome.replication_factor)}")
+            say(f"created topic {name}{_shape(outcome.partitions_count, outcome.replication_factor)}")
             _warn_of_replicas(name, settings, outcome.replication_factor)
         elif if_not_exists and outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-            click.echo(f"topic {name} exists already")
+            say(f"topic {name} exists already")
         else:
             refused.append(outcome)
     _raise_together(refused)
@@ -102,7 +104,7 @@ def list_topics(bootstrap: str, exclude_internal: bool, as_json: bool) -> None:
         topics = Admin(cluster).list_topics()
     for topic in topics:
         if not (exclude_internal and topic.is_internal):
-            click.echo(json.dumps(_topic_object(topic, {})) if as_json else topic.name)
+            say(json.dumps(_topic_object(topic, {})) if as_json else topic.name)
 
 
 @command.command()
@@ -125,7 +127,7 @@ def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str
                 missing.append(BrokerRefused(topic.error_code, f"topic {topic.name}", detail))
                 continue
             settings = _settings_of(admin, topic.name)
-            click.echo(json.dumps(_topic_object(topic, settings)) if as_json else _description(topic, settings))
+            say(*([json.dumps(_topic_object(topic, settings))] if as_json else _description(topic, settings)))
     if missing and all(refusal.code in _UNKNOWN for refusal in missing):
         raise UnknownTopic(", ".join(f"{refusal.subject} does not exist" for refusal in missing))
     _raise_together(missing)
@@ -168,7 +170,7 @@ def alter(
             _check_known(admin, name, deleted)
         for name in wanted if changes else ():
             admin.alter_configs(ConfigResource(ResourceType.TOPIC, name), changes)
-            click.echo(f"altered topic {name}")
+            say(f"altered topic {name}")
         if MIN_IN_SYNC in settings:
             for topic in admin.describe_topics(wanted):
                 for info in list(topic.partitions.values())[:1]:
@@ -194,7 +196,7 @@ def _warn_of_replicas(topic: str, settings: Mapping[str, str], replicas_count: i
     """A factor of -1: the broker is too old to return it."""
     text = settings.get(MIN_IN_SYNC, "")
     if text.isascii() and text.isdecimal() and 0 < replicas_count < int(text[:9]):
-        click.echo(
+        say(
             f"warning: topic {topic} has {replicas_count} replica(s) and {MIN_IN_SYNC}={text}: "
             "Ottla then refuses produces with acks=all (Apache Kafka 4.1 accepts them)",
             err=True,
@@ -205,7 +207,7 @@ def _add_partitions(admin: Admin, names: Sequence[str], count: int) -> None:
     outcomes = admin.create_partitions(dict.fromkeys(names, count))
     for name, refusal in outcomes.items():
         if refusal is None:
-            click.echo(f"topic {name} has {counted(count, 'partition')} now")
+            say(f"topic {name} has {counted(count, 'partition')} now")
     _raise_together([refusal for refusal in outcomes.values() if refusal is not None])
 
 
@@ -225,9 +227,9 @@ def delete(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, 
     refused = []
     for name, refusal in outcomes.items():
         if refusal is None:
-            click.echo(f"deleted topic {name}")
+            say(f"deleted topic {name}")
         elif if_exists and refusal.code in _UNKNOWN:
-            click.echo(f"topic {name} does not exist")
+            say(f"topic {name} does not exist")
         else:
             refused.append(refusal)
     _raise_together(refused)
@@ -290,13 +292,13 @@ def _topic_object(topic: TopicInfo, settings: dict[str, str]) -> dict[str, objec
     }
 
 
-def _description(topic: TopicInfo, settings: dict[str, str]) -> str:
+def _description(topic: TopicInfo, settings: dict[str, str]) -> list[str]:
     """The lines of Kafka's own tool, which scripts read."""
     from ottla.model.uuid_text import uuid_to_text
 
     partitions = list(topic.partitions.values())
     factor = len(partitions[0].replicas) if partitions else 0
-    configs = ",".join(f"{name}={value}" for name, value in settings.items())
+    configs = ",".join(f"{name}={safe_text(value)}" for name, value in settings.items())
     lines = [
         f"Topic: {topic.name}\tTopicId: {uuid_to_text(topic.topic_id)}\tPartitionCount: {len(partitions)}"
         f"\tReplicationFactor: {factor}\tConfigs: {configs}"
@@ -309,4 +311,4 @@ def _description(topic: TopicInfo, settings: dict[str, str]) -> str:
             f"\tTopic: {topic.name}\tPartition: {info.partition}\tLeader: {leader}"
             f"\tReplicas: {replicas}\tIsr: {in_sync}"
         )
-    return "\n".join(lines)
+    return lines

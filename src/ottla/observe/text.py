@@ -38,6 +38,8 @@ def safe_line(text: str) -> str:
 
 def safe_text(text: str) -> str:
     """The same of any length: data that a person asked for."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else _escape(character) for character in text)
 
 

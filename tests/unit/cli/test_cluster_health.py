@@ -51,7 +51,7 @@ def test_cluster_with_all_replicas_in_sync_is_well() -> None:
     assert [each.leads_count for each in health.brokers] == [1, 1, 0]
     assert [each.size_bytes for each in health.brokers] == [200, 200, 200]
     assert [each.lag for each in health.brokers] == [2, 4, 6]
-    text = health_text(health, 10)
+    text = "\n".join(health_text(health, 10))
     assert "1 topic, 2 partitions: 0 under-replicated, 0 without a leader, 0 not led" in text
     assert "standalone, latency min/avg/max 0/0.3/12, connections 4, outstanding 0, node count 42" in text
 
@@ -65,7 +65,7 @@ def test_broker_that_is_assigned_but_not_registered_is_shown() -> None:
         (3, True, 0),
     ]
     assert health.not_preferred_count == 1
-    text = health_text(health, 10)
+    text = "\n".join(health_text(health, 10))
     assert "2      -              -    0     1        1           -     -   not registered" in text
     assert "orders-0  3      2,3,1    3,1" in text
 
@@ -73,13 +73,13 @@ def test_broker_that_is_assigned_but_not_registered_is_shown() -> None:
 def test_partition_without_a_leader_is_offline_and_under_replicated() -> None:
     health = _health(_partition(0, -1, (1, 2, 3), (1,)), _partition(1, 1, (1, 2, 3), (1, 2)))
     assert health.offline_count == 1
-    assert "2 under-replicated, 1 without a leader" in health_text(health, 10)
-    assert "orders-0  none" in health_text(health, 10)
+    assert "2 under-replicated, 1 without a leader" in "\n".join(health_text(health, 10))
+    assert "orders-0  none" in "\n".join(health_text(health, 10))
 
 
 def test_of_many_ailing_partitions_some_are_listed_and_the_rest_counted() -> None:
     health = _health(*(_partition(index, 1, (1, 2), (1,)) for index in range(7)))
-    text = health_text(health, 5)
+    text = "\n".join(health_text(health, 5))
     assert text.count("orders-") == 5
     assert "... and 2 more" in text
 
@@ -88,7 +88,7 @@ def test_broker_that_does_not_answer_is_a_problem() -> None:
     info = ClusterInfo("c1", 1, {1: BrokerInfo(1, Address("127.0.0.1", 9092), None)})
     health = cluster_health(info, [], {1: "127.0.0.1:9092 did not answer in time"}, [])
     assert not health.is_well
-    assert "did not answer in time" in health_text(health, 1)
+    assert "did not answer in time" in "\n".join(health_text(health, 1))
 
 
 def test_zookeeper_that_is_silent_or_closed_to_words_says_so() -> None:

@@ -9,7 +9,6 @@ from ottla.cli.group_flags import states_named
 from ottla.cli.moments import duration_ms, moment_ms
 from ottla.cli.offset_csv import read_offsets, write_offsets
 from ottla.cli.offset_targets import Target
-from ottla.cli.table import table
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
@@ -111,8 +110,3 @@ def test_states_are_named_in_any_case_and_with_commas() -> None:
     for wrong in ("", "Bogus", "Stable,"):
         with pytest.raises(click.UsageError, match="--state is one of"):
             states_named([wrong])
-
-
-def test_table_pads_all_columns_but_the_last() -> None:
-    assert table(["A", "LONG"], [("wide", None), (0, "x")]) == "A    LONG\nwide -\n0    x"
-    assert table(["A"], []) == "A"

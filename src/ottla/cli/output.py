@@ -1,0 +1,40 @@
+"""What the command writes, but for records: the one place where foreign text is escaped.
+
+Ids of clients, groups and members, hosts, settings, a broker's messages and paths come from others.  Whatever they
+hold, a line stays one line: no line break, escape sequence, direction mark or lone surrogate reaches a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import click
+
+from ottla.observe.text import safe_line, safe_text
+
+NOTHING: Final = "-"
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Each argument as one line.  A tab stays: Kafka's tools have some between fields."""
+    click.echo("\n".join("\t".join(map(safe_text, line.split("\t"))) for line in lines), err=err)
+
+
+def say_error(message: str, hint: str | None = None) -> None:
+    say(f"error: {safe_line(message)}", err=True)
+    if hint:
+        say(f"hint: {safe_line(hint)}", err=True)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Rows below a header, each column as wide as its widest cell: for people and `awk`.
+
+    None is shown as `-`; the last column is not padded.
+    """
+    cells = [list(head), *([NOTHING if cell in (None, "") else safe_text(str(cell)) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return [
+        " ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
+        for row in cells
+    ]
