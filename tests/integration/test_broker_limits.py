@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -274,3 +275,33 @@ def test_peer_that_leaves_behind_a_parked_fetch_with_more_requests_is_noticed(br
             wait_until_received(broker)
         eventually(lambda: open_files(broker), lambda files: files == before + 1)
     eventually(lambda: open_files(broker), lambda files: files == before)
+
+
+def test_requests_that_trickle_keep_no_small_one_waiting_and_end() -> None:
+    with RunningBroker(settings={"queued.max.request.bytes": str(8 * MIB)}) as broker, contextlib.ExitStack() as held:
+        topic = new_topic(broker)
+        peers = [held.enter_context(RawPeer(broker)) for _ in range(8)]
+        for peer in peers:
+            # What is claimed is taken as it comes: each holds a megabyte, or waits for it.
+            peer.send(struct.pack(">ihhi", 100 * MIB, 0, 7, 1) + bytes(600_000))
+        honest = held.enter_context(RawPeer(broker))
+        honest.send(produce_frame(topic, 1, value=bytes(900_000)))
+        ended = threading.Event()
+        trickle = threading.Thread(target=trickle_to, args=(peers, ended))
+        trickle.start()
+        try:
+            assert produced(honest) == (1, ErrorCode.NONE, 0)
+            # They wait for each other's memory: who holds some and does not go on is closed.
+            eventually(lambda: connections_count(broker), lambda count: count < len(peers))
+        finally:
+            ended.set()
+            trickle.join()
+        assert any("connection.slow" in line for line in broker.log_lines)
+
+
+def trickle_to(peers: list[RawPeer], ended: threading.Event) -> None:
+    """A byte of each request now and then, so that nobody is silent."""
+    while not ended.wait(0.2):
+        for peer in peers:
+            with contextlib.suppress(OSError):
+                peer.send(b"x")

@@ -568,6 +568,7 @@ class Broker:
             self.settings[setting.SOCKET_SEND_BUFFER_BYTES],
             self.settings[setting.SOCKET_RECEIVE_BUFFER_BYTES],
             self.settings[setting.QUEUED_MAX_REQUEST_BYTES],
+            self.settings[setting.SOCKET_RECEIVE_MIN_BYTES_PER_SECOND],
         )
 
     def _check_lease(self) -> None:

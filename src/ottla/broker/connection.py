@@ -8,7 +8,8 @@ connection still wait for their flush, so pipelined produces share one group com
 only when all before it are answered.
 
 Memory: the receive buffer grows as bytes arrive, within a budget shared by all connections; reading stops while
-the peer does not receive its answers, so a peer that does not read costs one answer.
+the peer does not receive its answers, so a peer that does not read costs one answer.  The listener closes a peer that
+sends a frame too slowly (`frame_pace`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from ottla.broker.frame_pace import UnfinishedFrame
 from ottla.broker.limits import ANSWERS_PENDING_MAX, PIPELINED_ANSWER_BYTES_MAX, REQUEST_BYTES_MIN
 from ottla.broker.outbox import Outbox, Piece
 from ottla.broker.receive_budget import ReceiveBudget
@@ -81,9 +83,11 @@ class Connection:
         "_pending",
         "_processing",
         "_reading",
+        "_received_bytes",
         "_request_bytes_max",
         "_router",
         "_socket",
+        "_swept_bytes",
         "client_id",
         "closed_reason",
         "is_closed",
@@ -121,6 +125,9 @@ class Connection:
         self.is_closed = False
         self.is_draining = False
         self.closed_reason = ""
+        # All bytes that came, now and at the last sweep.
+        self._received_bytes = self._swept_bytes = 0
+        # Sweeps since a byte came, or left for a peer that was behind.
         self.quiet_sweeps = 0
         self.client_id: str | None = None
         # Undoes what the broker keeps for a parked request of this connection.
@@ -192,8 +199,29 @@ class Connection:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the peer owes us bytes: the rest of a frame, or room for an answer."""
-        return self._outbox.has_unsent or not (self._buffer.is_empty or self._blocked)
+        """Whether the peer owes us something: the rest of a frame, or room for an answer."""
+        return self._outbox.has_unsent or self._owes_frame
+
+    @property
+    def unfinished_frame(self) -> UnfinishedFrame | None:
+        """The frame of which the peer owes us the rest."""
+        if not self._owes_frame:
+            return None
+        buffer = self._buffer
+        unread_bytes = buffer.end - buffer.start
+        return UnfinishedFrame(self._received_bytes - unread_bytes, unread_bytes, buffer.is_grown)
+
+    @property
+    def _owes_frame(self) -> bool:
+        # While we do not read, it waits for us.
+        return self._reading and not (self._buffer.is_empty or self._blocked)
+
+    def count_sweep(self) -> None:
+        """One more sweep has passed, quiet unless bytes came."""
+        if self._received_bytes != self._swept_bytes:
+            self._swept_bytes = self._received_bytes
+            self.quiet_sweeps = 0
+        self.quiet_sweeps += 1
 
     @property
     def has_lost_peer(self) -> bool:
@@ -236,7 +264,6 @@ class Connection:
     # Reading.
 
     def _on_readable(self) -> None:
-        self.quiet_sweeps = 0
         try:
             received = self._socket.recv_into(self._buffer.window())
         except (BlockingIOError, InterruptedError):
@@ -251,6 +278,7 @@ class Connection:
                 self._refuse("the peer closed within a request")
             return
         self._buffer.end += received
+        self._received_bytes += received
         if self._blocked:
             # The bytes are kept; more are read only when the first request in the buffer may start.
             self._pause_reading()

@@ -16,6 +16,11 @@ RECEIVE_BUFFER_KEPT_BYTES: Final = 2 * MIB
 # Receive buffers grown beyond their first size, over all connections; connections wait for room beyond it.
 RECEIVE_BUDGET_BYTES: Final = 512 * MIB
 
+# A request up to this size is small: batches of 1 MB, which is what clients send unless they are told otherwise.
+SMALL_FRAME_BYTES_MAX: Final = 2 * MIB
+# The part of the budget, one of so many, that large requests leave to small ones.
+RECEIVE_BUDGET_OF_SMALL: Final = 4
+
 # The smallest request: api key, version, correlation id (a header v0 without client id).
 REQUEST_BYTES_MIN: Final = 8
 
@@ -30,8 +35,11 @@ PIPELINED_ANSWER_BYTES_MAX: Final = 16 * KIB
 # One turn of the loop sends at most this much for one connection, then serves the others.
 SEND_TURN_BYTES: Final = 4 * MIB
 
-# Within a frame or an answer a peer must send or receive some bytes in each such interval.
+# A peer must receive some bytes of an answer in each such interval, and send its share of a frame
+# (`socket.receive.min.bytes.per.second`).
 STALLED_PEER_MS: Final = 30_000
+# The same of a frame that holds memory for which others wait.
+STALLED_PEER_CONTENDED_MS: Final = 5_000
 
 # Fetches that wait, over all connections; beyond it a fetch is answered at once with the records that there are.
 PARKED_FETCHES_MAX: Final = 100_000

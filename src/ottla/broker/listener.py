@@ -10,11 +10,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.broker.connection import Connection, Router
+from ottla.broker.frame_pace import FramePace, PaceRules
 from ottla.broker.limits import (
     ACCEPTS_PER_TURN,
+    KIB,
     LISTEN_BACKLOG,
     RECEIVE_BUDGET_BYTES,
     SHRINK_AFTER_SWEEPS,
+    STALLED_PEER_CONTENDED_MS,
     STALLED_PEER_MS,
     SWEEP_INTERVAL_MS,
 )
@@ -40,6 +43,8 @@ class ConnectionLimits(NamedTuple):
     receive_buffer_bytes: int
     # Large requests of all connections of this listener; -1 is RECEIVE_BUDGET_BYTES.
     receive_budget_bytes: int = -1
+    # Of a frame that has begun.
+    receive_min_bytes_s: int = 16 * KIB
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -83,6 +88,14 @@ class Listener:
             RECEIVE_BUDGET_BYTES if limits.receive_budget_bytes < 0 else limits.receive_budget_bytes
         )
         self._connections: dict[Connection, None] = {}
+        self._pace_rules = PaceRules(
+            limits.receive_min_bytes_s * SWEEP_INTERVAL_MS // 1000,
+            STALLED_PEER_MS // SWEEP_INTERVAL_MS,
+            STALLED_PEER_CONTENDED_MS // SWEEP_INTERVAL_MS,
+        )
+        # Of connections that were within a frame at the last sweep.
+        self._paces: dict[Connection, FramePace] = {}
+        self._sweeps_count = 0
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -165,18 +178,23 @@ class Listener:
 
     def _forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self._paces.pop(connection, None)
         if not self._connections:
             self._all_closed.set()
 
     def _sweep(self) -> None:
-        """Close connections that are idle or stalled for too long.  One pass for all, no timer for each."""
+        """Close connections that are idle, too slow or stalled for too long.  One pass for all, no timer for each."""
         self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_MS / 1000, self._sweep)
         idle_sweeps = self._limits.idle_ms_max // SWEEP_INTERVAL_MS
         stalled_sweeps = STALLED_PEER_MS // SWEEP_INTERVAL_MS
+        self._sweeps_count += 1
         for connection in list(self._connections):
-            connection.quiet_sweeps += 1
+            connection.count_sweep()
             is_owed = connection.has_unanswered
-            if connection.quiet_sweeps > stalled_sweeps and connection.is_stalled:
+            if self._is_too_slow(connection):
+                log.info("connection.slow", extra=fields(peer=connection.peer_name, client_id=connection.client_id))
+                connection.close("the peer sent a request too slowly")
+            elif connection.quiet_sweeps > stalled_sweeps and connection.is_stalled:
                 log.info("connection.stalled", extra=fields(peer=connection.peer_name))
                 connection.close("the peer stalled within a request or an answer")
             elif connection.has_lost_peer:
@@ -189,3 +207,15 @@ class Listener:
                     # It waits for our answer: its own idle time begins when it is answered.
                     connection.quiet_sweeps = SHRINK_AFTER_SWEEPS
         self._on_sweep()
+
+    def _is_too_slow(self, connection: Connection) -> bool:
+        """Whether it is within a frame and sends that at less than the least rate."""
+        frame = connection.unfinished_frame
+        if frame is None:
+            self._paces.pop(connection, None)
+            return False
+        pace = self._paces.get(connection)
+        if pace is None or not pace.is_of(frame):
+            self._paces[connection] = FramePace(self._pace_rules, self._sweeps_count, frame)
+            return False
+        return pace.is_too_slow(self._sweeps_count, frame, is_contended=self._budget.is_contended)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla.broker.limits import RECEIVE_BUDGET_OF_SMALL
+
 
 class ReceiveBudget:
     """A count of bytes.  A connection that finds no room is called back, in order, when some is released.
 
-    A peer that holds room and sends nothing is closed by the sweep for stalled peers, so waiting ends.  Holders that
-    all wait for each other would deadlock: the one that would be the last to wait gets its bytes, beyond the limit.
+    Large requests leave a part of it to small ones, which so do not wait for them.  A peer that holds room and sends
+    too slowly is closed by the sweep, so waiting ends.  Holders that all wait for each other would deadlock: the one
+    that would be the last to wait gets its bytes, beyond the limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
+        self._limit_of_large_bytes = limit_bytes - limit_bytes // RECEIVE_BUDGET_OF_SMALL
         self._taken_bytes = 0
         # Waiting connections, in order, and the bytes that each holds meanwhile.
         self._waiting: dict[Callable[[], None], int] = {}
@@ -28,15 +32,18 @@ class ReceiveBudget:
         """Whether a connection waits for room: idle connections should release theirs."""
         return bool(self._waiting)
 
-    def take(self, size_bytes: int, when_room: Callable[[], None], *, held_bytes: int = 0) -> bool:
+    def take(
+        self, size_bytes: int, when_room: Callable[[], None], *, held_bytes: int = 0, is_small: bool = False
+    ) -> bool:
         """Acquire `size_bytes`; without room, False, and `when_room` is called once later to try again.
 
-        `held_bytes` is what the caller has already and keeps while it waits.
+        `held_bytes` is what the caller has already and keeps while it waits; `is_small`: for a small request.
         """
         assert size_bytes >= 0
         # When no other connection will release any, the request is served, however large: else all would wait for ever.
         others_bytes = self._taken_bytes - self._held_by_waiting_bytes - held_bytes
-        if others_bytes > 0 and self._taken_bytes + size_bytes > self._limit_bytes:
+        limit_bytes = self._limit_bytes if is_small else self._limit_of_large_bytes
+        if others_bytes > 0 and self._taken_bytes + size_bytes > limit_bytes:
             self._waiting[when_room] = held_bytes
             self._held_by_waiting_bytes += held_bytes
             return False

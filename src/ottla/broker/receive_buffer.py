@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from ottla.broker.limits import RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_KEPT_BYTES
+from ottla.broker.limits import RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_KEPT_BYTES, SMALL_FRAME_BYTES_MAX
 from ottla.broker.receive_budget import ReceiveBudget
 
 _LENGTH: Final = struct.Struct(">i")
@@ -36,6 +36,11 @@ class ReceiveBuffer:
     @property
     def is_empty(self) -> bool:
         return self.start == self.end
+
+    @property
+    def is_grown(self) -> bool:
+        """Whether it holds bytes of the budget."""
+        return self._grown_bytes > 0
 
     @property
     def is_full(self) -> bool:
@@ -66,7 +71,8 @@ class ReceiveBuffer:
             return True
         if end - start == size:
             # Full of one frame: double, so memory follows the bytes that came, not the length claimed.
-            return self._grow(min(max(frame_bytes, RECEIVE_BUFFER_BYTES), 2 * size))
+            is_small = frame_bytes <= SMALL_FRAME_BYTES_MAX
+            return self._grow(min(max(frame_bytes, RECEIVE_BUFFER_BYTES), 2 * size), is_small=is_small)
         if start:
             self._replace(size)
         return True
@@ -86,9 +92,9 @@ class ReceiveBuffer:
         self._budget.forget(self._when_room)
         self._budget.release(grown_bytes)
 
-    def _grow(self, target_bytes: int) -> bool:
-        grown = target_bytes - RECEIVE_BUFFER_BYTES
-        if not self._budget.take(grown - self._grown_bytes, self._when_room, held_bytes=self._grown_bytes):
+    def _grow(self, target_bytes: int, *, is_small: bool) -> bool:
+        grown, held = target_bytes - RECEIVE_BUFFER_BYTES, self._grown_bytes
+        if not self._budget.take(grown - held, self._when_room, held_bytes=held, is_small=is_small):
             return False
         self._grown_bytes = grown
         self._replace(target_bytes)

@@ -111,6 +111,12 @@ QUEUED_MAX_REQUEST_BYTES: Final = int64(
     "Memory for large requests being received on all connections of a listener; -1 is 512 MiB.",
     minimum=-1,
 )
+SOCKET_RECEIVE_MIN_BYTES_PER_SECOND: Final = int32(
+    "socket.receive.min.bytes.per.second",
+    16 * KIB,
+    "A client that sends a request more slowly, over 30 s, is disconnected; over 5 s while others wait for the memory.",
+    minimum=0,
+)
 MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS: Final = int32(
     "max.incremental.fetch.session.cache.slots",
     1_000,
@@ -485,6 +491,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         CONNECTIONS_MAX_IDLE_MS,
         MAX_CONNECTIONS,
         QUEUED_MAX_REQUEST_BYTES,
+        SOCKET_RECEIVE_MIN_BYTES_PER_SECOND,
         FETCH_MAX_BYTES,
         MAX_REQUEST_PARTITION_SIZE_LIMIT,
         MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,

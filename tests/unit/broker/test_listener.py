@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
 from collections.abc import Iterator
 
 import pytest
 
 from ottla.broker.connection import Answer, Connection
-from ottla.broker.limits import STALLED_PEER_MS, SWEEP_INTERVAL_MS
+from ottla.broker.limits import RECEIVE_BUFFER_BYTES, STALLED_PEER_MS, SWEEP_INTERVAL_MS
 from ottla.broker.listener import ConnectionLimits, Listener, bind
+from ottla.broker.receive_budget import ReceiveBudget
 from ottla.model.errors import ConfigError
 from tests.unit.broker.turned_loop import TurnedLoop
 
@@ -20,12 +22,16 @@ FRAME = b"\x00\x00\x00\x0c" + bytes(12)
 
 
 class Parking:
-    """A router that keeps every request waiting until the test answers it."""
+    """A router that keeps every request waiting until the test answers it, unless it is told not to."""
 
     def __init__(self) -> None:
         self.parked: list[Answer] = []
+        self.answers_at_once = False
 
     def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+        if self.answers_at_once:
+            connection.answer_now(b"answer")
+            return
         self.parked.append(connection.park(exclusive=True))
 
 
@@ -134,6 +140,44 @@ def test_listener_closes_who_stops_within_a_request(served: Served) -> None:
     served.pass_time(STALLED_PEER_MS + 2 * SWEEP_INTERVAL_MS)
     assert is_closed(client)
     assert not is_closed(honest)
+
+
+def test_listener_closes_who_trickles_a_request(served: Served) -> None:
+    trickling = served.connect()
+    trickling.send(b"\x00\x0f\xff\xff" + bytes(12))
+    for _ in range(STALLED_PEER_MS // SWEEP_INTERVAL_MS + 2):
+        if not is_closed(trickling):
+            trickling.send(b"x")
+            served.loop.turn()
+            served.loop.advance(SWEEP_S)
+    assert is_closed(trickling)
+
+
+def test_listener_serves_who_sends_request_after_request_slowly_but_each_in_time(served: Served) -> None:
+    served.router.answers_at_once = True
+    client = served.connect()
+    # At each sweep a request is half there.
+    client.send(FRAME[:6])
+    for _ in range(3 * STALLED_PEER_MS // SWEEP_INTERVAL_MS):
+        client.send(FRAME[6:] + FRAME[:6])
+        served.loop.turn()
+        served.loop.advance(SWEEP_S)
+    assert served.listener.connections_count == 1
+    client.send(FRAME[6:])
+
+
+def test_request_that_waits_for_memory_is_not_blamed_for_it(served: Served) -> None:
+    large = 1 << 20
+    served.listener._budget = budget = ReceiveBudget(large)
+    waiting = served.connect()
+    assert budget.take(large, lambda: None)
+    waiting.send(struct.pack(">i", large) + bytes(2 * RECEIVE_BUFFER_BYTES))
+    served.loop.turn()
+    assert budget.is_contended
+    served.pass_time(2 * STALLED_PEER_MS)
+    assert served.listener.connections_count == 1
+    budget.release(large)
+    assert not budget.is_contended
 
 
 def test_listener_closes_who_does_not_take_its_answer(served: Served) -> None:

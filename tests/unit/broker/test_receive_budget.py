@@ -8,8 +8,9 @@ from ottla.broker.receive_budget import ReceiveBudget
 class Taker:
     """Grows step by step as a connection does, and tries again when it is called."""
 
-    def __init__(self, budget: ReceiveBudget) -> None:
+    def __init__(self, budget: ReceiveBudget, *, is_small: bool = True) -> None:
         self.budget = budget
+        self.is_small = is_small
         self.held_bytes = 0
         self.wanted_bytes = 0
 
@@ -19,7 +20,7 @@ class Taker:
         return self.wanted_bytes == 0
 
     def on_room(self) -> None:
-        if self.budget.take(self.wanted_bytes, self.on_room, held_bytes=self.held_bytes):
+        if self.budget.take(self.wanted_bytes, self.on_room, held_bytes=self.held_bytes, is_small=self.is_small):
             self.held_bytes += self.wanted_bytes
             self.wanted_bytes = 0
 
@@ -81,3 +82,20 @@ def test_budget_keeps_nothing_of_who_left_while_waiting() -> None:
     assert not budget.is_contended
     holder.leave()
     assert budget.taken_bytes == 0
+
+
+def test_small_requests_do_not_wait_for_large_ones() -> None:
+    budget = ReceiveBudget(100)
+    large, other, small = Taker(budget, is_small=False), Taker(budget, is_small=False), Taker(budget)
+    assert large.want(75)
+    assert not other.want(1), "a quarter is left to small ones"
+    assert small.want(25)
+
+
+def test_small_requests_wait_for_small_ones_that_fill_the_budget() -> None:
+    budget = ReceiveBudget(100)
+    first, second = Taker(budget), Taker(budget)
+    assert first.want(100)
+    assert not second.want(1)
+    first.leave()
+    assert second.held_bytes == 1
