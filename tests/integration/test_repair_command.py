@@ -155,3 +155,37 @@ def test_partition_whose_flushed_end_is_unknown_after_a_kill_is_refused_until_it
         assert not [line for line in broker.log_lines[lines_before:] if "log.refused" in line]
         assert values(broker, 0) == expected[:kept]
         assert values(broker, 1) == expected
+
+
+def test_broker_refuses_a_directory_without_its_tree_until_repair_has_rebuilt_it(tmp_path: Path) -> None:
+    expected = [b"%d" % number for number in range(BATCHES)]
+    data_dir = tmp_path / "data"
+    with RunningBroker(data_dir) as broker:
+        fill(broker)
+        broker.stop()
+        (data_dir / "tree.sqlite").rename(tmp_path / "tree.sqlite")
+        before = {path: path.read_bytes() for path in data_dir.rglob("*") if path.is_file() and path.name != ".lock"}
+        refused = ottla("serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", status=1).stderr
+        assert "tree.sqlite: is missing, and the logs beside it are those of topics" in refused
+        assert "hint: the partitions' own directories are untouched by this: `ottla restore`" in refused
+        assert "`ottla log repair DIR`" in refused
+        after = {path: path.read_bytes() for path in data_dir.rglob("*") if path.is_file() and path.name != ".lock"}
+        assert after == before
+
+        ottla("log", "repair", data_dir, status=1)
+        assert not (data_dir / "tree.sqlite").exists()
+        shown = ottla("log", "repair", data_dir, "--execute").stdout
+        assert "partitions=2 retention.ms=-1 retention.bytes=-1" in shown
+        lines_before = len(broker.log_lines)
+        broker.start()
+        assert not [
+            line for line in broker.log_lines[lines_before:] if "log.refused" in line or "without_topic" in line
+        ]
+        assert [values(broker, partition) for partition in range(2)] == [expected, expected]
+        with Cluster(broker.bootstrap) as cluster:
+            committed = GroupAdmin(cluster).committed("readers")
+            assert {each.partition: found.offset for each, found in committed.items()} == {0: 5, 1: BATCHES}
+            with RawProducer(cluster) as producer:
+                producer.send(TopicPartition("orders", 0), build_batch([Record(0, 1_000, None, b"more")]))
+                producer.flush()
+        assert values(broker, 0) == [*expected, b"more"]

@@ -64,7 +64,7 @@ async def _adopt(disk: PosixDisk, data_dir: str, found: str, target: Tree) -> Ad
             )
         await adoption.finish(target)
         return Adopted(found, None)
-    home = await open_embedded(data_dir, SystemClock())
+    home = await open_embedded(disk, data_dir, SystemClock())
     try:
         source = await home.connect()
         count = await adoption.adopt(source, target, found)

@@ -338,7 +338,7 @@ class Broker:
     async def _open_home(self, path: str) -> TreeHome:
         home: TreeHome
         if self.is_sole:
-            home = await open_embedded(path, self.clock)
+            home = await open_embedded(self._disk, path, self.clock)
         else:
             # With it comes the client of ZooKeeper, which a broker by itself does not need.
             from ottla.broker.zookeeper_home import SharedHome, zookeeper_home

@@ -17,8 +17,6 @@ from ottla.storage.directory import directory_tree
 if TYPE_CHECKING:
     from ottla.coordination.embedded.home import EmbeddedHome
 
-TREE_FILE = "tree.sqlite"
-
 
 class TreeHome(Protocol):
     """Gives sessions with one tree."""
@@ -28,12 +26,16 @@ class TreeHome(Protocol):
     async def close(self) -> None: ...
 
 
-async def open_embedded(data_dir: str, clock: Clock) -> EmbeddedHome:
-    """The tree of a broker that is the only one; its directory must be locked."""
+async def open_embedded(disk: Disk, data_dir: str, clock: Clock) -> EmbeddedHome:
+    """The tree of a broker that is the only one; its directory must be locked.
+
+    Raises `TreeStoreError`: `TreeStoreLost`, before anything is written, for a directory of logs without its tree.
+    """
     # SQLite is a megabyte that a broker of a cluster does not need.
     from ottla.coordination.embedded.home import EmbeddedHome
 
-    return await EmbeddedHome.open(f"{data_dir}/{TREE_FILE}", clock=clock)
+    may_be_new = directory_tree.may_have_new_tree(disk, data_dir)
+    return await EmbeddedHome.open(f"{data_dir}/{directory_tree.TREE_FILE}", clock=clock, may_be_new=may_be_new)
 
 
 def with_node_id(settings: BrokerSettings, disk: Disk, data_dir: str) -> BrokerSettings:

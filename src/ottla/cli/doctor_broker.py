@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ottla.cli.counted import counted
+from ottla.cli.doctor_tree import tree_findings
 from ottla.cli.findings import Finding, ok, problem, warning
 from ottla.client.address import Address
 from ottla.client.admin import Admin
@@ -21,6 +22,7 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.directory.directory_identity import Owner, owner_of
 from ottla.storage.directory.directory_lock import LOCK_FILE, FileLock
+from ottla.storage.directory.present_logs import is_no_log
 from ottla.storage.errors import DirectoryLocked
 from ottla.storage.log_files import FLUSHED_ENDS_FILE, base_offsets_in, topic_partition_of
 from ottla.storage.tools.inspect import Severity, verify_flushed_ends
@@ -177,8 +179,10 @@ def _ours(disk: PosixDisk, data_dir: str, node_id: int) -> Iterator[Finding]:
     if number != str(node_id):
         yield problem("directory", f"it belongs to node {number}, the settings say {node_id}", f"set node.id={number}")
         return
-    names = sorted(os.listdir(data_dir))
-    yield from _contents(disk, data_dir, [name for name in names if topic_partition_of(name) is not None])
+    paths = [f"{data_dir}/{name}" for name in sorted(os.listdir(data_dir)) if topic_partition_of(name) is not None]
+    names = [os.path.basename(path) for path in paths if disk.is_directory(path)]
+    yield from tree_findings(disk, data_dir, names)
+    yield from _contents(disk, data_dir, [name for name in names if not is_no_log(disk, f"{data_dir}/{name}")])
 
 
 def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iterator[Finding]:

@@ -93,10 +93,16 @@ def verify(paths: tuple[str, ...], is_deep: bool) -> int:
 
 
 def _findings(disk: PosixDisk, directories: Sequence[str], *, is_deep: bool) -> Iterator[Finding]:
+    # SQLite is needed here only.
+    from ottla.cli.copied_tree import lost_tree_of
+
     by_data_dir: dict[str, list[str]] = {}
     for directory in directories:
         by_data_dir.setdefault(os.path.dirname(os.path.abspath(directory)), []).append(directory)
     for data_dir, logs in by_data_dir.items():
+        lost = lost_tree_of(disk, data_dir)
+        if lost is not None:
+            yield Finding(Severity.DAMAGE, lost.path, -1, -1, f"{lost}: the broker refuses to start")
         yield from verify_flushed_ends(disk, data_dir, logs)
     for directory in directories:
         yield from verify_log(disk, directory, deep=is_deep)

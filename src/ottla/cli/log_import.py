@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from ottla.cli.counted import counted
 from ottla.cli.output import say
+from ottla.cli.unknown_settings import COMPACTED, KEPT_FOR_EVER
 from ottla.model.errors import OttlaError, RequestError
 
 if TYPE_CHECKING:
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from ottla.storage.tools.kafka_directory import KafkaDirectory
     from ottla.storage.tools.log_import import LogImport
     from ottla.storage.tools.source_log import SourceLog
-
-# Their settings are not in the directory: with the default retention, a week, old records would be deleted within
-# minutes.
-_KEPT_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-# A log with gaps was compacted, so this was its policy; but nothing more is compacted until the user decides.
-_COMPACTED: Final = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(2**63 - 1)}
 
 
 @click.command(name="import")
@@ -157,9 +152,9 @@ def _imported(
     from ottla.storage.tools.log_import import latest_epoch
 
     given = settings_of(configs, name)
-    settings = {**_KEPT_FOR_EVER, **given}
+    settings = {**KEPT_FOR_EVER, **given}
     if any(log.has_gaps for log in logs) and "cleanup.policy" not in given:
-        settings = {**_COMPACTED, **settings}
+        settings = {**COMPACTED, **settings}
     epochs = [latest_epoch(source.disk, log) + 1 for log in logs]
     return ImportedTopic(name, logs[0].topic_id, epochs, settings)
 
@@ -250,7 +245,7 @@ def _report(
         )
         if any(log.transactional_batches_count for log in found):
             _note(f"{topic.name} has transactions, all of them committed: consumers see them as ordinary records")
-        if topic.config.get("min.compaction.lag.ms") == _COMPACTED["min.compaction.lag.ms"]:
+        if topic.config.get("min.compaction.lag.ms") == COMPACTED["min.compaction.lag.ms"]:
             _note(
                 f"{topic.name} was compacted: it has cleanup.policy=compact, and min.compaction.lag.ms keeps "
                 "everything until you lower it"
@@ -261,7 +256,7 @@ def _report(
         f"{done} {counted(len(topics), 'topic')} with {counted(count, 'partition')} from {source} into {data_dir}",
         err=True,
     )
-    kept = [topic.name for topic in topics if _KEPT_FOR_EVER.items() <= topic.config.items()]
+    kept = [topic.name for topic in topics if KEPT_FOR_EVER.items() <= topic.config.items()]
     if kept:
         _note(
             f"retention is off for {', '.join(kept)}: nothing is deleted by age or size until you set it, with "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -63,13 +64,27 @@ class _Diagnosis(NamedTuple):
 @click.argument("names", metavar="[TOPIC-PARTITION...]", nargs=-1)
 @click.option("--execute", is_flag=True, help="Repair.  Without it nothing is changed, and the repair is only shown.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done: the default.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each damaged partition.")
-def command(data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool, as_json: bool) -> int:
-    """Make damaged logs readable again, keeping every batch that is whole.
+@click.option(
+    "--settings",
+    "settings_path",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="For a lost tree: the topics' settings, a file as for `log import --config`, or a former `ottla backup`.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object for each damaged partition, and for a lost tree."
+)
+def command(
+    data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool, settings_path: Path | None, as_json: bool
+) -> int:
+    """Make damaged logs readable again, keeping every batch that is whole; rebuild a lost tree from the logs.
 
     DIR is the data directory of a stopped broker.  All logs in it are read, or the named ones.  Whole batches
     keep their offsets; an empty batch replaces lost records, and consumers pass over it.  Files that are
     changed or removed are kept aside in DIR/TOPIC-PARTITION.TIME.damaged.
+
+    Where tree.sqlite is missing or damaged, topics, their ids and partitions are those of the logs' directories.
+    Settings are given by --settings, else retention is off.
 
     The exit status is 0 when nothing is damaged (any more) and 1 when something is.
     """
@@ -79,18 +94,40 @@ def command(data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool,
     from ottla.cli.stopped_directory import StoppedDirectory
     from ottla.storage.tools.repair import settle_swap
 
-    with StoppedDirectory(data_dir) as directory:
+    with StoppedDirectory(data_dir, may_be_lost=True) as directory:
+        is_tree_lost = directory.tree_problem is not None
+        if settings_path is not None and not is_tree_lost:
+            raise OttlaError(
+                f"{directory.tree_path} is whole, so --settings has no use",
+                hint="change the settings of a running broker's topics with `ottla topic alter`",
+            )
+        lost_ids = _rebuild_tree(directory, settings_path, execute=execute, as_json=as_json) if is_tree_lost else {}
         wanted = _wanted(directory, names)
         if execute:
             for partition in wanted:
                 settle_swap(directory.disk, f"{directory.path}/{partition}", _backup_path(directory, partition))
             _restore_flushed_ends(directory)
-        damaged = [found for found in _diagnoses(directory, wanted) if found.is_damaged]
+        damaged = [found for found in _diagnoses(directory, wanted, lost_ids) if found.is_damaged]
         for found in damaged:
             backup = _repair(directory, found) if execute else None
             say(*([_json(found, backup)] if as_json else _text(found, backup, is_repaired=execute)))
-    say(_summary(len(wanted), len(damaged), execute=execute), err=True)
-    return DAMAGED if damaged and not execute else 0
+    say(_summary(len(wanted), len(damaged), is_tree_lost=is_tree_lost, execute=execute), err=True)
+    return DAMAGED if (damaged or is_tree_lost) and not execute else 0
+
+
+def _rebuild_tree(
+    directory: StoppedDirectory, settings_path: Path | None, *, execute: bool, as_json: bool
+) -> dict[str, UUID]:
+    """Show the tree that the logs tell of, and write it with `execute`; returns the topics' ids."""
+    from ottla.cli.tree_rebuild import execute_rebuild, plan_rebuild, rebuild_json, rebuild_text
+
+    plan = plan_rebuild(directory, settings_path)
+    aside = None
+    if execute:
+        aside = execute_rebuild(directory, plan)
+        directory.read_tree()
+    say(*([rebuild_json(plan, aside)] if as_json else rebuild_text(plan, aside, is_done=execute)))
+    return plan.topic_ids()
 
 
 def _wanted(directory: StoppedDirectory, names: Sequence[str]) -> list[TopicPartition]:
@@ -127,24 +164,30 @@ def _restore_flushed_ends(directory: StoppedDirectory) -> None:
         flushed_ends.close()
 
 
-def _diagnoses(directory: StoppedDirectory, wanted: Sequence[TopicPartition]) -> list[_Diagnosis]:
+def _diagnoses(
+    directory: StoppedDirectory, wanted: Sequence[TopicPartition], lost_ids: Mapping[str, UUID]
+) -> list[_Diagnosis]:
+    """`lost_ids` are those of topics that a lost tree does not have yet."""
     from ottla.storage.checkpoints import has_clean_shutdown_mark
     from ottla.storage.directory.flushed_ends import read_flushed_ends
     from ottla.storage.directory.log_starts import LogStarts
 
     disk, path = directory.disk, directory.path
     records = _Records(read_flushed_ends(disk, path), LogStarts(disk, path), has_clean_shutdown_mark(disk, path))
-    return [_diagnose(directory, partition, records) for partition in wanted]
+    ids = {**lost_ids, **{name: topic.topic_id for name, topic in directory.topics.by_name.items()}}
+    return [_diagnose(directory, partition, records, ids) for partition in wanted]
 
 
-def _diagnose(directory: StoppedDirectory, partition: TopicPartition, records: _Records) -> _Diagnosis:
+def _diagnose(
+    directory: StoppedDirectory, partition: TopicPartition, records: _Records, ids: Mapping[str, UUID]
+) -> _Diagnosis:
     from ottla.storage.compaction.swap_file import is_swap_begun
     from ottla.storage.log_files import COMPACTED_FILE
     from ottla.storage.recovery.recovery import holds_records
     from ottla.storage.tools.repair_plan import Recorded, plan_repair
 
     path = f"{directory.path}/{partition}"
-    topic_id, is_readable = _topic_id(directory, partition)
+    topic_id, is_readable = _topic_id(directory, partition, ids)
     policy = directory.configs.topic(partition.topic).get("cleanup.policy", "delete")
     may_have_gaps = "compact" in policy or directory.disk.exists(f"{path}/{COMPACTED_FILE}")
     flushed_end = records.flushed_ends.get((topic_id, partition.partition))
@@ -160,19 +203,19 @@ def _diagnose(directory: StoppedDirectory, partition: TopicPartition, records: _
     )
 
 
-def _topic_id(directory: StoppedDirectory, partition: TopicPartition) -> tuple[UUID, bool]:
+def _topic_id(directory: StoppedDirectory, partition: TopicPartition, ids: Mapping[str, UUID]) -> tuple[UUID, bool]:
     """The id of the partition's topic, and whether its own file says so; else the tree does."""
     stored = _stored_topic_id(directory, partition)
     if stored is not None:
         return stored, True
-    topic = directory.topics.by_name.get(partition.topic)
-    if topic is None:
+    topic_id = ids.get(partition.topic)
+    if topic_id is None:
         raise OttlaError(
             f"{directory.path}/{partition} does not say which topic it belongs to, "
             f"and the broker has no topic {partition.topic}",
             hint="move the directory away, or restore its partition.metadata",
         )
-    return topic.topic_id, False
+    return topic_id, False
 
 
 def _stored_topic_id(directory: StoppedDirectory, partition: TopicPartition) -> UUID | None:
@@ -274,7 +317,14 @@ def _json(found: _Diagnosis, backup: str | None) -> str:
     return json.dumps(shown)
 
 
-def _summary(read_count: int, damaged_count: int, *, execute: bool) -> str:
+def _summary(read_count: int, damaged_count: int, *, is_tree_lost: bool, execute: bool) -> str:
+    if is_tree_lost and execute:
+        return f"read {counted(read_count, 'partition')}, repaired {damaged_count} and the tree: start the broker again"
+    if is_tree_lost:
+        return (
+            f"read {counted(read_count, 'partition')}, {damaged_count} damaged, and the tree is lost: nothing was "
+            "changed, --execute repairs"
+        )
     if not damaged_count:
         return f"read {counted(read_count, 'partition')}: nothing is damaged"
     if execute:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final
 
 from ottla.coordination.configs import ConfigRegistry, ConfigsView
+from ottla.coordination.embedded.errors import TreeStoreDamaged, TreeStoreError, TreeStoreForeign, TreeStoreLost
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.layout import lay_out
 from ottla.coordination.topics import TopicRegistry
@@ -20,21 +21,28 @@ from ottla.runtime.posix_disk import DIRECTORY_MODE, PosixDisk
 from ottla.storage.checkpoints import META_PROPERTIES_FILE, read_meta_properties
 from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock
+from ottla.storage.directory.directory_tree import TREE_FILE
 from ottla.storage.errors import DirectoryLocked
 from ottla.storage.log_files import topic_partition_of
 
-TREE_FILE: Final = "tree.sqlite"
+# The tree cannot be read, and no later attempt will do better.
+LOST_TREE: Final = (TreeStoreLost, TreeStoreDamaged, TreeStoreForeign)
+NO_CONFIGS: Final = ConfigsView(0, MappingProxyType({}))
 
 
 class StoppedDirectory:
-    """A context manager.  Raises `OttlaError` when it is not a data directory of ours, or its broker runs."""
+    """A context manager.  Raises `OttlaError` when it is not a data directory of ours, or its broker runs, or its tree
+    cannot be read; unless that `may_be_lost`: then `tree_problem` has the error, and there are no topics.
+    """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, may_be_lost: bool = False) -> None:
         self.path = os.path.abspath(path)
         self.disk = PosixDisk()
         self.topics: TopicsView = NO_TOPICS
-        self.configs: ConfigsView
+        self.configs: ConfigsView = NO_CONFIGS
+        self.tree_problem: TreeStoreError | None = None
         self.node_id = NodeId(0)
+        self._may_be_lost = may_be_lost
         self._lock = FileLock()
 
     def __enter__(self) -> StoppedDirectory:
@@ -59,11 +67,26 @@ class StoppedDirectory:
         except DirectoryLocked as error:
             raise DirectoryLocked(str(error), hint="stop the broker first, and restart it afterwards") from None
         try:
-            self.topics, self.configs = run(_read_tree(f"{self.path}/{TREE_FILE}"))
+            self.read_tree()
         except BaseException:
             self._lock.release()
             raise
         return self
+
+    @property
+    def tree_path(self) -> str:
+        return f"{self.path}/{TREE_FILE}"
+
+    def read_tree(self) -> None:
+        """Once at the beginning; again after somebody else has written it."""
+        self.tree_problem = None
+        try:
+            may_be_new = directory_tree.may_have_new_tree(self.disk, self.path)
+            self.topics, self.configs = run(_read_tree(self.tree_path, may_be_new=may_be_new))
+        except LOST_TREE as error:
+            if not self._may_be_lost:
+                raise
+            self.tree_problem = error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -77,7 +100,7 @@ class StoppedDirectory:
 
     def with_tree(self, act: Callable[[Tree], Awaitable[None]]) -> None:
         """Call a function with the tree."""
-        run(_with_tree(f"{self.path}/{TREE_FILE}", act))
+        run(_with_tree(self.tree_path, act, may_be_new=False))
 
 
 def make_data_directory(path: str, node_id: int) -> None:
@@ -93,8 +116,15 @@ def make_data_directory(path: str, node_id: int) -> None:
     directory_identity.check_or_write(disk, path, node_id, None)
 
 
-async def _with_tree(path: str, act: Callable[[Tree], Awaitable[None]]) -> None:
-    home = await EmbeddedHome.open(path)
+def write_new_tree(path: str, act: Callable[[Tree], Awaitable[None]]) -> None:
+    """Make the tree file at `path`, where nothing is yet, and call a function with the tree; it is closed, and whole in
+    one file, when this returns.
+    """
+    run(_with_tree(path, act, may_be_new=True))
+
+
+async def _with_tree(path: str, act: Callable[[Tree], Awaitable[None]], *, may_be_new: bool) -> None:
+    home = await EmbeddedHome.open(path, may_be_new=may_be_new)
     try:
         tree = await home.connect()
         await lay_out(tree)
@@ -103,8 +133,8 @@ async def _with_tree(path: str, act: Callable[[Tree], Awaitable[None]]) -> None:
         await home.close()
 
 
-async def _read_tree(path: str) -> tuple[TopicsView, ConfigsView]:
-    home = await EmbeddedHome.open(path)
+async def _read_tree(path: str, *, may_be_new: bool) -> tuple[TopicsView, ConfigsView]:
+    home = await EmbeddedHome.open(path, may_be_new=may_be_new)
     try:
         tree = await home.connect()
         await lay_out(tree)

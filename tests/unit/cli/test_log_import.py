@@ -11,7 +11,8 @@ import pytest
 
 from ottla.cli.exit_status import CALLED_WRONGLY, FAILED
 from ottla.cli.program import run
-from ottla.cli.stopped_directory import StoppedDirectory
+from ottla.cli.stopped_directory import StoppedDirectory, write_new_tree
+from ottla.coordination.tree import Tree
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.checksum import crc32c
@@ -95,12 +96,21 @@ def test_import_makes_topics_with_their_ids_epochs_starts_and_records(
     assert active.stat().st_nlink == 1
 
 
+def forget_topics(data_dir: Path) -> None:
+    """Leave the tree as it was before any topic was registered."""
+    (data_dir / "tree.sqlite").unlink()
+
+    async def nothing_more(tree: Tree) -> None:
+        pass
+
+    write_new_tree(str(data_dir / "tree.sqlite"), nothing_more)
+
+
 def test_import_goes_on_after_one_that_was_interrupted(source: Path, tmp_path: Path) -> None:
     data_dir = tmp_path / "ottla"
     assert run(["log", "import", str(source), "--data-dir", str(data_dir)]) == 0
     # A crash before the topic was registered, and one while files were copied.
-    for path in data_dir.glob("tree.sqlite*"):
-        path.unlink()
+    forget_topics(data_dir)
     (data_dir / "orders-1").rename(data_dir / "orders-1.importing")
     assert run(["log", "import", str(source), "--data-dir", str(data_dir)]) == 0
     assert sorted(path.name for path in data_dir.glob("orders*")) == ["orders-0", "orders-1"]
@@ -114,8 +124,7 @@ def test_import_does_not_touch_a_directory_of_another_topic(
 ) -> None:
     data_dir = tmp_path / "ottla"
     assert run(["log", "import", str(source), "--data-dir", str(data_dir)]) == 0
-    for path in data_dir.glob("tree.sqlite*"):
-        path.unlink()
+    forget_topics(data_dir)
     metadata = data_dir / "orders-0" / "partition.metadata"
     metadata.write_bytes((data_dir / "orders-0" / "partition.metadata").read_bytes().replace(b"AAAAY", b"AAAAZ"))
     for more in (["--dry-run"], []):

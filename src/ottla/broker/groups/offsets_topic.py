@@ -28,12 +28,17 @@ def offsets_topic(settings: BrokerSettings, *, is_sole: bool) -> NewTopic:
         OFFSETS_TOPIC,
         partitions_count=settings[OFFSETS_TOPIC_NUM_PARTITIONS],
         replication_factor=1 if is_sole else settings[OFFSETS_TOPIC_REPLICATION_FACTOR],
-        config={
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(settings[OFFSETS_TOPIC_SEGMENT_BYTES]),
-        },
+        config=offsets_topic_config(settings),
     )
+
+
+def offsets_topic_config(settings: BrokerSettings) -> dict[str, str]:
+    """What is set for it when it is created."""
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(settings[OFFSETS_TOPIC_SEGMENT_BYTES]),
+    }
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.model.errors import OttlaError
+
+_RESTORE: Final = (
+    "the partitions' own directories are untouched by this: `ottla restore` a backup into a new directory, or see what "
+    "`ottla log repair DIR` would rebuild of the tree from the logs"
+)
+NOTHING_IN_IT: Final = "holds nothing, and the logs beside it are those of topics"
 
 
 class TreeStoreError(OttlaError):
@@ -13,16 +21,28 @@ class TreeStoreError(OttlaError):
         self.path = path
 
 
-class TreeStoreForeign(TreeStoreError):
-    """The file is not ours, or of an unknown version."""
+class TreeStoreLost(TreeStoreError):
+    """There is no file, or an empty one, where there must be one: it was not made anew."""
 
-    hint = "point the data directory at the one that this broker wrote, or move the file away"
+    hint = _RESTORE
+
+
+class TreeStoreForeign(TreeStoreError):
+    """The file is not ours."""
+
+    hint = _RESTORE
+
+
+class TreeStoreOtherVersion(TreeStoreError):
+    """The file is ours, and of a version that this program does not know: nothing of it is lost."""
+
+    hint = "use the version of ottla that wrote it"
 
 
 class TreeStoreDamaged(TreeStoreError):
     """The file is ours but damaged: it is refused, never repaired by guessing."""
 
-    hint = "restore the file from a backup; the partitions' own directories are untouched by this"
+    hint = _RESTORE
 
 
 class TreeStoreLocked(TreeStoreError):

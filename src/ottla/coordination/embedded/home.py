@@ -13,7 +13,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from ottla.coordination.embedded.errors import TreeStoreError, TreeStoreFailed, TreeStoreFull
+from ottla.coordination.embedded.errors import (
+    NOTHING_IN_IT,
+    TreeStoreError,
+    TreeStoreFailed,
+    TreeStoreFull,
+    TreeStoreLost,
+)
 from ottla.coordination.embedded.journal import Journal, JournalEntry, entry_of
 from ottla.coordination.embedded.node_table import NodeTable, Origin, Staging, TreeChange
 from ottla.coordination.embedded.session import EmbeddedSession
@@ -67,14 +73,19 @@ class EmbeddedHome:
         self._failure: TreeStoreError | None = None
 
     @classmethod
-    async def open(cls, path: str, *, clock: Clock | None = None) -> EmbeddedHome:
-        """Open or make the tree file at `path`; its directory must exist.  Raises `TreeStoreError`."""
+    async def open(cls, path: str, *, clock: Clock | None = None, may_be_new: bool = True) -> EmbeddedHome:
+        """Open or make the tree file at `path`; its directory must exist.  Raises `TreeStoreError`: `TreeStoreLost`
+        when it is not there and `may_be_new` is not given.
+        """
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree-journal")
 
         def load() -> tuple[Journal, NodeTable, int]:
-            journal = Journal.open(path)
+            journal = Journal.open(path, may_be_new=may_be_new)
             try:
-                return journal, *journal.load()
+                table, ceiling = journal.load()
+                if len(table) == 1 and not may_be_new:
+                    raise TreeStoreLost(path, NOTHING_IN_IT)
+                return journal, table, ceiling
             except BaseException:
                 journal.close()
                 raise

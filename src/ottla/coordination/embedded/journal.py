@@ -16,12 +16,15 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.coordination.embedded.errors import (
+    NOTHING_IN_IT,
     TreeStoreDamaged,
     TreeStoreError,
     TreeStoreFailed,
     TreeStoreForeign,
     TreeStoreFull,
     TreeStoreLocked,
+    TreeStoreLost,
+    TreeStoreOtherVersion,
 )
 from ottla.coordination.embedded.node_table import NodeTable, StoredNode, TreeChange
 from ottla.coordination.tree import NO_OWNER
@@ -85,9 +88,11 @@ class Journal:
         self._connection = connection
 
     @classmethod
-    def open(cls, path: str) -> Journal:
-        """Open or create the file.  Raises `TreeStoreError`: foreign, damaged, locked, or impossible to open."""
-        return _translated(path, lambda: cls(path, _connect(path)))
+    def open(cls, path: str, *, may_be_new: bool = True) -> Journal:
+        """Open or create the file.  Raises `TreeStoreError`: foreign, damaged, locked, or impossible to open; and
+        lost, before anything is written, when it is not there and `may_be_new` is not given.
+        """
+        return _translated(path, lambda: cls(path, _connect(path, may_be_new=may_be_new)))
 
     def load(self) -> tuple[NodeTable, int]:
         """All persistent nodes, each checked against its checksum, and the zxid ceiling."""
@@ -147,13 +152,17 @@ class Journal:
         return table, found[0]
 
 
-def _connect(path: str) -> sqlite3.Connection:
-    _make_private(path)
+def _connect(path: str, *, may_be_new: bool) -> sqlite3.Connection:
+    if may_be_new:
+        _make_private(path)
+    else:
+        _require_present(path)
     connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
     try:
         # The lock comes first: with it WAL needs no shared memory file, and no other process can be in mid-change.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        _check_ours(path, connection)
+        if _is_empty(path, connection) and not may_be_new:
+            raise TreeStoreLost(path, NOTHING_IN_IT)
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise TreeStoreError(path, f"the file system does not allow a write-ahead log (got {mode!r})")
@@ -179,20 +188,31 @@ def _make_private(path: str) -> None:
         raise TreeStoreError(path, f"cannot be made: {error.strerror}", hint=hint) from error
 
 
-def _check_ours(path: str, connection: sqlite3.Connection) -> None:
+def _require_present(path: str) -> None:
+    """SQLite makes what is missing, and removes the write-ahead log of an empty file: so look before it does."""
+    disk = PosixDisk()
+    try:
+        size_bytes = disk.file_size_bytes(path) if disk.exists(path) else None
+    except OSError as error:
+        raise TreeStoreError(path, f"cannot be read: {error.strerror}") from error
+    if not size_bytes:
+        problem = "is missing" if size_bytes is None else "is empty"
+        raise TreeStoreLost(path, f"{problem}, and the logs beside it are those of topics")
+
+
+def _is_empty(path: str, connection: sqlite3.Connection) -> bool:
+    """Whether it is new: one that a crash left before the schema was committed, too.  Raises `TreeStoreForeign`,
+    `TreeStoreOtherVersion`."""
     application_id: int = connection.execute("PRAGMA application_id").fetchone()[0]
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application_id == 0 and version == 0 and tables == 0:
-        return  # new, or a crash before the schema was committed
+        return True
     if application_id != APPLICATION_ID:
         raise TreeStoreForeign(path, "is a database of another program")
     if version != SCHEMA_VERSION:
-        raise TreeStoreForeign(
-            path,
-            f"has format {version}, this program knows {SCHEMA_VERSION}",
-            hint="use the version of ottla that wrote it",
-        )
+        raise TreeStoreOtherVersion(path, f"has format {version}, this program knows {SCHEMA_VERSION}")
+    return False
 
 
 def _translated(path: str, action: Callable[[], T]) -> T:

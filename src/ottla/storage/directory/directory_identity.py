@@ -45,14 +45,14 @@ def owner_of(disk: Disk, path: str) -> Owner:
     names = _strangers(disk, path)
     if not names:
         return Owner.NONE
-    return Owner.LOST if any(_is_log(disk, path, name) for name in names) else Owner.OTHERS
+    return Owner.LOST if any(is_log(disk, path, name) for name in names) else Owner.OTHERS
 
 
 def _strangers(disk: Disk, path: str) -> list[str]:
     return [name for name in disk.list_directory(path) if name not in _WITHOUT_OWNER]
 
 
-def _is_log(disk: Disk, path: str, name: str) -> bool:
+def is_log(disk: Disk, path: str, name: str) -> bool:
     """Many directories are named like topic-0; a log's holds segments."""
     if topic_partition_of(name) is None or not disk.is_directory(f"{path}/{name}"):
         return False

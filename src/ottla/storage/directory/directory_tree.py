@@ -10,8 +10,11 @@ from typing import Final
 
 from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
+from ottla.storage.directory.directory_identity import is_log
 from ottla.storage.errors import ForeignDirectory
 
+# The tree of a broker by itself.
+TREE_FILE: Final = "tree.sqlite"
 TREE_NAME: Final = "ottla.tree"
 SHARED: Final = "zookeeper"
 
@@ -27,6 +30,15 @@ def mark_shared(disk: Disk, path: str) -> None:
 def is_shared(disk: Disk, path: str) -> bool:
     found = checkpoints.read_meta_properties(disk, path)
     return found is not None and found.get(TREE_NAME) == SHARED
+
+
+def may_have_new_tree(disk: Disk, path: str) -> bool:
+    """Whether no broker has served the directory yet, and nothing in it belongs to a topic: else its tree is lost when
+    it is not there.
+    """
+    if cluster_id_of(disk, path) is not None:
+        return False
+    return not any(is_log(disk, path, name) for name in disk.list_directory(path))
 
 
 def require_own_tree(disk: Disk, path: str) -> None:

@@ -45,7 +45,7 @@ def read_topic_id(disk: Disk, path: str, names: Sequence[str]) -> UUID | None:
             return checkpoints.read_topic_id(disk, path)
         except checkpoints.DamagedCheckpoint as error:
             position, problem = 0, str(error)
-    if any(disk.file_size_bytes(f"{path}/{segment_file_name(base_offset)}") for base_offset in base_offsets_in(names)):
+    if _has_batches(disk, path, names):
         raise CorruptLog(metadata_path, position, 0, problem)
     return None
 
@@ -55,6 +55,23 @@ def is_foreign(disk: Disk, path: str, names: Sequence[str]) -> bool:
     leave: many directories are named like topic-0.
     """
     return any(name not in _NAMES_OF_EMPTY_LOG or disk.is_directory(f"{path}/{name}") for name in names)
+
+
+def is_no_log(disk: Disk, path: str) -> bool:
+    """Whether a directory only has the name of a partition's: it has neither a topic's id nor a batch, and other files.
+
+    Raises `OSError`.
+    """
+    names = disk.list_directory(path)
+    return (
+        checkpoints.PARTITION_METADATA_FILE not in names
+        and not _has_batches(disk, path, names)
+        and is_foreign(disk, path, names)
+    )
+
+
+def _has_batches(disk: Disk, path: str, names: Sequence[str]) -> bool:
+    return any(disk.file_size_bytes(f"{path}/{segment_file_name(base)}") for base in base_offsets_in(names))
 
 
 def cannot_be_opened(path: str, error: OSError) -> StorageError:

@@ -17,6 +17,8 @@ from ottla.coordination.embedded.errors import (
     TreeStoreForeign,
     TreeStoreFull,
     TreeStoreLocked,
+    TreeStoreLost,
+    TreeStoreOtherVersion,
 )
 from ottla.coordination.embedded.journal import Journal, JournalEntry, entry_of
 from ottla.coordination.embedded.node_table import NodeTable, StoredNode, TreeChange
@@ -138,7 +140,7 @@ def test_file_of_a_later_format_is_refused(path: str) -> None:
     write(path, "/a")
     tamper(path, "PRAGMA user_version = 2")
     error = refusal(path)
-    assert isinstance(error, TreeStoreForeign)
+    assert isinstance(error, TreeStoreOtherVersion)
     assert "format 2" in str(error)
 
 
@@ -207,3 +209,23 @@ def test_commit_that_fails_in_another_way_is_of_unknown_outcome(journal: Journal
     journal._connection.execute("PRAGMA query_only = ON")
     with pytest.raises(TreeStoreFailed):
         journal.commit(putting("/a"))
+
+
+@pytest.mark.parametrize("content", [None, b""], ids=["missing", "empty"])
+def test_file_that_must_be_there_is_not_made_anew(path: str, content: bytes | None) -> None:
+    if content is not None:
+        Path(path).write_bytes(content)
+    Path(path + "-wal").write_bytes(b"what remains of it")
+    before = {name: Path(path).with_name(name).read_bytes() for name in os.listdir(os.path.dirname(path))}
+    with pytest.raises(TreeStoreLost):
+        Journal.open(path, may_be_new=False)
+    assert {name: Path(path).with_name(name).read_bytes() for name in os.listdir(os.path.dirname(path))} == before
+
+
+def test_file_without_its_schema_is_not_made_anew(path: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    assert os.path.getsize(path) > 0
+    with pytest.raises(TreeStoreLost):
+        Journal.open(path, may_be_new=False)
