@@ -240,10 +240,28 @@ def read_meta_properties(disk: Disk, directory: str) -> dict[str, str] | None:
     if not disk.exists(path):
         return None
     try:
-        return _parse_values(read_file(disk, path), "=")
+        found = _parse_values(read_file(disk, path), "=")
+        _check_meta_properties(found)
     except ValueError as error:
         hint = f"it says whose directory this is: restore {META_PROPERTIES_FILE} from a backup"
-        raise DamagedCheckpoint(f"{path}: {error}", hint=hint) from error
+        raise DamagedCheckpoint(f"{path} is damaged: {error}", hint=hint) from error
+    return found
+
+
+def _check_meta_properties(found: Mapping[str, str]) -> None:
+    """Raises `ValueError` for what no broker has written.  A file that was cut must not pass for another owner's."""
+    node_id = found.get("node.id", found.get("broker.id"))
+    # Ottla claims a directory before it knows its cluster; Apache Kafka before 0.10.1 had no id of a cluster.
+    is_of_a_cluster = "cluster.id" in found or found.get("version") == "0"
+    if "version" not in found or node_id is None or not (is_of_a_cluster or any(map(_is_ours, found))):
+        missing = "version" if "version" not in found else "node.id" if node_id is None else "cluster.id"
+        raise ValueError(f"it has no {missing}")
+    if not (node_id.isascii() and node_id.isdigit()):
+        raise ValueError(f"node.id {node_id!r} is no number")
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("ottla.")
 
 
 def write_meta_properties(disk: Disk, directory: str, properties: Mapping[str, str]) -> None:

@@ -51,7 +51,8 @@ class CorruptLog(StorageError):
     )
 
     def __init__(self, path: str, position: int, offset: int, reason: str) -> None:
-        super().__init__(f"{path} is damaged at position {position} (offset {offset}): {reason}")
+        place = f" at position {position}" if position >= 0 else ""
+        super().__init__(f"{path} is damaged{place}{f' (offset {offset})' if offset >= 0 else ''}: {reason}")
         self.path = path
         self.position = position
         self.offset = offset

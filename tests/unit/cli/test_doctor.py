@@ -176,7 +176,7 @@ def test_doctor_names_what_looks_for_damage_in_a_directory_that_was_stopped_clea
 
 
 def test_doctor_of_apache_kafkas_directory_names_the_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\n")
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=a\n")
     assert run(["doctor", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == FAILED
     assert f"ottla log import {tmp_path} --data-dir NEW" in capsys.readouterr().out
 

@@ -122,6 +122,25 @@ def test_meta_properties_come_back(disk: MemoryDisk) -> None:
     assert checkpoints.read_meta_properties(disk, "/data") == properties
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it has no version"),
+        (b"#\nversion=1\n", "it has no node.id"),
+        # Cut where the rest would have said that it is ours.
+        (b"#\nversion=1\nnode.id=0\n", "it has no cluster.id"),
+        (b"version=1\nnode.id=zero\ncluster.id=a\n", "node.id 'zero' is no number"),
+        (b"\xff\xfe", "it is no text"),
+    ],
+)
+def test_meta_properties_that_nobody_has_written_are_called_damaged(
+    disk: MemoryDisk, content: bytes, reason: str
+) -> None:
+    put(disk, "/data/meta.properties", content)
+    with pytest.raises(checkpoints.DamagedCheckpoint, match=f"/data/meta.properties is damaged: {reason}"):
+        checkpoints.read_meta_properties(disk, "/data")
+
+
 def test_meta_properties_of_java_are_read(disk: MemoryDisk) -> None:
     put(disk, "/data/meta.properties", b"#\n#Sat Nov 01 10:00:00 UTC 2025\ncluster.id=a\\=b\nnode.id=1\nversion=1\n")
     assert checkpoints.read_meta_properties(disk, "/data") == {"cluster.id": "a=b", "node.id": "1", "version": "1"}
