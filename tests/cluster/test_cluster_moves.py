@@ -67,7 +67,7 @@ def test_replicas_are_planned_spread_and_drained_under_load() -> None:
 
         drained = ottla(running, "drain", "3")
         assert "4 moves under way" in drained
-        assert "4 of 4 partitions are moved" in drained
+        assert "4 of 4 partitions moved" in drained
         assert counts(running) == {1: 6, 2: 6, 3: 0}
         assert "Nothing to move" in ottla(running, "drain", "3")
 

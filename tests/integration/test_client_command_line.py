@@ -93,7 +93,7 @@ def test_topic_verbs_tell_what_is_wrong_in_two_lines(bootstrap: str, new_topic: 
 
 def test_topic_verbs_warn_when_no_produce_could_be_acknowledged(bootstrap: str, new_topic: NewTopicName) -> None:
     created, altered = f"cli-{uuid.uuid4().hex[:8]}", new_topic()
-    told = "has 1 replica(s) and min.insync.replicas=2: Ottla then refuses produces with acks=all"
+    told = "has 1 replica and min.insync.replicas=2: Ottla then refuses produces with acks=all"
     for verb, topic in (("create", created), ("alter", altered)):
         done = ottla(bootstrap, "topic", verb, topic, "--config", "min.insync.replicas=2")
         assert done.stderr.decode() == f"warning: topic {topic} {told} (Apache Kafka 4.1 accepts them)\n"

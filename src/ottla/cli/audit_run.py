@@ -10,12 +10,12 @@ import click
 
 from ottla.cli.audit_flags import audit_topic_flag, window_flag
 from ottla.cli.client_flags import assignments, bootstrap_flag
-from ottla.cli.counted import counted
 from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
 from ottla.cli.moments import duration_ms
 from ottla.cli.output import say
+from ottla.model.counted import counted
 from ottla.model.own_names import AUDIT_RESULTS_TOPIC
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import click
 
 from ottla.cli.given_settings import given_settings
 from ottla.cli.output import say
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.observe.events import start_logging
 
@@ -41,5 +42,5 @@ def command(data_dir: str, zookeeper: str, config: Path | None, assignments: tup
     if adopted.nodes_count is None:
         say(f"{data_dir} was moved before: cluster {adopted.cluster_id}")
     else:
-        say(f"cluster {adopted.cluster_id}: {adopted.nodes_count} nodes of the tree were moved and read back")
+        say(f"cluster {adopted.cluster_id}: {counted(adopted.nodes_count, 'node')} of the tree moved and read back")
     say(f"start it now with: ottla serve --data-dir {data_dir} --zookeeper {zookeeper}")

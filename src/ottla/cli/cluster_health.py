@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cli.counted import counted
 from ottla.cli.output import table
+from ottla.model.counted import counted
 from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:

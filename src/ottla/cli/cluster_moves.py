@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
-from ottla.cli.counted import counted
 from ottla.cli.output import say, table
 from ottla.client.admin import Admin
 from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
 from ottla.client.errors import BrokerRefused, ClientError
 from ottla.client.log_dirs import describe_replicas
+from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
@@ -148,7 +148,9 @@ def not_moved(moves: Iterable[Move], replicas: Mapping[TopicPartition, Sequence[
 
 def unmoved_text(unmoved: Mapping[Move, Sequence[int]], moves_count: int) -> str:
     held = Counter(node for move, nodes in unmoved.items() for node in move.removed if node in nodes)
-    clauses = [f"{len(unmoved)} of {moves_count} partitions are not moved: that was cancelled, or ended elsewhere"]
+    clauses = [
+        f"{len(unmoved)} of {counted(moves_count, 'partition')} not moved: that was cancelled, or ended elsewhere"
+    ]
     clauses += [f"broker {node} still holds {count} that were to leave it" for node, count in sorted(held.items())]
     return "; ".join(clauses)
 
@@ -209,7 +211,7 @@ def _show_progress(admin: Admin, moves: Sequence[Move]) -> Mapping[Move, Sequenc
         if len(wanted) - len(left) != shown:
             shown = len(wanted) - len(left)
             done_bytes = total_bytes - sum(sizes[partition] for partition in left)
-            say(f"{shown} of {len(wanted)} partitions are moved, {done_bytes} of {total_bytes} bytes")
+            say(f"{shown} of {counted(len(wanted), 'partition')} moved, {done_bytes} of {counted(total_bytes, 'byte')}")
         looks_left = LOOKS_AT_THE_END if ongoing else looks_left - 1
         if not left or looks_left == 0:
             return unmoved

@@ -14,8 +14,8 @@ from ottla.cli.cluster_moves import (
     take_inventory,
     throttle_flag,
 )
-from ottla.cli.counted import counted
 from ottla.cli.output import say
+from ottla.model.counted import counted
 
 
 @click.command(name="rebalance")

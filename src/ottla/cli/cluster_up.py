@@ -21,6 +21,7 @@ from ottla.cli.local_cluster import (
     write_local_cluster,
 )
 from ottla.cli.output import say
+from ottla.model.counted import counted
 from ottla.model.listener import PORT_MAX
 from ottla.observe.events import start_logging
 
@@ -135,7 +136,7 @@ def _defaults(brokers_count: int) -> dict[str, str]:
 
 def _announce(cluster: RunningCluster, took_s: float) -> None:
     count = len(cluster.brokers)
-    say(f"{count} broker{'s' if count > 1 else ''}, ready after {took_s:.1f} s; Ctrl-C ends all")
+    say(f"{counted(count, 'broker')}, ready after {took_s:.1f} s; Ctrl-C ends all")
     say(f"bootstrap servers  {cluster.bootstrap}")
     say(f"zookeeper          {cluster.zookeeper.connect}")
     say(f"data and logs      {cluster.data_dir}{os.sep}")

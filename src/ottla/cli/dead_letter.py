@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_flags import bootstrap_flag, open_cluster
-from ottla.cli.counted import counted
 from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import config_flag, json_flag
 from ottla.cli.moments import moment_ms
 from ottla.cli.output import say, table
+from ottla.model.counted import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster

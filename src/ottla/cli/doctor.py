@@ -13,6 +13,7 @@ import click
 from ottla.cli.findings import Finding, Level, finding_object, finding_text, ok, problem, warning
 from ottla.cli.output import say
 from ottla.model.broker_settings import ZOOKEEPER_CONNECT
+from ottla.model.counted import counted
 
 if TYPE_CHECKING:
     from ottla.model.serve_options import ServeOptions
@@ -56,7 +57,10 @@ def command(
         say(*([json.dumps(finding_object(finding))] if as_json else finding_text(finding)))
     problems = sum(finding.level is Level.PROBLEM for finding in found)
     warnings = sum(finding.level is Level.WARNING for finding in found)
-    say(f"{problems} problems, {warnings} warnings, {len(found) - problems - warnings} ok", err=True)
+    say(
+        f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}, {len(found) - problems - warnings} ok",
+        err=True,
+    )
     return PROBLEMS_FOUND if problems else 0
 
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ottla.cli.counted import counted
 from ottla.cli.doctor_tree import tree_findings
 from ottla.cli.findings import Finding, ok, problem, warning
 from ottla.client.address import Address
@@ -15,6 +14,7 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.client.options import ClientOptions
+from ottla.model.counted import counted
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.listener import Listener, address_text
 from ottla.runtime.names import addresses_of

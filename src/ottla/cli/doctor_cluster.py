@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from ottla.cli.counted import counted
 from ottla.cli.findings import Finding, ok, problem, warning
 from ottla.client.address import Address
 from ottla.client.admin import Admin
@@ -14,6 +13,7 @@ from ottla.client.configs import ConfigResource, ResourceType
 from ottla.client.errors import ClientError
 from ottla.client.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from ottla.client.options import ClientOptions
+from ottla.model.counted import counted
 from ottla.model.topic_settings import MIN_INSYNC_REPLICAS
 
 AREA: Final = "cluster"

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ottla.cli.copied_tree import lost_tree_of, read_copied_tree
-from ottla.cli.counted import counted
 from ottla.cli.findings import Finding, ok, problem, warning
 from ottla.coordination.embedded.errors import TreeStoreError
 from ottla.coordination.topics_view import TopicsView
+from ottla.model.counted import counted
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints

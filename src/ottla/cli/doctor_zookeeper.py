@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.findings import Finding, ok, problem, warning
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def server_findings(servers: Sequence[ZooKeeperHealth]) -> Iterator[Finding]:
     if len(servers) < ENSEMBLE_MIN and not any(server.mode in ("leader", "follower") for server in servers):
         yield warning(
             AREA,
-            f"{len(servers)} server(s): when one fails, no broker leads anything until it is back",
+            f"{counted(len(servers), 'server')}: when one fails, no broker leads anything until it is back",
             "run an ensemble of three, and name all of them in zookeeper.connect",
         )
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.counted import counted
 from ottla.cli.group_homes import home_flags, kind_flag, open_homes
 from ottla.cli.offset_targets import Target, new_offsets, target_of
 from ottla.cli.output import say, table
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 

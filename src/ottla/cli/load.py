@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_flags import assignments, bootstrap_flag
-from ottla.cli.counted import counted
 from ottla.cli.exit_status import INTERRUPTED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
@@ -17,6 +16,7 @@ from ottla.cli.moments import moment_ms
 from ottla.cli.output import say
 from ottla.cli.stop_request import StopRequest
 from ottla.cli.target_flags import lake_target, target_flags
+from ottla.model.counted import counted
 
 if TYPE_CHECKING:
     from ottla.spark.lake import LakeLoad, Loader, LoadState

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ottla.cli.counted import counted
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.model.listener import PORT_MAX
 

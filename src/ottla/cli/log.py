@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import click
 
 from ottla.cli import log_import, log_repair
-from ottla.cli.counted import counted
 from ottla.cli.log_lines import batch_line, batch_object, finding_line, record_line, record_object
 from ottla.cli.output import say
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError, WireError
 from ottla.records.record import decode_batch
 from ottla.runtime.posix_disk import PosixDisk

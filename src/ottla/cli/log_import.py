@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.counted import counted
 from ottla.cli.output import say
 from ottla.cli.unknown_settings import COMPACTED, KEPT_FOR_EVER
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError, RequestError
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def _read_all(source: KafkaDirectory, by_topic: Mapping[str, Sequence[TopicParti
         for log in logs[name]:
             if log.torn_tail_bytes:
                 _note(
-                    f"{log.partition}: {log.torn_tail_bytes} bytes after offset {log.log_end_offset} are a write that "
-                    "the crash interrupted"
+                    f"{log.partition}: {counted(log.torn_tail_bytes, 'byte')} after offset {log.log_end_offset} "
+                    "are a write that the crash interrupted"
                 )
     return logs
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.counted import counted
 from ottla.cli.output import say
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
@@ -280,7 +280,8 @@ def _text(found: _Diagnosis, backup: str | None, *, is_repaired: bool) -> list[s
             "and records after that may be missing"
         )
     if plan.tail_bytes:
-        lines.append(f"  {plan.tail_bytes} bytes after offset {plan.end_offset} are no whole batch: they are cut off")
+        tail = counted(plan.tail_bytes, "byte")
+        lines.append(f"  cut off: {tail} after offset {plan.end_offset} that are no whole batch")
     if found.rewrites_topic_id:
         lines.append("  partition.metadata is missing or damaged: it is written again with the topic's id")
     if found.is_swap_begun:
@@ -299,11 +300,13 @@ def _verdict(found: _Diagnosis) -> str:
         lost = "no record is lost" if is_certain else "records may be lost at its end"
         return f"damaged, {lost}, kept: {counted(plan.kept_records, 'offset')}"
     offsets, places = counted(plan.lost_offsets_count, "offset"), counted(len(plan.losses), "place")
-    return f"lost: {offsets} in {places} ({plan.lost_bytes} damaged bytes); kept: {plan.kept_records}"
+    return f"lost: {offsets} in {places} ({counted(plan.lost_bytes, 'damaged byte')}); kept: {plan.kept_records}"
 
 
 def _loss_line(loss: Loss) -> str:
-    where = loss.path if loss.position < 0 else f"{loss.path} position {loss.position}, {loss.size_bytes} bytes"
+    where = (
+        loss.path if loss.position < 0 else f"{loss.path} position {loss.position}, {counted(loss.size_bytes, 'byte')}"
+    )
     return f"offsets {loss.first_offset} to {loss.end_offset - 1}: {where}: {loss.reason}"
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from ottla.cli.counted import counted
 from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import config_flag, json_flag
 from ottla.cli.output import say, table
+from ottla.model.counted import counted
 
 if TYPE_CHECKING:
     from ottla.mirror import Mirror, MirrorReport, TopicPlan

@@ -17,10 +17,10 @@ from ottla.cli.client_flags import (
     property_flag,
     truth,
 )
-from ottla.cli.counted import counted
 from ottla.cli.input_lines import input_lines
 from ottla.cli.output import say
 from ottla.cli.record_text import BadLine, InputRecord, LineFormat, parse_json, parse_line
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.cli.counted import counted
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 

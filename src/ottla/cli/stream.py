@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.client_flags import assignments, bootstrap_flag
-from ottla.cli.counted import counted
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
 from ottla.cli.moments import duration_ms
 from ottla.cli.output import say
+from ottla.model.counted import counted
 
 if TYPE_CHECKING:
     from ottla.spark.streams.jobs import JobTotals

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.client_flags import assignments, bootstrap_flag, open_cluster
-from ottla.cli.counted import counted
 from ottla.cli.output import say
+from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.observe.text import safe_text
@@ -197,7 +197,7 @@ def _warn_of_replicas(topic: str, settings: Mapping[str, str], replicas_count: i
     text = settings.get(MIN_IN_SYNC, "")
     if text.isascii() and text.isdecimal() and 0 < replicas_count < int(text[:9]):
         say(
-            f"warning: topic {topic} has {replicas_count} replica(s) and {MIN_IN_SYNC}={text}: "
+            f"warning: topic {topic} has {counted(replicas_count, 'replica')} and {MIN_IN_SYNC}={text}: "
             "Ottla then refuses produces with acks=all (Apache Kafka 4.1 accepts them)",
             err=True,
         )

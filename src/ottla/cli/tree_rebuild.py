@@ -12,7 +12,6 @@ from uuid import UUID, uuid4
 
 from ottla.broker.groups.offsets_topic import offsets_topic_config
 from ottla.cli.copied_tree import read_copied_tree
-from ottla.cli.counted import counted
 from ottla.cli.stopped_directory import StoppedDirectory, write_new_tree
 from ottla.cli.topic_config_file import check_topics, read_topic_configs, settings_of
 from ottla.cli.unknown_settings import COMPACTED, KEPT_FOR_EVER
@@ -21,6 +20,7 @@ from ottla.coordination.embedded.tree_copy import SIDE_SUFFIXES
 from ottla.coordination.imported_topics import ImportedTopic
 from ottla.coordination.rebuilt_tree import fill
 from ottla.coordination.tree import Tree
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.model.settings import BrokerSettings

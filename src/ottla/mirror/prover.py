@@ -14,6 +14,7 @@ from ottla.mirror.options import ACCEPT, APPEND, MirrorOptions
 from ottla.mirror.partition_copy import PartitionCopy
 from ottla.mirror.tail_match import TailMatch
 from ottla.mirror.tail_reading import LogEnds, compare_tail, log_ends, windows_of_runs
+from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 
 # So far is looked for what another mirror of the same source may have copied: first for one at the same place, then for
@@ -93,7 +94,7 @@ class Prover:
         copy.on_tail_matched(match, there.end, counts=counts, windows=windows)
         lost = copy.on_overtaken(here.start)
         if lost:
-            self._note(f"{copy.source}: the source deleted {lost} offsets before they were copied")
+            self._note(f"{copy.source}: the source deleted {counted(lost, 'offset')} before they were copied")
         copy.source_log_end = here.end
         self._tell_duplicates(copy, len(duplicates))
         self._tell_foreign(copy, len(foreign))
@@ -116,7 +117,9 @@ class Prover:
 
     def _tell_duplicates(self, copy: PartitionCopy, duplicates: int) -> None:
         if duplicates:
-            self._note(f"{copy.source}: {duplicates} records are on the target twice: another mirror wrote them, too")
+            self._note(
+                f"{copy.source}: twice on the target: {counted(duplicates, 'record')}; another mirror writes, too"
+            )
 
     def _check_target(self, copy: PartitionCopy, there: LogEnds) -> None:
         if there.end < copy.offsets.target_end:
@@ -136,7 +139,7 @@ class Prover:
     def _tell_foreign(self, copy: PartitionCopy, foreign: int) -> None:
         if not foreign:
             return
-        problem = f"somebody else wrote {foreign} records to the copy on the target"
+        problem = f"somebody else wrote {counted(foreign, 'record')} to the copy on the target"
         if self._options.foreign_records != ACCEPT:
             raise ForeignRecords(problem)
         self._note(f"{copy.source}: {problem}")

@@ -110,11 +110,11 @@ def test_move_that_was_cancelled_is_no_success(admin: type[ScriptedAdmin], capsy
         carried_out(capsys, rate_bytes=9)
     assert failed.value.exit_code == 1
     assert failed.value.message == (
-        "1 of 1 partitions are not moved: that was cancelled, or ended elsewhere; "
+        "1 of 1 partition not moved: that was cancelled, or ended elsewhere; "
         "broker 2 still holds 1 that were to leave it"
     )
     shown = capsys.readouterr().out
-    assert "0 of 1 partitions are moved, 0 of 100 bytes" in shown
+    assert "0 of 1 partition moved, 0 of 100 bytes" in shown
     assert "1 of 1" not in shown
     assert shown.endswith("ended\n"), "the throttle ends with the moves"
 
@@ -131,11 +131,11 @@ def test_broker_that_hears_late_of_the_end_is_asked_again(
     admin: type[ScriptedAdmin], capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.replicas = (*[(1, 3, 2)] * (LOOKS_AT_THE_END - 1), (1, 3))
-    assert carried_out(capsys, rate_bytes=None).endswith("1 of 1 partitions are moved, 100 of 100 bytes\n")
+    assert carried_out(capsys, rate_bytes=None).endswith("1 of 1 partition moved, 100 of 100 bytes\n")
 
 
 def test_topic_that_is_deleted_meanwhile_has_nothing_to_move(
     admin: type[ScriptedAdmin], capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.replicas = ()
-    assert "1 of 1 partitions are moved" in carried_out(capsys, rate_bytes=None)
+    assert "1 of 1 partition moved" in carried_out(capsys, rate_bytes=None)

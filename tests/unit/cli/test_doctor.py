@@ -240,7 +240,7 @@ def test_doctor_ends_with_its_summary_when_the_directory_cannot_be_read(
     assert run(["doctor", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == FAILED
     out, err = capsys.readouterr()
     assert f"{tmp_path} cannot be read: " in out
-    assert err.startswith("1 problems, ")
+    assert err.startswith("1 problem, ")
 
 
 def test_doctor_with_a_wrong_file_or_flag_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

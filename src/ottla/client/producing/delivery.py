@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ottla.client.errors import CallTimedOut
 from ottla.client.producing.errors import Failure, MessageNotDelivered, MessagesNotDelivered
 from ottla.client.producing.settlement import Outcome, Settlement
+from ottla.model.counted import counted
 from ottla.model.identifiers import NO_OFFSET, NO_TIMESTAMP
 
 ReceiptT = TypeVar("ReceiptT", covariant=True)
@@ -168,7 +169,7 @@ class SetDelivery(Delivery[list[Receipt]]):
 
     def __repr__(self) -> str:
         states = sorted({_state(part.settlement) for part in self._parts})
-        return f"<delivery of {self._count} messages: {', '.join(states)}>"
+        return f"<delivery of {counted(self._count, 'message')}: {', '.join(states)}>"
 
 
 class _Countdown:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ottla.model.counted import counted
 from ottla.spark.arrow.columns import ARROW_TYPES
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import TIMESTAMP, stored_type
@@ -103,7 +104,7 @@ class RowShape:
             )
         if decoded.num_rows != batch.num_rows:
             raise LakeError(
-                f"decode gave {decoded.num_rows} rows for {batch.num_rows} records",
+                f"decode gave {counted(decoded.num_rows, 'row')} for {counted(batch.num_rows, 'record')}",
                 hint="return a row for each record, with nulls where there is nothing",
             )
         found = {}
@@ -123,7 +124,7 @@ class RowShape:
         if isinstance(given, pa.ChunkedArray):
             given = given.combine_chunks()
         if len(given) != batch.num_rows:
-            raise LakeError(f"event_time gave {len(given)} times for {batch.num_rows} records")
+            raise LakeError(f"event_time gave {counted(len(given), 'time')} for {counted(batch.num_rows, 'record')}")
         return pc.coalesce(as_times(given), stamps)
 
 

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from ottla.client.delivery import BatchResult, Delivery
 from ottla.client.producer import RawProducer
+from ottla.model.counted import counted
 from ottla.spark.errors import NotWritten
 from ottla.spark.options.write_options import WriteOptions
 from ottla.spark.sink.sink_rows import RowEncoder
@@ -55,7 +56,7 @@ def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWri
             batches_count += 1
         check_acknowledged(producer.flush())
         if producer.pending_count:
-            raise NotWritten(f"{producer.pending_count} batches were not acknowledged in time")
+            raise NotWritten(f"not acknowledged in time: {counted(producer.pending_count, 'batch', 'batches')}")
     return RowsWritten(rows_count, batches_count)
 
 
@@ -64,7 +65,7 @@ def check_acknowledged(results: Sequence[BatchResult]) -> None:
         if result.delivery not in (Delivery.ACKNOWLEDGED, Delivery.SENT):
             reason = result.error if result.error is not None else result.delivery.value
             hint = result.error.hint if result.error is not None else None
-            raise NotWritten(f"{result.records_count} records for {result.partition}: {reason}", hint=hint)
+            raise NotWritten(f"{counted(result.records_count, 'record')} for {result.partition}: {reason}", hint=hint)
 
 
 class BatchSink(DataSourceArrowWriter):
