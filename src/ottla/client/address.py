@@ -39,7 +39,7 @@ def _parse(text: str) -> Address:
         if not bracket:
             raise BadAddress(f"{text!r} has no closing bracket")
     elif "://" in text:
-        raise BadAddress(f"{text!r} is not an address: it has no scheme")
+        raise BadAddress(f"{text!r} is a URL, and a broker's address is not", hint=_without_scheme(text))
     elif text.count(":") > 1:
         raise BadAddress(f"{text!r} is not an address", hint="write an IPv6 host in brackets: [::1]:9092")
     else:
@@ -48,3 +48,11 @@ def _parse(text: str) -> Address:
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 1 << 16:
         raise BadAddress(f"{text!r} is not an address")
     return Address(host, int(port))
+
+
+def _without_scheme(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    host_port = rest.split("/")[0].rpartition("@")[2]
+    if scheme.upper() in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        return f"as a bootstrap address it is {host_port}, without the listener's name"
+    return f"brokers speak Kafka's protocol, not {scheme}: give host:port, {host_port} if that is the broker's own port"

@@ -33,11 +33,25 @@ def test_parse_bootstrap_refuses_what_is_no_address_with_a_hint(text: str) -> No
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("given", [9092, None, b"a:1", ["a:1", 2], "http://a:1"])
+@pytest.mark.parametrize("given", [9092, None, b"a:1", ["a:1", 2]])
 def test_parse_bootstrap_refuses_what_is_written_like_something_else(given: object) -> None:
     with pytest.raises(BadAddress, match="is not an address") as caught:
         parse_bootstrap(given)  # type: ignore[arg-type]
     assert "host:port" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("http://a:8080/x", "brokers speak Kafka's protocol, not http: give host:port, a:8080 if that is the broker's"),
+        ("PLAINTEXT://a:9092", "as a bootstrap address it is a:9092, without the listener's name"),
+        ("kafka://user:secret@a:1", "brokers speak Kafka's protocol, not kafka: give host:port, a:1 if"),
+    ],
+)
+def test_parse_bootstrap_has_a_hint_that_fits_a_url(given: str, hint: str) -> None:
+    with pytest.raises(BadAddress, match="is a URL, and a broker's address is not") as caught:
+        parse_bootstrap(given)
+    assert str(caught.value.hint).startswith(hint)
 
 
 def test_address_is_written_as_it_is_read() -> None:
