@@ -14,12 +14,13 @@ each use of them.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
-
 from ottla.model.version import __version__
 
+# As of `typing`, which takes a command longer to import than this package.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Final
+
     from ottla.client.messages import Message
     from ottla.client.producing.producer import Producer
     from ottla.client.streams.connector import ConsumerConnector
@@ -41,6 +42,8 @@ _HOMES: Final = {
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'ottla' has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -6,6 +6,7 @@ data only, so that verbs work in pipes.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -71,6 +72,9 @@ def run(arguments: Sequence[str]) -> int:
         # An argument that is not UTF-8; Python has it with lone surrogates.
         return _fail(f"not UTF-8, so it cannot be sent: {error.object}", hint="is the terminal's encoding UTF-8?")
     except OSError as error:
+        if error.errno == errno.EBADF and error.filename is None:
+            _let_go_of_output()
+            return _fail("standard input or output is closed", hint="</dev/null and >/dev/null stand for nothing")
         what = error.strerror or str(error)
         return _fail(f"{error.filename}: {what}" if error.filename else what, hint=None)
     return status if isinstance(status, int) else 0
@@ -91,9 +95,14 @@ def _fail_usage(error: click.UsageError) -> int:
 
 
 def _leave_closed_pipe() -> int:
-    """The reader of our output has closed the pipe (`| head`): no error, and none from Python's own last flush."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """The reader of our output has closed the pipe (`| head`): no error."""
+    _let_go_of_output()
     return PIPE_CLOSED
+
+
+def _let_go_of_output() -> None:
+    """What could not be written is forgotten: Python's own last flush would be an error, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_version(ctx: click.Context) -> None:

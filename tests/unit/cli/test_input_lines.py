@@ -69,7 +69,7 @@ class _Pieces(io.RawIOBase):
 
 
 def test_input_lines_copies_no_piece_of_a_long_line_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.select, "select", lambda *_: ([0], [], []))
+    monkeypatch.setattr("select.select", lambda *_: ([0], [], []))
     copied_bytes = 0
 
     class Counted(bytes):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -216,3 +217,47 @@ def test_verbs_module_is_imported_only_when_called(monkeypatch: pytest.MonkeyPat
     assert run(["--help"]) == 0
     with pytest.raises(ModuleNotFoundError):
         run(["broken"])
+
+
+# Sends Ctrl-C to itself while it imports a module, then goes on as the installed command does.
+_INTERRUPTED_AT = """
+import os, signal, sys
+
+class AtImport:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, AtImport())
+sys.argv = ["ottla", "topic", "list", "-b", "127.0.0.1:1"]
+from ottla.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ottla.cli", "ottla.cli.exit_status", "ottla.cli.program", "click", "ottla.cli.topic"],
+)
+def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(name: str) -> None:
+    done = _child(_INTERRUPTED_AT.format(name=name))
+    assert (done.stdout, done.stderr.strip()) == ("", "")  # click ends the line that ^C stands on
+    assert done.returncode in (-signal.SIGINT, INTERRUPTED)
+
+
+def _shell(command: str) -> subprocess.CompletedProcess[str]:
+    script = f"exec {sys.executable} -m ottla {command}"
+    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("command", ["--version >&-", "--help >&-", "topic create --help >&-"])
+def test_closed_output_is_an_error_without_a_traceback(command: str) -> None:
+    done = _shell(command)
+    assert done.returncode == FAILED
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_verb_that_writes_nothing_needs_no_open_streams() -> None:
+    assert _shell("--version >/dev/null 2>&- <&-").returncode == 0
