@@ -62,12 +62,14 @@ from ottla.model.serve_options import ServeOptions
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
+from ottla.runtime.limits_of_process import open_files_about
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import volume_size
 from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock, NoLock
 from ottla.storage.directory.log_directory import LogDirectory
-from ottla.storage.errors import DirectoryOffline, StorageError
+from ottla.storage.directory.open_files import LogsRoom, too_many_open_files
+from ottla.storage.errors import DirectoryOffline, StorageError, lacks_descriptors
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 
@@ -383,6 +385,10 @@ class Broker:
         await self._patience.until_done(self._served_topics.start)
         self._elect()
         await self._patience.until_done(self._sweep_topics)
+        room = self._logs_room()
+        if room is not None and not room.allows_start(len(self._directory.logs)):
+            # Clients could not connect, nor modules be imported.
+            raise too_many_open_files(self._disk, self._options.data_dir)
         self._topics = Topics(
             self.node_id,
             lambda: self._coordination.registrar.view,
@@ -392,8 +398,21 @@ class Broker:
             self._directory,
             self.partitions,
             self._served_topics,
+            room,
         )
         self._deletions = RecordDeletions(self.partitions, self._directory)
+
+    def _logs_room(self) -> LogsRoom | None:
+        """None where the number of open files is not limited."""
+        if self._open_files_max is None:
+            return None
+        try:
+            open_count = open_files_about()
+        except OSError as error:
+            if not lacks_descriptors(error):
+                raise
+            open_count = self._open_files_max
+        return LogsRoom(self._open_files_max, open_count - len(self._directory.logs))
 
     def _is_only_replica(self, topic_partition: TopicPartition) -> bool:
         """As of the view that the broker started with.  While it is down nobody else can come to be in sync."""

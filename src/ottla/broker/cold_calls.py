@@ -33,7 +33,7 @@ class ColdCalls:
             version = _UNKNOWN_VERSION_ANSWERED_AS
             response: object = unsupported_version_response()
         else:
-            call = Call(version, header.client_id, connection.local_address)
+            call = Call(version, header.client_id, connection.local_address, auto_creations=connection.auto_creations)
             if api is ApiKey.METADATA:
                 return response_frame(api, version, header.correlation_id, await self._metadata(call, body))
             response = await HANDLERS[api](decode_request(api, version, body), self._broker, call)

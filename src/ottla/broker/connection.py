@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from ottla.broker.auto_creations import AutoCreations
 from ottla.broker.frame_pace import UnfinishedFrame
 from ottla.broker.limits import ANSWERS_PENDING_MAX, PIPELINED_ANSWER_BYTES_MAX, REQUEST_BYTES_MIN
 from ottla.broker.outbox import Outbox, Piece
@@ -88,6 +89,7 @@ class Connection:
         "_router",
         "_socket",
         "_swept_bytes",
+        "auto_creations",
         "client_id",
         "closed_reason",
         "is_closed",
@@ -130,6 +132,7 @@ class Connection:
         # Sweeps since a byte came, or left for a peer that was behind.
         self.quiet_sweeps = 0
         self.client_id: str | None = None
+        self.auto_creations = AutoCreations()
         # Undoes what the broker keeps for a parked request of this connection.
         self.on_close: Callable[[], None] | None = None
         # Called once the connection is closed, whatever waited on it.

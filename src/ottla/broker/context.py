@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from ottla.broker.auto_creations import AutoCreations
 from ottla.broker.partition_table import PartitionTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.registries import BrokersView
@@ -28,6 +29,8 @@ class Call(NamedTuple):
     local_address: tuple[str, int]
     # The host that is shown for a group's member, as Java writes an address: `/127.0.0.1`.
     client_host: str = ""
+    # What this client's connection may still create; None: it is not counted.
+    auto_creations: AutoCreations | None = None
 
 
 class BrokerAddress(NamedTuple):
@@ -47,6 +50,8 @@ class NewTopic(NamedTuple):
     replication_factor: int = -1
     assignment: Mapping[int, Sequence[int]] | None = None
     config: Mapping[str, str | None] = {}
+    # Nobody asked for it but by its name.
+    is_automatic: bool = False
 
 
 class LogDirectoryState(NamedTuple):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
+import os
 import socket
 from collections.abc import Callable
 from typing import NamedTuple
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 
 # Out of descriptors or memory: accepting again at once would spin.
 _ACCEPT_PAUSE_S = 0.1
+_EXHAUSTED_REPORT_SWEEPS = 10_000 // SWEEP_INTERVAL_MS
+_EXHAUSTED_HINT = "raise the limit of open files (ulimit -Hn, LimitNOFILE=), or find the clients that connect so often"
 _ACCEPT_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -96,6 +100,9 @@ class Listener:
         # Of connections that were within a frame at the last sweep.
         self._paces: dict[Connection, FramePace] = {}
         self._sweeps_count = 0
+        self._spare_fd: int | None = None
+        # By the count of sweeps.
+        self._report_exhausted_at = 0
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -106,6 +113,7 @@ class Listener:
         return len(self._connections)
 
     def start(self) -> None:
+        self._hold_spare()
         self._loop.add_reader(self._listening.fileno(), self._on_acceptable)
         self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_MS / 1000, self._sweep)
 
@@ -115,6 +123,9 @@ class Listener:
             self._sweep_timer = None
         self._loop.remove_reader(self._listening.fileno())
         self._listening.close()
+        if self._spare_fd is not None:
+            os.close(self._spare_fd)
+            self._spare_fd = None
 
     def begin_drain(self) -> None:
         """Start no further request on any connection; each closes when its requests in progress are answered."""
@@ -137,11 +148,34 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.warning("connection.not_accepted", extra=fields(error=str(error)))
                 if error.errno in _ACCEPT_EXHAUSTED:
+                    self._turn_away(error)
                     self._pause_accepting()
+                else:
+                    log.warning("connection.not_accepted", extra=fields(error=str(error)))
                 return
             self._adopt(peer)
+
+    def _turn_away(self, error: OSError) -> None:
+        """Close those who wait to be accepted, by the spare descriptor: they know at once, and may try again."""
+        if self._sweeps_count >= self._report_exhausted_at:
+            self._report_exhausted_at = self._sweeps_count + _EXHAUSTED_REPORT_SWEEPS
+            facts = fields(error=str(error), connections_count=len(self._connections), hint=_EXHAUSTED_HINT)
+            log.warning("connection.not_accepted", extra=facts)
+        if self._spare_fd is None:
+            return
+        os.close(self._spare_fd)
+        self._spare_fd = None
+        with contextlib.suppress(OSError):  # nobody waits any more
+            for _ in range(ACCEPTS_PER_TURN):
+                self._listening.accept()[0].close()
+        self._hold_spare()
+
+    def _hold_spare(self) -> None:
+        """Keep a descriptor for the time when there is no other."""
+        if self._spare_fd is None:
+            with contextlib.suppress(OSError):
+                self._spare_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _pause_accepting(self) -> None:
         self._loop.remove_reader(self._listening.fileno())
@@ -188,6 +222,7 @@ class Listener:
         idle_sweeps = self._limits.idle_ms_max // SWEEP_INTERVAL_MS
         stalled_sweeps = STALLED_PEER_MS // SWEEP_INTERVAL_MS
         self._sweeps_count += 1
+        self._hold_spare()
         for connection in list(self._connections):
             connection.count_sweep()
             is_owed = connection.has_unanswered

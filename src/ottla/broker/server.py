@@ -19,17 +19,12 @@ from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.installed import SCHEMAS, require_modules
 from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.directory.open_files import too_many_open_files
-from ottla.storage.errors import lacks_descriptors
 
 log = logging.getLogger(__name__)
 
 # The broker makes almost no garbage with cycles, and a young collection walks what one turn allocated: rarely is
 # enough, and the long-lived objects are frozen, so that it skips them.
 _COLLECT_AFTER_ALLOCATIONS = 50_000
-
-# Some connections, a new segment or two, and modules that are read when they are first called.
-_FILES_LEFT_MIN = 24
 
 
 async def serve(
@@ -65,8 +60,6 @@ async def serve(
     if options.registry is not None:
         registry = schema_registry(options.registry, reachable(broker.addresses[0]), clock)
     try:
-        if open_files is not None:
-            _require_files_left(options.data_dir, open_files.now)
         # Objects made at start are long-lived: a collection would walk all of them (20-40 ms) and free almost none.
         gc.freeze()
         gc.set_threshold(_COLLECT_AFTER_ALLOCATIONS, 20, 20)
@@ -97,17 +90,3 @@ async def serve(
         finally:
             await broker.stop()
     log.info("broker.stopped")
-
-
-def _require_files_left(data_dir: str, limit: int) -> None:
-    """Raises `TooManyOpenFiles` when the logs use nearly all: clients could not connect, nor modules be imported."""
-    try:
-        # The lowest free number: as many are open at least, and about as many in all.
-        fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        os.close(fd)
-    except OSError as error:
-        if not lacks_descriptors(error):
-            raise
-        fd = limit
-    if limit - fd < _FILES_LEFT_MIN:
-        raise too_many_open_files(PosixDisk(), data_dir)

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from ottla.broker.context import NewTopic
+from ottla.broker.creation_room import CreationRoom
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.served_topics import ServedTopics
-from ottla.broker.topic_rules import added_assignment, checked_config, new_assignment
+from ottla.broker.topic_rules import DEFAULT_COUNT, added_assignment, checked_config, new_assignment
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.reassignment import Reassigned, requested
 from ottla.coordination.registries import BrokersView
@@ -21,7 +22,7 @@ from ottla.coordination.topic_nodes import first_state
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.coordination.topics_view import Topic
-from ottla.model.broker_settings import DELETE_TOPIC_ENABLE
+from ottla.model.broker_settings import DELETE_TOPIC_ENABLE, MAX_BROKER_PARTITIONS
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import INTERNAL_TOPICS, NodeId
@@ -29,6 +30,7 @@ from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
 from ottla.runtime.mutex import Mutex
 from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.open_files import LogsRoom
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,9 @@ class Topics:
         directory: LogDirectory,
         partitions: PartitionTable,
         served: ServedTopics,
+        room: LogsRoom | None = None,
     ) -> None:
+        """`room`: how many logs the limit of open files allows; None: any number."""
         self._node_id = node_id
         self._live = live
         self._settings = settings
@@ -55,22 +59,65 @@ class Topics:
         self._directory = directory
         self._partitions = partitions
         self._served = served
+        self._creation_room = CreationRoom(
+            node_id, settings[MAX_BROKER_PARTITIONS], None if room is None else room.logs_max
+        )
+        # The ids of topics whose creation was answered with a failure, although it goes on: who asks again for such a
+        # topic asks for its completion.
+        self._unfinished: dict[str, UUID] = {}
         self._changing = Mutex()
+        self._is_full = False
 
     async def create(self, new: NewTopic, *, validate_only: bool) -> Topic:
         """See `BrokerContext.create_topic`."""
         async with self._changing:
+            begun = None if validate_only else self._begun(new)
+            if begun is not None:
+                await self._served.retry()
+                self._complete(begun)
+                return begun
             await self._registry.check_name(new.name)
             assignment = new_assignment(new, self._live(), self._settings)
             config = checked_config(new.config, self._settings)
+            self._require_room(new.name, assignment, is_automatic=new.is_automatic)
             if validate_only:
                 return self._imagined(new.name, assignment)
             self._require_online()
             topic = await self._registry.create(new.name, assignment, self._live().epochs(), config)
             await self._served.follow()
         log.info("topic.created", extra=fields(topic=topic.name, partitions_count=len(topic.partitions)))
-        self._served.require_served(topic.name)
+        self._complete(topic)
         return topic
+
+    def _begun(self, new: NewTopic) -> Topic | None:
+        """The topic that an earlier request for the same one left unfinished."""
+        topic_id = self._unfinished.get(new.name)
+        topic = self._registry.view.by_name.get(new.name)
+        if topic_id is None or topic is None or topic.topic_id != topic_id:
+            self._unfinished.pop(new.name, None)
+            return None
+        count = new.partitions_count if new.assignment is None else len(new.assignment)
+        is_same = count in (DEFAULT_COUNT, len(topic.partitions))
+        return topic if is_same and dict(self._configs.view.topic(new.name)) == new.config else None
+
+    def _complete(self, topic: Topic) -> None:
+        """Raises `NotServed` while logs of a created topic are missing; the next request for it goes on with it."""
+        self._unfinished[topic.name] = topic.topic_id
+        self._served.require_served(topic.name)
+        del self._unfinished[topic.name]
+
+    def _require_room(self, name: str, added: Sequence[Sequence[NodeId]], *, is_automatic: bool = False) -> None:
+        """Raises `RequestError` when so many logs would be too many."""
+        present_count = len(self._directory.logs) + len(self._directory.failed)
+        try:
+            self._creation_room.require(name, added, present_count, is_automatic=is_automatic)
+        except RequestError as error:
+            if not self._is_full:
+                # Once, and not for each of many topics that are asked for.
+                self._is_full = True
+                log.warning("topic.refused", extra=fields(topic=name, reason=str(error), hint=error.hint))
+            raise
+        self._is_full = False
 
     async def add_partitions(
         self, name: str, count: int, given: Sequence[Sequence[int]] | None, *, validate_only: bool
@@ -81,6 +128,7 @@ class Topics:
             if topic is None:
                 raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             assignment = added_assignment(topic, count, given, self._live())
+            self._require_room(name, assignment)
             if validate_only:
                 return
             self._require_online()
@@ -129,6 +177,7 @@ class Topics:
                 problem = f"{name} holds the committed offsets of all groups; delete groups instead"
                 raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             await self._registry.delete(name, topic_id)
+            self._unfinished.pop(name, None)
             await self._served.follow()
         log.info("topic.deleted", extra=fields(topic=name))
 

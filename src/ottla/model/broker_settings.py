@@ -138,6 +138,18 @@ DEFAULT_REPLICATION_FACTOR: Final = int32(
 AUTO_CREATE_TOPICS_ENABLE: Final = flag(
     "auto.create.topics.enable", True, "A metadata request for an unknown topic creates the topic."
 )
+MAX_AUTO_CREATE_TOPICS_PER_MINUTE: Final = int32(
+    "max.auto.create.topics.per.minute",
+    600,
+    "The most topics that the metadata requests of one connection create in a minute; -1 is any number.",
+    minimum=-1,
+)
+MAX_BROKER_PARTITIONS: Final = int32(
+    "max.broker.partitions",
+    INT32_MAX,
+    "The most partitions that this broker takes from creations.  The limit of open files lowers it.",
+    minimum=1,
+)
 DELETE_TOPIC_ENABLE: Final = flag("delete.topic.enable", True, "Topics can be deleted.")
 MIN_INSYNC_REPLICAS: Final = int32(
     "min.insync.replicas", 1, "A produce with acks=all is refused while fewer replicas are in sync.", minimum=1
@@ -500,6 +512,8 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         NUM_PARTITIONS,
         DEFAULT_REPLICATION_FACTOR,
         AUTO_CREATE_TOPICS_ENABLE,
+        MAX_AUTO_CREATE_TOPICS_PER_MINUTE,
+        MAX_BROKER_PARTITIONS,
         DELETE_TOPIC_ENABLE,
         MIN_INSYNC_REPLICAS,
         REPLICA_LAG_TIME_MAX_MS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from typing import NamedTuple
 
@@ -30,3 +31,10 @@ def raise_open_files_limit() -> OpenFilesLimit | None:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return OpenFilesLimit(before=soft, now=resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def open_files_about() -> int:
+    """How many descriptors are open: the lowest free number, which is that where no hole is.  Raises `OSError`."""
+    lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.close(lowest)
+    return lowest

@@ -213,6 +213,30 @@ def test_listener_pauses_when_no_descriptor_is_left_and_takes_who_waited_meanwhi
     assert not is_closed(client)
 
 
+def test_listener_turns_away_who_comes_when_no_descriptor_is_left(served: Served) -> None:
+    real = served.listener._listening
+    spares: list[int | None] = []
+
+    class Full:
+        def accept(self) -> tuple[socket.socket, object]:
+            spares.append(served.listener._spare_fd)
+            if served.listener._spare_fd is not None:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return real.accept()
+
+        def fileno(self) -> int:
+            return real.fileno()
+
+    served.listener._listening = Full()  # type: ignore[assignment]  # what the listener uses of it
+    client = served.connect()
+    assert is_closed(client), "it is not left waiting"
+    assert spares[0] is not None
+    assert served.listener._spare_fd is not None, "for the next one"
+    assert served.listener.connections_count == 0
+    assert real.fileno() not in served.loop.readers, "it would spin"
+    served.listener._listening = real
+
+
 def test_sweep_goes_on_after_an_error_in_what_it_calls(served: Served) -> None:
     def fail() -> None:
         served.sweeps += 1

@@ -40,6 +40,7 @@ from ottla.records.header import HEADER
 from ottla.records.record import Record
 from ottla.replication.replica import Role
 from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.open_files import LogsRoom
 from ottla.storage.errors import DirectoryOffline
 from ottla.testing.disk_faults import OperationKind
 from ottla.testing.fake_clock import FakeClock
@@ -72,8 +73,10 @@ class Node:
         registry: TopicRegistry,
         configs: ConfigRegistry,
         membership: Membership,
+        room: LogsRoom | None = None,
     ) -> None:
         self.membership = membership
+        self.room = room
         self.home = home
         self.disk = disk
         self.registry = registry
@@ -107,6 +110,7 @@ class Node:
             self.directory,
             self.partitions,
             self.served,
+            self.room,
         )
 
     async def restart(self) -> None:
@@ -163,7 +167,9 @@ class Node:
 
 
 @asynccontextmanager
-async def node_at(path: Path, membership: Membership | None = None) -> AsyncIterator[Node]:
+async def node_at(
+    path: Path, membership: Membership | None = None, *, room: LogsRoom | None = None
+) -> AsyncIterator[Node]:  # fmt: skip
     if membership is None:
         membership = Membership.sole(HERE)
         membership.registered(1)
@@ -171,7 +177,7 @@ async def node_at(path: Path, membership: Membership | None = None) -> AsyncIter
     try:
         tree = await home.connect()
         await lay_out(tree)
-        node = Node(home, MemoryDisk(), TopicRegistry(tree), ConfigRegistry(tree), membership)
+        node = Node(home, MemoryDisk(), TopicRegistry(tree), ConfigRegistry(tree), membership, room)
         await node.served.start()
         yield node
         await node.served.stop()
@@ -766,3 +772,62 @@ async def test_log_that_was_stray_counts_as_lost_when_its_topic_is_in_the_tree_a
         await node.restart()
         assert node.errors("t", 1) == [STORAGE_ERROR], "its records are gone from its place"
         assert not node.directory.is_kept(TopicPartition("t", 0), 6)
+
+
+async def test_creation_that_failed_inside_is_completed_by_the_next_request_for_it(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        node.fail_creation()
+        with pytest.raises(NotServed):
+            await node.create("orders", 2, retention_ms="5")
+        with pytest.raises(NotServed):
+            await node.create("orders", 2, retention_ms="5")
+        node.disk.faults.clear()
+        with pytest.raises(RequestError) as other:
+            await node.create("orders", 3, retention_ms="5")
+        assert other.value.code is ErrorCode.TOPIC_ALREADY_EXISTS, "that is another topic"
+        topic = await node.create("orders", 2, retention_ms="5")
+        assert len(topic.partitions) == 2
+        assert node.errors("orders", 2) == [None, None]
+        with pytest.raises(RequestError) as again:
+            await node.create("orders", 2, retention_ms="5")
+        assert again.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_creation_that_was_completed_meanwhile_is_answered_once(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        node.fail_creation()
+        with pytest.raises(NotServed):
+            await node.create("orders")
+        node.disk.faults.clear()
+        await node.ring()
+        assert node.errors("orders", 1) == [None]
+        assert (await node.create("orders")).name == "orders"
+        with pytest.raises(RequestError):
+            await node.create("orders")
+
+
+async def test_topic_made_anew_has_no_unfinished_creation(tmp_path: Path) -> None:
+    async with node_at(tmp_path) as node:
+        node.fail_creation()
+        with pytest.raises(NotServed):
+            await node.create("orders")
+        node.disk.faults.clear()
+        await node.topics.delete("orders", None)
+        first = await node.create("orders")
+        with pytest.raises(RequestError):
+            await node.create("orders")
+        assert node.topics._unfinished == {}
+        assert node.registry.view.by_name["orders"].topic_id == first.topic_id
+
+
+async def test_creation_beyond_the_room_changes_nothing(tmp_path: Path) -> None:
+    async with node_at(tmp_path, room=LogsRoom(limit=40, other_files=10)) as node:
+        await node.create("orders", 4)
+        for create in (node.create("clicks", 3), node.topics.add_partitions("orders", 7, None, validate_only=False)):
+            with pytest.raises(RequestError) as refusal:
+                await create
+            assert refusal.value.code is ErrorCode.POLICY_VIOLATION
+        assert list((await node.registry.refresh()).by_name) == ["orders"]
+        await node.topics.add_partitions("orders", 6, None, validate_only=False)
+        await node.topics.delete("orders", None)
+        await node.create("clicks", 6)

@@ -5,7 +5,7 @@ UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS when it has as many or more, or w
 INVALID_REPLICA_ASSIGNMENT when the assignments are not one for each added partition, or name another broker;
 INVALID_REQUEST, answered once, for a topic that occurs twice; INVALID_TOPIC_EXCEPTION for internal topics, whose count
 groups depend on.  KAFKA_STORAGE_ERROR: they are added, and served once their logs can be created.  `validate_only` adds
-nothing.  The time-out is not used.
+nothing.  POLICY_VIOLATION: more than max.broker.partitions or the limit of open files allow.  The time-out is not used.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ is INVALID_REQUEST, answered once; more than 10,000 partitions in one request ar
 creates nothing and answers the topic id of zeros.  From v5 on the answer has partition count, replication factor and
 all settings (KIP-525).  A topic is served when the answer is sent; the time-out is not used. When its logs cannot be
 created for want of disk space or descriptors the answer is KAFKA_STORAGE_ERROR: the topic is in the tree then, and is
-served without another request once they can be created.
+served without another request once they can be created; one that asks for it again gets its completion, not
+TOPIC_ALREADY_EXISTS.  What the broker's next start would refuse (max.broker.partitions, the limit of open files) is
+POLICY_VIOLATION.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ v11 are INVALID_REQUEST, as in Apache Kafka.  An unknown name is UNKNOWN_TOPIC_O
 INVALID_TOPIC_EXCEPTION, an unknown id UNKNOWN_TOPIC_ID.
 
 A topic that does not exist is created when the request allows it (v4+; before, always) and auto.create.topics.enable
-does. Departure: it is created before the answer, so the first answer has its partitions; Apache Kafka answers
+does, up to max.auto.create.topics.per.minute of a connection (beyond it, as where the broker has no room for more
+partitions: not created, with UNKNOWN_TOPIC_OR_PARTITION, which clients retry, or POLICY_VIOLATION).
+Departure: it is created before the answer, so the first answer has its partitions; Apache Kafka answers
 UNKNOWN_TOPIC_OR_PARTITION once.  There is no controller: any broker serves admin requests, and all name the live one
 with the lowest id.  A partition whose leader is not live, or not elected, is LEADER_NOT_AVAILABLE without a leader;
 replicas on brokers that are not live are offline.  So is this broker's where its log could not be created or opened.
@@ -22,7 +24,7 @@ from ottla.broker.context import BrokerContext, Call, NewTopic
 from ottla.broker.groups.offsets_topic import offsets_topic
 from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.coordination.topics_view import Partition, Topic
-from ottla.model.broker_settings import AUTO_CREATE_TOPICS_ENABLE
+from ottla.model.broker_settings import AUTO_CREATE_TOPICS_ENABLE, MAX_AUTO_CREATE_TOPICS_PER_MINUTE
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import INTERNAL_TOPICS, OFFSETS_TOPIC, topic_name_problem
@@ -52,7 +54,7 @@ async def handle(request: MetadataRequest, broker: BrokerContext, call: Call) ->
         topics = [_error_entry(t, ErrorCode.INVALID_REQUEST, call.api_version) for t in request.topics]
     else:
         topics = [
-            await _wanted_entry(broker, wanted, request.allow_auto_topic_creation, operations)
+            await _wanted_entry(broker, wanted, call, request.allow_auto_topic_creation, operations)
             for wanted in _distinct(request.topics)
         ]
     return MetadataResponse(
@@ -71,7 +73,7 @@ def _distinct(topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
 
 
 async def _wanted_entry(
-    broker: BrokerContext, wanted: MetadataRequestTopic, may_create: bool, operations: int
+    broker: BrokerContext, wanted: MetadataRequestTopic, call: Call, may_create: bool, operations: int
 ) -> MetadataResponseTopic:
     if wanted.topic_id != ZERO_UUID:
         known = broker.topics.by_id.get(wanted.topic_id)
@@ -82,7 +84,7 @@ async def _wanted_entry(
         return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, None)
     known = broker.topics.by_name.get(wanted.name)
     if known is None:
-        code = await _create(broker, wanted.name, may_create)
+        code = await _create(broker, wanted.name, call, may_create)
         known = broker.topics.by_name.get(wanted.name)
         if known is None:
             return MetadataResponseTopic(
@@ -91,14 +93,18 @@ async def _wanted_entry(
     return _topic_entry(broker, known, operations)
 
 
-async def _create(broker: BrokerContext, name: str, may_create: bool) -> ErrorCode:
+async def _create(broker: BrokerContext, name: str, call: Call, may_create: bool) -> ErrorCode:
     """Create the topic if that is requested and allowed; the error to answer if it does not exist afterwards."""
     if topic_name_problem(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if may_create and broker.settings[AUTO_CREATE_TOPICS_ENABLE]:
+    if may_create and broker.settings[AUTO_CREATE_TOPICS_ENABLE] and _is_counted_in(call, broker):
         try:
             is_offsets = name == OFFSETS_TOPIC
-            new = offsets_topic(broker.settings, is_sole=broker.is_sole) if is_offsets else NewTopic(name)
+            new = (
+                offsets_topic(broker.settings, is_sole=broker.is_sole)
+                if is_offsets
+                else NewTopic(name, is_automatic=True)
+            )
             await broker.create_topic(new)
         except RequestError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
@@ -106,6 +112,12 @@ async def _create(broker: BrokerContext, name: str, may_create: bool) -> ErrorCo
         except OttlaError as error:
             return error.error_code
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_counted_in(call: Call, broker: BrokerContext) -> bool:
+    """Whether this connection may have one more topic created now."""
+    per_minute = broker.settings[MAX_AUTO_CREATE_TOPICS_PER_MINUTE]
+    return call.auto_creations is None or call.auto_creations.take(broker.clock.monotonic_ms(), per_minute)
 
 
 def _error_entry(wanted: MetadataRequestTopic, code: ErrorCode, api_version: int) -> MetadataResponseTopic:

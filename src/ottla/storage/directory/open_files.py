@@ -14,6 +14,33 @@ CONNECTIONS_ROOM: Final = 1_000
 
 _LIMIT_ADVISED_MIN: Final = 65_536
 
+# What a start requires beside the logs: some connections, a new segment or two, modules that are read when they are
+# first called.
+FILES_LEFT_MIN: Final = 24
+# What creations leave, one of so many: clients of all the partitions that were made must be able to connect.
+_CREATIONS_LEAVE: Final = 16
+
+
+class LogsRoom(NamedTuple):
+    """How many logs fit into a process: each has its active segment open, from its start on."""
+
+    limit: int
+    # Open in a broker that has no logs.
+    other_files: int
+
+    def left(self, logs_count: int) -> int:
+        """Descriptors left for connections and reads beside so many logs."""
+        return self.limit - self.other_files - logs_count
+
+    def allows_start(self, logs_count: int) -> bool:
+        return self.left(logs_count) >= FILES_LEFT_MIN
+
+    @property
+    def logs_max(self) -> int:
+        """How many there may be before a creation is refused: never more than a start would accept."""
+        left_min = min(max(self.limit // _CREATIONS_LEAVE, FILES_LEFT_MIN), CONNECTIONS_ROOM)
+        return self.left(left_min)
+
 
 class OpenFilesNeed(NamedTuple):
     """Counts of files in a data directory."""

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from ottla.broker.auto_creations import AutoCreations
 from ottla.broker.cold_calls import ColdCalls
 from ottla.broker.connection import Connection
 from ottla.broker.handlers import HANDLERS
@@ -23,9 +24,10 @@ COLD = [
 
 
 class Reached:
-    """The one thing that cold calls want to know of a connection."""
+    """What cold calls want to know of a connection."""
 
     local_address = (HOST, PORT)
+    auto_creations = AutoCreations()
 
 
 CONNECTION = cast("Connection", Reached())
