@@ -83,6 +83,7 @@ HEAVY: Final[Mapping[str, str]] = {
     # Programs that start Spark.
     "tests/cluster/test_spark_through_kills.py": "spark programs",
     "tests/examples/test_abuse_alert.py": "spark programs",
+    "tests/examples/test_examples_page_of_spark.py": "spark programs",
     "tests/examples/test_related_items.py": "spark programs",
     "tests/loads": "spark programs",
     "tests/integration/test_demo.py": "spark programs",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Final
@@ -11,59 +10,36 @@ from typing import Final
 import pytest
 
 from examples.abuse_alert.alert_topic import Alert, read_alerts
-from ottla.testing import ControlledBroker, Namespace, Record, Topic, consume_all, produce
+from ottla.testing import ControlledBroker, Namespace, Topic, consume_all
 from tests.eventually import eventually
+from tests.examples.feed import DAY_MS, MINUTE_MS, NINE_MS, PARTITIONS, WITHIN_S, Feed
 from tests.examples.letters import set_aside
-from tests.examples.page import run_commands_of
 from tests.examples.program import Program
 
-NINE_MS: Final = 1_307_869_200_000
-MINUTE_MS: Final = 60_000
 WINDOW_MS: Final = 5 * MINUTE_MS
-DAY_MS: Final = 24 * 60 * MINUTE_MS
 LIMIT: Final = 12
-PARTITIONS: Final = 3
-# What is sent together is of so much time, and some of it late: together less than the delay of ten minutes.
-SPAN_MS: Final = 4 * MINUTE_MS
-LATE_MS_MAX: Final = 4 * MINUTE_MS
 MALFORMED: Final = ("<html>", '{"id": "m1"}', '{"id": "m2", "at_ms": 9200000000000000000, "member": "eve"}', "[]")
-# Spark starts within it on a machine with much other work.
-WITHIN_S: Final = 400.0
 
 
-class Feed:
-    """Sends actions, late, repeated and malformed ones among them, and remembers each action once."""
+class Actions(Feed):
+    """Remembers each action once."""
 
     def __init__(self, topic: Topic) -> None:
-        self.topic = topic
+        super().__init__(topic, MALFORMED, events_count=150, seed=7)
         self.actions: dict[str, tuple[str, int]] = {}
-        self.malformed: set[tuple[int, int]] = set()
-        self._ends: Counter[int] = Counter()
-        self._chance = random.Random(7)
-        self._spans_count = 0
 
-    def send_span(self, count: int = 150) -> None:
-        first_ms = NINE_MS + self._spans_count * SPAN_MS
-        self._spans_count += 1
-        values: list[str] = []
-        for number in range(count):
-            at_ms = first_ms + number * SPAN_MS // count
-            if self._chance.random() < 0.1:
-                at_ms -= self._chance.randrange(LATE_MS_MAX)
-            # Ada does what others do together, from time to time.
-            member = "ada" if self._chance.random() < 0.1 else f"member-{self._chance.randrange(20)}"
-            values.append(self._action(member, at_ms))
-            if self._chance.random() < 0.1:
-                values.append(self._chance.choice(values))
-        self._send([*values, *MALFORMED])
+    def event(self, number: int, at_ms: int) -> str:
+        # Ada does what others do together, from time to time.
+        member = "ada" if self.chance.random() < 0.1 else f"member-{self.chance.randrange(20)}"
+        return self._action(member, at_ms)
 
     def send_too_late(self, window_start_ms: int) -> None:
         """They would make an alert of a window that is complete."""
-        self._send([self._encoded(f"late-{each}", "late", window_start_ms) for each in range(2 * LIMIT)])
+        self.send([self._encoded(f"late-{each}", "late", window_start_ms) for each in range(2 * LIMIT)])
 
     def send_last(self) -> None:
         """A day later, so that all windows before are complete."""
-        self._send([self._action("last", NINE_MS + DAY_MS)])
+        self.send([self._action("last", NINE_MS + DAY_MS)])
 
     def expected(self) -> list[Alert]:
         counts: Counter[tuple[int, str]] = Counter()
@@ -85,16 +61,6 @@ class Feed:
     def _encoded(self, name: str, member: str, at_ms: int) -> str:
         return json.dumps({"id": name, "at_ms": at_ms, "member": member})
 
-    def _send(self, values: list[str]) -> None:
-        records = []
-        for value in values:
-            partition = self._chance.randrange(PARTITIONS)
-            if value in MALFORMED:
-                self.malformed.add((partition, self._ends[partition]))
-            self._ends[partition] += 1
-            records.append(Record(value, partition=partition))
-        produce(self.topic, records)
-
 
 @pytest.mark.spark
 @pytest.mark.slow
@@ -102,7 +68,7 @@ def test_alerts_are_those_of_the_input_when_the_program_is_killed(
     broker: ControlledBroker, namespace: Namespace, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark")
-    feed, alerts = Feed(namespace.topic("actions", partitions=PARTITIONS)), namespace.name("alerts")
+    feed, alerts = Actions(namespace.topic("actions", partitions=PARTITIONS)), namespace.name("alerts")
     flags = ["--bootstrap-server", broker.bootstrap, "--topic", feed.topic, "--alerts", alerts]
     flags += ["--checkpoint", str(tmp_path / "checkpoint"), "--more-than", str(LIMIT), "--master", "local[2]"]
     flags += ["--spark", "spark.sql.shuffle.partitions=1"]
@@ -138,12 +104,3 @@ def test_alerts_are_those_of_the_input_when_the_program_is_killed(
     for message in consume_all(alerts):
         values[message.key].add(message.value)
     assert {len(each) for each in values.values()} == {1}, "told again, an alert is the same"
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_commands_of_the_page_print_what_it_says(
-    broker: ControlledBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("pyspark")
-    run_commands_of("abuse_alert", broker, tmp_path, monkeypatch)

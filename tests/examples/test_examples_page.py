@@ -1,4 +1,4 @@
-"""The README of the examples; those of its commands that start Spark are run in the tests of their example."""
+"""The README of the examples; those of its commands that start Spark are run in test_examples_page_of_spark.py."""
 
 from __future__ import annotations
 

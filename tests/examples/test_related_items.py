@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter, defaultdict
 from itertools import permutations
 from pathlib import Path
@@ -12,62 +11,38 @@ from typing import Final
 import pytest
 
 from examples.related_items.counts import CountsUnusable, Pair, PairCounts
-from ottla.testing import ControlledBroker, Namespace, Record, Topic, produce
+from ottla.testing import ControlledBroker, Namespace, Topic
 from tests.eventually import eventually
 from tests.examples.dying_counts import POINTS
+from tests.examples.feed import DAY_MS, MINUTE_MS, NINE_MS, PARTITIONS, WITHIN_S, Feed
 from tests.examples.letters import set_aside
-from tests.examples.page import run_commands_of
 from tests.examples.program import Program
 
-NINE_MS: Final = 1_307_869_200_000
-MINUTE_MS: Final = 60_000
 GAP_MS: Final = 5 * MINUTE_MS
-HOUR_MS: Final = 60 * MINUTE_MS
 ITEMS_MAX: Final = 8
-PARTITIONS: Final = 3
-# What is sent together is of so much time, and some of it late: together less than the delay of ten minutes.
-SPAN_MS: Final = 4 * MINUTE_MS
-LATE_MS_MAX: Final = 4 * MINUTE_MS
 MALFORMED: Final = ("<html>", '{"item": "/jobs/1"}', '{"at_ms": -1, "member": "eve", "item": "/jobs/1"}', "7")
-# Spark starts within it on a machine with much other work.
-WITHIN_S: Final = 400.0
 
 
-class Feed:
-    """Sends views, late, repeated and malformed ones among them, and remembers each."""
+class Views(Feed):
+    """Remembers each view."""
 
     def __init__(self, topic: Topic) -> None:
-        self.topic = topic
+        super().__init__(topic, MALFORMED, events_count=80, seed=5)
         self.views: list[tuple[str, int, str]] = []
-        self.malformed: set[tuple[int, int]] = set()
-        self._ends: Counter[int] = Counter()
-        self._chance = random.Random(5)
-        self._spans_count = 0
 
-    def send_span(self, count: int = 80) -> None:
-        first_ms = NINE_MS + self._spans_count * SPAN_MS
-        self._spans_count += 1
-        values: list[str] = []
-        for number in range(count):
-            # Odd times: two of one member are never just a gap apart.
-            at_ms = first_ms + number * SPAN_MS // count + self._chance.randrange(97)
-            if self._chance.random() < 0.1:
-                at_ms -= self._chance.randrange(LATE_MS_MAX)
-            # The crawler looks at more than a session may have.
-            member = "crawler" if number % 10 == 0 else f"member-{self._chance.randrange(60)}"
-            self.views.append((member, at_ms, f"/jobs/{self._chance.randrange(15)}"))
-            values.append(_encoded(*self.views[-1]))
-            if self._chance.random() < 0.1:
-                values.append(values[-1])
-        self._send([*values, *MALFORMED])
+    def event(self, number: int, at_ms: int) -> str:
+        # The crawler looks at more than a session may have.
+        member = "crawler" if number % 10 == 0 else f"member-{self.chance.randrange(60)}"
+        self.views.append((member, at_ms, f"/jobs/{self.chance.randrange(15)}"))
+        return _encoded(*self.views[-1])
 
     def send_too_late(self) -> None:
         """A session that ended before every other."""
-        self._send([_encoded("late", NINE_MS - HOUR_MS, f"/jobs/{item}") for item in range(3)])
+        self.send([_encoded("late", NINE_MS - 60 * MINUTE_MS, f"/jobs/{item}") for item in range(3)])
 
     def send_last(self) -> None:
         """A day later, so that all sessions before are complete."""
-        self._send([_encoded("last", NINE_MS + 24 * HOUR_MS, "/jobs/1")])
+        self.send([_encoded("last", NINE_MS + DAY_MS, "/jobs/1")])
 
     def sessions(self) -> list[set[str]]:
         """The items of each."""
@@ -92,16 +67,6 @@ class Feed:
                 counts.update(permutations(items, 2))
         return {Pair(item, other, count) for (item, other), count in counts.items()}
 
-    def _send(self, values: list[str]) -> None:
-        records = []
-        for value in values:
-            partition = self._chance.randrange(PARTITIONS)
-            if value in MALFORMED:
-                self.malformed.add((partition, self._ends[partition]))
-            self._ends[partition] += 1
-            records.append(Record(value, partition=partition))
-        produce(self.topic, records)
-
 
 def _encoded(member: str, at_ms: int, item: str) -> str:
     return json.dumps({"at_ms": at_ms, "member": member, "item": item})
@@ -113,7 +78,7 @@ def test_counts_are_those_of_the_input_when_the_program_is_killed(
     broker: ControlledBroker, namespace: Namespace, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark")
-    feed, path = Feed(namespace.topic("views", partitions=PARTITIONS)), tmp_path / "related.db"
+    feed, path = Views(namespace.topic("views", partitions=PARTITIONS)), tmp_path / "related.db"
     flags = ["--bootstrap-server", broker.bootstrap, "--topic", feed.topic, "--counts", str(path)]
     flags += ["--checkpoint", str(tmp_path / "checkpoint"), "--gap", "5 minutes", "--items-max", str(ITEMS_MAX)]
     flags += ["--master", "local[2]", "--spark", "spark.sql.shuffle.partitions=1"]
@@ -141,15 +106,6 @@ def test_counts_are_those_of_the_input_when_the_program_is_killed(
             (pair for pair in expected if pair.item == "/jobs/3"), key=lambda pair: (-pair.sessions, pair.other)
         )
         assert counts.related("/jobs/3", 4) == best[:4]
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_commands_of_the_page_print_what_it_says(
-    broker: ControlledBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("pyspark")
-    run_commands_of("related_items", broker, tmp_path, monkeypatch)
 
 
 def test_batch_that_runs_again_counts_once_and_another_checkpoint_is_refused(tmp_path: Path) -> None:
