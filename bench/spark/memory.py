@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final
+
+from bench.spark.watch import Watch
 
 EVERY_S: Final = 0.25
 THIRDS: Final = 3
 
 
-class MemoryWatch:
-    """Calls `read` again and again, in a thread of its own; what it gives, in bytes by name, is kept."""
+class MemoryWatch(Watch):
+    """What `read` gives, in bytes by name, is kept."""
 
     def __init__(self, read: Callable[[], Mapping[str, int]], every_s: float = EVERY_S) -> None:
-        self._read = read
-        self._every_s = every_s
+        super().__init__(lambda: self._samples.append((time.perf_counter(), read())), every_s)
         self._samples: list[tuple[float, Mapping[str, int]]] = []
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> MemoryWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._is_over.set()
-        self._thread.join()
 
     def figures(self) -> dict[str, float]:
         """In MB: the peak of each name, the means of the three thirds of the time, and the last less the second."""
@@ -44,13 +31,6 @@ class MemoryWatch:
                 figures[f"{name}_third_{number}_mb"] = mean / 1e6
             figures[f"{name}_growth_mb"] = (means[2] - means[1]) / 1e6
         return figures
-
-    def _watch(self) -> None:
-        while True:
-            self._samples.append((time.perf_counter(), self._read()))
-            if self._is_over.wait(self._every_s):
-                self._samples.append((time.perf_counter(), self._read()))
-                return
 
 
 def means_of_thirds(samples: Sequence[tuple[float, float]]) -> list[float]:

@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from tests.peers.process_usage import rss_bytes
+
+from bench.spark.watch import Watch
 
 # Fields of proc(5)'s stat, counted from the first behind the name.
 _OWN_TIMES: Final = slice(11, 13)  # utime, stime
@@ -40,26 +41,15 @@ class Usage:
         }
 
 
-class SparkProcesses:
+class SparkProcesses(Watch):
     """The JVM `jvm_pid` and everything below it, which is looked at all the time between enter and exit."""
 
     def __init__(self, jvm_pid: int) -> None:
+        super().__init__(self._look, LOOK_EVERY_S)
         self._jvm_pid = jvm_pid
         self._lock = threading.Lock()
         # By process id and start, since ids come again.
         self._ticks: dict[tuple[int, str], int] = {}
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> SparkProcesses:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._is_over.set()
-        self._thread.join()
 
     def usage(self) -> Usage:
         """Of all that were ever seen."""
@@ -80,10 +70,6 @@ class SparkProcesses:
             jvm += size_bytes if pid == self._jvm_pid else 0
             python += 0 if pid == self._jvm_pid else size_bytes
         return jvm, python
-
-    def _watch(self) -> None:
-        while not self._is_over.wait(LOOK_EVERY_S):
-            self._look()
 
     def _look(self) -> dict[tuple[int, str], int]:
         """What is known after it; the watching thread goes on."""
