@@ -15,7 +15,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import ottla.spark
 from ottla.cli.client_flags import assignments, bootstrap_flag
+from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
+from ottla.cli.output import say_error
 from ottla.cli.stop_request import StopRequest
 from ottla.errors import OttlaError
 from ottla.spark.dead_letters import DeadLetters
@@ -134,13 +136,11 @@ def run_command(program: click.Group) -> None:
     try:
         program()
     except OttlaError as error:
-        click.echo(f"error: {error}", err=True)
-        if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
-        sys.exit(1)
+        say_error(str(error), error.hint)
+        sys.exit(FAILED)
     except PySparkException as error:  # an interval that is none, for example
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        say_error(str(error))
+        sys.exit(FAILED)
 
 
 def _line(totals: JobTotals) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ottla.cli.client_flags import bootstrap_flag
+from ottla.cli.output import say
 
 from ..stream_program import program_of, run_command, stream_flags
 from .alert_topic import ensure_alert_topic, read_alerts, tells
@@ -48,7 +49,7 @@ def alerts(bootstrap: str, alert_topic: str, as_json: bool) -> None:
     for alert in read_alerts(bootstrap, alert_topic):
         start, end = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (alert.start_ms, alert.end_ms))
         text = f"{start:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} UTC: {alert.count} actions of {alert.member}"
-        click.echo(json.dumps(asdict(alert), ensure_ascii=False) if as_json else text)
+        say(json.dumps(asdict(alert)) if as_json else text)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import Any
 import click
 from pyspark.sql import DataFrame
 
+from ottla.cli.output import say
+
 from ..stream_program import program_of, run_command, stream_flags
 from .counts import Pair, PairCounts
 from .visits import Rule, pairs_of, parsed, sessions_of
@@ -56,7 +58,7 @@ def related(item: str, path: Path, top: int) -> None:
     """The items that are looked at in most sessions with ITEM."""
     with PairCounts(path, has_writes=False) as counts:
         for pair in counts.related(item, top):
-            click.echo(f"{pair.other} {pair.sessions}")
+            say(f"{pair.other} {pair.sessions}")
 
 
 def _query_id(batch: DataFrame) -> str:

@@ -12,7 +12,9 @@ from typing import Final
 import click
 
 from ottla.cli.client_flags import bootstrap_flag
+from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
+from ottla.cli.output import say, say_error
 from ottla.cli.stop_request import StopRequest
 from ottla.client.cluster import Cluster
 from ottla.client.errors import UnknownTopic
@@ -91,7 +93,7 @@ def query(
     with LogIndex(path, has_writes=False) as index:
         hits = index.search(" ".join(words), service=service, level=level, since_ms=since_ms, limit=limit)
     for hit in hits:
-        click.echo(_as_json(hit) if as_json else _as_text(hit))
+        say(_as_json(hit) if as_json else _as_text(hit))
 
 
 @program.command()
@@ -100,9 +102,9 @@ def query(
 def status(bootstrap: str, path: Path) -> None:
     """How far each partition is indexed, and how much is to go."""
     with LogIndex(path, has_writes=False) as index, Cluster(bootstrap, OPTIONS) as cluster:
-        click.echo(f"{index.lines_count():,} lines")
+        say(f"{index.lines_count():,} lines")
         for position in index.positions():
-            click.echo(
+            say(
                 f"{position.topic.topic}-{position.partition}: {index.lines_count(position):,} lines, "
                 f"indexed up to offset {position.next_offset}, {_to_go(cluster, position)}"
             )
@@ -136,14 +138,12 @@ def _as_text(hit: Hit) -> str:
 
 def _as_json(hit: Hit) -> str:
     fields = {"time": moment_text(hit.line.at_ms), **hit.line._asdict(), **hit._asdict()}
-    return json.dumps({name: fields[name] for name in fields if name not in ("at_ms", "line")}, ensure_ascii=False)
+    return json.dumps({name: fields[name] for name in fields if name not in ("at_ms", "line")})
 
 
 if __name__ == "__main__":
     try:
         program()
     except OttlaError as error:
-        click.echo(f"error: {error}", err=True)
-        if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
-        sys.exit(1)
+        say_error(str(error), error.hint)
+        sys.exit(FAILED)

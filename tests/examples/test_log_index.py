@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 
+from examples.search_index.__main__ import program
 from examples.search_index.index import Advance, IndexedLine, IndexUnusable, LogIndex, TopicId, match_terms
 from examples.search_index.log_line import LogLine, log_line_of
 
@@ -97,6 +100,15 @@ def test_file_that_is_no_index_is_refused(path: Path) -> None:
     other.close()
     with pytest.raises(IndexUnusable, match="no index of this program"):
         LogIndex(path, has_writes=True)
+
+
+def test_line_that_is_found_stays_a_line_of_the_terminal(path: Path) -> None:
+    with LogIndex(path, has_writes=True) as index:
+        add(index, "gone\n\x1b[2J")
+    told = CliRunner().invoke(program, ["query", "gone", "--index", str(path)])
+    assert told.output.endswith(" INFO cart: gone\\n\\x1b[2J\n")
+    told = CliRunner().invoke(program, ["query", "gone", "--index", str(path), "--json"])
+    assert json.loads(told.output)["message"] == "gone\n\x1b[2J"
 
 
 def add(index: LogIndex, *messages: str) -> None:
