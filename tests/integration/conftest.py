@@ -9,6 +9,7 @@ import pytest
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
+from ottla.testing import Namespace
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 from tests.peers.apache_kafka import ApacheKafka
@@ -30,6 +31,19 @@ def apache_kafka() -> Iterator[ApacheKafka]:
 def ottla_broker() -> Iterator[RunningBroker]:
     with RunningBroker() as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    """One of the file's own."""
+    with RunningBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(broker: RunningBroker) -> Iterator[Namespace]:
+    with Namespace(broker.bootstrap) as names:
+        yield names
 
 
 @pytest.fixture(scope="session", params=[pytest.param("apache_kafka", marks=pytest.mark.interop), "ottla_broker"])

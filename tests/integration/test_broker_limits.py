@@ -7,9 +7,6 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-
-import pytest
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
@@ -35,12 +32,6 @@ MIB = 1 << 20
 # Far less than the ten minutes and the hour that the waiting requests would take.
 STOPPED_WITHIN_S = 20
 NEVER_FLUSHED = {"flush.policy": "interval", "flush.ms": "3600000", "retention.ms": "-1"}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with RunningBroker() as broker:
-        yield broker
 
 
 def new_topic(broker: RunningBroker, **configs: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import click
 
@@ -41,6 +41,23 @@ def command() -> None:
     `ottla load clicks --target /data/lake` loads what the table does not have yet; run it again for what came since,
     or let it run with --every.
     """
+
+
+class _LoaderFlags(TypedDict):
+    """What `run` and `backfill` have in common."""
+
+    topics: tuple[str, ...]
+    bootstrap: str
+    target: str
+    storage: tuple[str, ...]
+    table: str | None
+    catalog: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    columns: tuple[str, ...]
+    event_time_field: str | None
+    options: tuple[str, ...]
+    settings: tuple[str, ...]
+    master: str | None
 
 
 _topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
@@ -105,58 +122,61 @@ _master = click.option("--master", help="Where Spark runs.  [default: this machi
 @_master
 @json_flag
 def run(
-    topics: tuple[str, ...],
-    bootstrap: str,
-    target: str,
-    storage: tuple[str, ...],
-    table: str | None,
-    catalog: tuple[str, ...],
-    partition_by: tuple[str, ...],
-    columns: tuple[str, ...],
     event_time: str | None,
-    event_time_field: str | None,
     start: str,
     every_s: float | None,
     rows_per_commit: int,
     target_file_bytes: int,
     tells_audit: bool,
-    options: tuple[str, ...],
-    settings: tuple[str, ...],
-    master: str | None,
     as_json: bool,
+    **flags: Unpack[_LoaderFlags],
 ) -> int:
     """Append the records that the table does not have yet; with --every, until Ctrl-C."""
-    if event_time is not None and event_time_field is not None:
+    if event_time is not None and flags["event_time_field"] is not None:
         raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
-    source, spark_settings = assignments(options, "--option"), assignments(settings, "--spark")
-    begin = start if start in ("earliest", "latest") else moment_ms(start, "--start")
-    place = lake_target(target, storage, table, catalog)
-
-    import ottla.spark
-    from ottla.spark.lake import Loader, json_field
-
+    new_loader = _prepared(
+        "ottla load",
+        flags,
+        event_time,
+        start=start if start in ("earliest", "latest") else moment_ms(start, "--start"),
+        rows_per_commit=rows_per_commit,
+        target_file_bytes=target_file_bytes,
+        tells_audit=tells_audit,
+    )
     with JobProgress() as progress:
         progress.show("Spark starts")
-        loader = Loader(
-            ottla.spark.session("ottla load", master=master, **spark_settings),
-            bootstrap,
-            list(topics),
-            place,
-            event_time=event_time or (json_field(event_time_field) if event_time_field else "timestamp"),
-            columns=columns,
-            partition_by=partition_by,
-            start=begin,
-            options=source,
-            rows_per_commit=rows_per_commit,
-            target_file_bytes=target_file_bytes,
-            tells_audit=tells_audit,
-        )
-        progress.show(f"loading {', '.join(topics)}")
+        loader = new_loader()
+        progress.show(f"loading {', '.join(flags['topics'])}")
         with StopRequest() as stop:
             outcome = _run(loader, every_s, progress, stop)
     say(json.dumps(_facts(outcome)) if as_json else _line(outcome))
     # A load without --every is to load all that was there; whoever started it must know that it did not.
     return INTERRUPTED if every_s is None and outcome.left_count else 0
+
+
+def _prepared(name: str, flags: _LoaderFlags, event_time: str | None = None, **more: Any) -> Callable[[], Loader]:
+    """What starts Spark and makes a loader; flags that are wrong are found before."""
+    options, settings = assignments(flags["options"], "--option"), assignments(flags["settings"], "--spark")
+    place = lake_target(flags["target"], flags["storage"], flags["table"], flags["catalog"])
+    field = flags["event_time_field"]
+
+    def start() -> Loader:
+        import ottla.spark
+        from ottla.spark.lake import Loader, json_field
+
+        return Loader(
+            ottla.spark.session(name, master=flags["master"], **settings),
+            flags["bootstrap"],
+            flags["topics"],
+            place,
+            event_time=event_time or (json_field(field) if field else "timestamp"),
+            columns=flags["columns"],
+            partition_by=flags["partition_by"],
+            options=options,
+            **more,
+        )
+
+    return start
 
 
 def _run(loader: Loader, every_s: float | None, progress: JobProgress, stop: StopRequest) -> LakeLoad:
@@ -204,44 +224,14 @@ def _line(outcome: LakeLoad) -> str:
 @_settings
 @_master
 @json_flag
-def backfill(
-    topics: tuple[str, ...],
-    bootstrap: str,
-    target: str,
-    storage: tuple[str, ...],
-    table: str | None,
-    catalog: tuple[str, ...],
-    begin: str,
-    end: str,
-    partition_by: tuple[str, ...],
-    columns: tuple[str, ...],
-    event_time_field: str | None,
-    options: tuple[str, ...],
-    settings: tuple[str, ...],
-    master: str | None,
-    as_json: bool,
-) -> None:
+def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags]) -> None:
     """Make whole hours or days of the table anew from the log; loads may go on meanwhile."""
-    source, spark_settings = assignments(options, "--option"), assignments(settings, "--spark")
     from_ms, to_ms = moment_ms(begin, "--from"), moment_ms(end, "--to")
-    place = lake_target(target, storage, table, catalog)
-
-    import ottla.spark
-    from ottla.spark.lake import Loader, json_field
-
+    new_loader = _prepared("ottla load backfill", flags)
     with JobProgress() as progress:
         progress.show("Spark starts")
-        loader = Loader(
-            ottla.spark.session("ottla load backfill", master=master, **spark_settings),
-            bootstrap,
-            list(topics),
-            place,
-            event_time=json_field(event_time_field) if event_time_field else "timestamp",
-            columns=columns,
-            partition_by=partition_by,
-            options=source,
-        )
-        progress.show(f"reading {', '.join(topics)} again")
+        loader = new_loader()
+        progress.show(f"reading {', '.join(flags['topics'])} again")
         outcome = loader.backfill(from_ms, to_ms)
     facts = {"rows": outcome.rows_count, "files": outcome.files_count, "table_version": outcome.table_version}
     if as_json:

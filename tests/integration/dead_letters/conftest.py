@@ -1,4 +1,4 @@
-"""One broker for the file, and names of its own for each test."""
+"""A client of the file's broker."""
 
 from __future__ import annotations
 
@@ -7,20 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.client.cluster import Cluster
-from ottla.testing import Namespace
 from ottla.testing.broker import RunningBroker
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with RunningBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def namespace(broker: RunningBroker) -> Iterator[Namespace]:
-    with Namespace(broker.bootstrap) as names:
-        yield names
 
 
 @pytest.fixture

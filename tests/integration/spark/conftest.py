@@ -25,6 +25,16 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="module")
+def few_partitions(spark: SparkSession) -> Iterator[None]:
+    """State in two partitions: each costs files for each batch."""
+    name = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(name) or "4"
+    spark.conf.set(name, "2")
+    yield
+    spark.conf.set(name, before)
+
+
 @pytest.fixture(scope="session", params=["ottla", "apache-kafka"])
 def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
     if request.param == "ottla":

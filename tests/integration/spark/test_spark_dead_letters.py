@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +44,6 @@ def order_of(value: bytes | None) -> dict[str, Any]:
         raise ValueError("no value")
     found: dict[str, Any] = json.loads(value)
     return found
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with RunningBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def namespace(broker: RunningBroker) -> Iterator[Namespace]:
-    with Namespace(broker.bootstrap) as names:
-        yield names
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +16,13 @@ from pyspark.sql import functions as F
 from ottla.spark import streams
 from ottla.spark.streams.late_rows import Lateness
 from ottla.testing import Namespace, Record, Topic, produce
-from ottla.testing.broker import RunningBroker
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("few_partitions")]
 
 MINUTE_MS = 60_000
 # 2011-06-12 00:00 UTC.
 DAY_MS = 1_307_836_800_000
 FAR_MS = DAY_MS + 100_000 * MINUTE_MS
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_partitions(spark: SparkSession) -> Iterator[None]:
-    """State in two partitions: each costs files for each batch."""
-    name = "spark.sql.shuffle.partitions"
-    before = spark.conf.get(name) or "4"
-    spark.conf.set(name, "2")
-    yield
-    spark.conf.set(name, before)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with RunningBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def namespace(broker: RunningBroker) -> Iterator[Namespace]:
-    with Namespace(broker.bootstrap) as names:
-        yield names
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +21,8 @@ from ottla.spark import streams
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.streams.jobs import JobFailed, JobSettings, JobTotals, load_job, run_job
 from ottla.testing import Namespace, Record, Topic, produce
-from ottla.testing.broker import RunningBroker
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("few_partitions")]
 
 MINUTE_MS = 60_000
 # 2011-06-12 00:00 UTC.
@@ -40,28 +39,6 @@ class Seen(NamedTuple):
     at_ms: int
     member: int
     page: str
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_partitions(spark: SparkSession) -> Iterator[None]:
-    """State in two partitions: each costs files for each batch."""
-    name = "spark.sql.shuffle.partitions"
-    before = spark.conf.get(name) or "4"
-    spark.conf.set(name, "2")
-    yield
-    spark.conf.set(name, before)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with RunningBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def namespace(broker: RunningBroker) -> Iterator[Namespace]:
-    with Namespace(broker.bootstrap) as names:
-        yield names
 
 
 def of_the_demo(topic: str) -> list[tuple[bytes, bytes]]:
