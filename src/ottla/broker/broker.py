@@ -42,6 +42,7 @@ from ottla.broker.request_meter import RequestMeter
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
 from ottla.broker.socket_loop import SocketLoop
+from ottla.broker.space_watch import SpaceWatch
 from ottla.broker.topics import Topics
 from ottla.broker.tree_follower import TreeFollower
 from ottla.broker.tree_home import TreeHome, open_embedded, with_node_id
@@ -67,6 +68,8 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import volume_size
 from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock, NoLock
+from ottla.storage.directory.directory_space import DirectorySpace
+from ottla.storage.directory.disk_space import SpaceRules
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.directory.open_files import LogsRoom, too_many_open_files
 from ottla.storage.errors import DirectoryOffline, StorageError, lacks_descriptors
@@ -319,6 +322,9 @@ class Broker:
         lock = FileLock()
         directory_identity.claim(disk, path, self.node_id, lock)
         self._closing.callback(lock.release)
+        self._space = self._space_in(path)
+        # Before anything that needs room: on a full disk the reserve is given back to the start.
+        self._space.look(makes=False)
         if self.is_sole:
             directory_tree.require_own_tree(disk, path)
         home = self._home or await self._open_home(path)
@@ -337,10 +343,16 @@ class Broker:
         if not self.is_sole:
             directory_tree.mark_shared(disk, path)
 
+    def _space_in(self, path: str) -> DirectorySpace:
+        total_bytes = volume_size(path).total_bytes
+        reserve_bytes = self.settings[setting.LOG_DIR_RESERVE_BYTES]
+        rules = SpaceRules.of_volume(total_bytes, reserve_bytes, self.settings[setting.LOG_DIR_LOW_BYTES])
+        return DirectorySpace(self._disk, path, rules)
+
     async def _open_home(self, path: str) -> TreeHome:
         home: TreeHome
         if self.is_sole:
-            home = await open_embedded(self._disk, path, self.clock)
+            home = await open_embedded(self._disk, path, self.clock, self._space.relieve)
         else:
             # With it comes the client of ZooKeeper, which a broker by itself does not need.
             from ottla.broker.zookeeper_home import SharedHome, zookeeper_home
@@ -360,8 +372,12 @@ class Broker:
             lock=NoLock(),
             retention_check_interval_ms=self.settings[setting.LOG_RETENTION_CHECK_INTERVAL_MS],
             is_only_replica=self._is_only_replica,
+            space=self._space,
         )
         self._closing.callback(self._directory.close)
+        watch = SpaceWatch(self._directory, asyncio.get_running_loop())
+        self._closing.callback(watch.stop)
+        watch.start()
         self._coordination.producer_ids.begin_at(_greatest_producer_id(self._directory.logs.values()) + 1)
         # A broker that was killed may be live to the others until its session ends; another broker of this id stays.
         patience_ms = 0 if self.is_sole else self.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS] + ID_MARGIN_MS

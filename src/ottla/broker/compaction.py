@@ -56,7 +56,8 @@ class Compaction:
 
     async def _run(self) -> None:
         while True:
-            job = None if self._directory.offline is not None else self._compactor.next_job(self._clock.now_ms())
+            may_write = self._directory.offline is None and not self._directory.space.is_full
+            job = self._compactor.next_job(self._clock.now_ms()) if may_write else None
             if job is None:
                 await self._rest()
                 continue

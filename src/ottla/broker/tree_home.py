@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.coordination.tree import Tree
@@ -26,16 +27,21 @@ class TreeHome(Protocol):
     async def close(self) -> None: ...
 
 
-async def open_embedded(disk: Disk, data_dir: str, clock: Clock) -> EmbeddedHome:
+async def open_embedded(
+    disk: Disk, data_dir: str, clock: Clock, make_room: Callable[[], bool] | None = None
+) -> EmbeddedHome:
     """The tree of a broker that is the only one; its directory must be locked.
 
+    `make_room` is called in another thread when the disk is full: whether there is room now.
     Raises `TreeStoreError`: `TreeStoreLost`, before anything is written, for a directory of logs without its tree.
     """
     # SQLite is a megabyte that a broker of a cluster does not need.
     from ottla.coordination.embedded.home import EmbeddedHome
 
     may_be_new = directory_tree.may_have_new_tree(disk, data_dir)
-    return await EmbeddedHome.open(f"{data_dir}/{directory_tree.TREE_FILE}", clock=clock, may_be_new=may_be_new)
+    return await EmbeddedHome.open(
+        f"{data_dir}/{directory_tree.TREE_FILE}", clock=clock, may_be_new=may_be_new, make_room=make_room
+    )
 
 
 def with_node_id(settings: BrokerSettings, disk: Disk, data_dir: str) -> BrokerSettings:

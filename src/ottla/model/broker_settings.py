@@ -44,6 +44,19 @@ REPLICA_SELECTOR_CLASS: Final = word(
 LOG_DIRS: Final = optional_text(
     "log.dirs", "The data directory, when `--data-dir` is not given.  One directory.", aliases=("log.dir",)
 )
+LOG_DIR_RESERVE_BYTES: Final = int64(
+    "log.dir.reserve.bytes",
+    32 * MIB,
+    "Room in the data directory (`reserve.bin`) that a full disk leaves to deletions, settings, committed offsets and "
+    "starts; at most a sixteenth of the file system; 0 for none.",
+    minimum=0,
+)
+LOG_DIR_LOW_BYTES: Final = int64(
+    "log.dir.low.bytes",
+    5 * GIB,
+    "`disk.low` is logged when less is free; at most a tenth of the file system; 0 for never.",
+    minimum=0,
+)
 
 ZOOKEEPER_CONNECT: Final = optional_text(
     "zookeeper.connect",
@@ -540,6 +553,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS,
         PRODUCER_ID_EXPIRATION_MS,
     ),
+    "The disk": (LOG_DIR_RESERVE_BYTES, LOG_DIR_LOW_BYTES),
     "Flushing": (
         LOG_FLUSH_POLICY,
         LOG_FLUSH_INTERVAL_MESSAGES,

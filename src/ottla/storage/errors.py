@@ -83,7 +83,7 @@ class LogOffline(StorageError):
 class DiskFull(StorageError):
     """There was no room for the batch; the log is as it was before."""
 
-    hint = "free space on the file system, or lower retention; appends go on by themselves then"
+    hint = "free space on the file system, delete topics or shorten their retention; appends go on by themselves then"
 
 
 class DirectoryOffline(StorageError):
@@ -127,6 +127,11 @@ def shortage_of(error: OSError, message: str) -> StorageError | None:
     if lacks_descriptors(error):
         return TooManyOpenFiles(message)
     return None
+
+
+def lacks_room(error: BaseException) -> bool:
+    """Whether the disk, or this user's quota of it, is full."""
+    return isinstance(error, DiskFull) or (isinstance(error, OSError) and error.errno in _NO_ROOM)
 
 
 def lacks_descriptors(error: BaseException) -> bool:

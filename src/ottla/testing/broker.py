@@ -32,6 +32,8 @@ LOG_LINES_SHOWN: Final = 20
 # The last lines of a process that gives up.
 ERROR_MARK: Final = "error: "
 HINT_MARK: Final = "hint: "
+# `log.dir.reserve.bytes`.
+RESERVE_BYTES: Final = 256 * 1024
 
 
 class BrokerDidNotStart(OttlaError):
@@ -78,7 +80,8 @@ class RunningBroker(Running):
         self._insecure_listen = insecure_listen
         self._process_group = 0 if own_group else None
         self._listen = listen
-        self._settings = dict(settings or {})
+        # A directory of a test is small, and hundreds of them may be kept.
+        self._settings = {"log.dir.reserve.bytes": str(RESERVE_BYTES), **(settings or {})}
         self._zookeeper = zookeeper
         if node_id is not None:
             self._settings["node.id"] = str(node_id)

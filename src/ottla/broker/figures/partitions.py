@@ -52,6 +52,11 @@ def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_m
         "1 when the log directory takes no more writes.",
         0 if directory.offline is None else 1,
     )
+    space = directory.space
+    yield gauge("ottla_disk_free_bytes", "Free bytes on the data directory's file system.", space.free_bytes)
+    yield gauge("ottla_disk_reserve_bytes", "Bytes that are held in reserve beside them.", space.reserve_bytes)
+    yield gauge("ottla_disk_low", "1 while `disk.low` or `disk.full` holds.", int(space.is_low))
+    yield gauge("ottla_disk_full", "1 while records are refused since the disk is full.", int(space.is_full))
     yield gauge(
         "kafka_log_log_logstartoffset",
         "The first offset, inclusive.",

@@ -73,14 +73,21 @@ class EmbeddedHome:
         self._failure: TreeStoreError | None = None
 
     @classmethod
-    async def open(cls, path: str, *, clock: Clock | None = None, may_be_new: bool = True) -> EmbeddedHome:
+    async def open(
+        cls,
+        path: str,
+        *,
+        clock: Clock | None = None,
+        may_be_new: bool = True,
+        make_room: Callable[[], bool] | None = None,
+    ) -> EmbeddedHome:
         """Open or make the tree file at `path`; its directory must exist.  Raises `TreeStoreError`: `TreeStoreLost`
-        when it is not there and `may_be_new` is not given.
+        when it is not there and `may_be_new` is not given.  `make_room`: see `Journal`.
         """
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree-journal")
 
         def load() -> tuple[Journal, NodeTable, int]:
-            journal = Journal.open(path, may_be_new=may_be_new)
+            journal = Journal.open(path, may_be_new=may_be_new, make_room=make_room)
             try:
                 table, ceiling = journal.load()
                 if len(table) == 1 and not may_be_new:

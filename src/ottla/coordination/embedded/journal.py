@@ -80,19 +80,26 @@ def entry_of(change: TreeChange, committed: NodeTable, zxid_ceiling: int | None)
 
 
 class Journal:
-    """An open tree file."""
+    """An open tree file.
 
-    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+    `make_room` is called when the disk is full, and returns whether there is room now: then the commit is tried once
+    more.
+    """
+
+    def __init__(
+        self, path: str, connection: sqlite3.Connection, make_room: Callable[[], bool] | None = None
+    ) -> None:  # fmt: skip
         self.path = path
+        self._make_room = make_room
         self.commits_count = 0
         self._connection = connection
 
     @classmethod
-    def open(cls, path: str, *, may_be_new: bool = True) -> Journal:
+    def open(cls, path: str, *, may_be_new: bool = True, make_room: Callable[[], bool] | None = None) -> Journal:
         """Open or create the file.  Raises `TreeStoreError`: foreign, damaged, locked, or impossible to open; and
         lost, before anything is written, when it is not there and `may_be_new` is not given.
         """
-        return _translated(path, lambda: cls(path, _connect(path, may_be_new=may_be_new)))
+        return _translated(path, lambda: cls(path, _connect(path, may_be_new=may_be_new), make_room))
 
     def load(self) -> tuple[NodeTable, int]:
         """All persistent nodes, each checked against its checksum, and the zxid ceiling."""
@@ -101,6 +108,14 @@ class Journal:
     def commit(self, entry: JournalEntry) -> None:
         """Make one batch durable.  Raises `TreeStoreFull` (nothing was written) or `TreeStoreFailed` (outcome
         unknown)."""
+        try:
+            self._commit(entry)
+        except TreeStoreFull:
+            if self._make_room is None or not self._make_room():
+                raise
+            self._commit(entry)
+
+    def _commit(self, entry: JournalEntry) -> None:
         cursor = self._connection.cursor()
         try:
             cursor.execute("BEGIN IMMEDIATE")

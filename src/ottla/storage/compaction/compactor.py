@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import INT64_MAX
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
@@ -22,7 +23,7 @@ from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, C
 from ottla.storage.compaction.plan import Cleanable, clean_job, cleanable, is_due
 from ottla.storage.compaction.swap import Swap, Swapped
 from ottla.storage.directory.housekeeping import Removals
-from ottla.storage.errors import StorageError, SwapRefused
+from ottla.storage.errors import StorageError, SwapRefused, lacks_room
 from ottla.storage.log.log import Log
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot
@@ -31,8 +32,10 @@ _log = logging.getLogger(__name__)
 
 # Apache Kafka's default of log.cleaner.dedupe.buffer.size.
 MAP_BYTES: Final = 128 * 1024 * 1024
-# A clean may fail for a temporary reason (a full disk, a killed worker), but not repeatedly.
+# A clean may fail for a temporary reason (a killed worker), but not repeatedly.
 GIVEN_UP_MAX: Final = 3
+# One that found no room waits until as much is free as it reads, or for this time: it may need far less.
+ROOM_RETRY_MS: Final = 600_000
 
 
 class _Clean(NamedTuple):
@@ -42,6 +45,13 @@ class _Clean(NamedTuple):
     job: CleanJob
     truncations_count: int
     begun_ms: int
+
+
+class _Wait(NamedTuple):
+    """A clean found no room: until when (monotonic) its log is left alone, unless so much is free before."""
+
+    until_ms: int
+    free_bytes: int
 
 
 class Compactor:
@@ -57,6 +67,7 @@ class Compactor:
         on_sync_failed: Callable[[OSError], None],
     ) -> None:
         self._disk = disk
+        self._path = path
         self._clock = clock
         self._logs = logs
         self._removals = removals
@@ -65,6 +76,8 @@ class Compactor:
         self._current: _Clean | None = None
         self._swap: Swap | None = None
         self._given_up: dict[TopicPartition, int] = {}
+        # Logs whose last clean found no room.
+        self._waits: dict[TopicPartition, _Wait] = {}
         # Logs that cannot be cleaned in this process, and why.
         self.uncleanable: dict[TopicPartition, str] = {}
         self.map_bytes = MAP_BYTES
@@ -110,7 +123,7 @@ class Compactor:
     def _due_part(self, log: Log, now_ms: int) -> Cleanable | None:
         if "compact" not in log.config.cleanup_policy or log.failure is not None:
             return None
-        if log.topic_partition in self.uncleanable:
+        if log.topic_partition in self.uncleanable or self._waits_for_room(log):
             return None
         try:
             part = cleanable(log, self.cleaned_end(log.topic_partition), now_ms)
@@ -118,6 +131,15 @@ class Compactor:
             self._mark_uncleanable(log, str(error))
             return None
         return part if part is not None and is_due(log, part) else None
+
+    def _waits_for_room(self, log: Log) -> bool:
+        wait = self._waits.get(log.topic_partition)
+        if wait is None:
+            return False
+        if self._clock.monotonic_ms() < wait.until_ms and self._disk.free_bytes(self._path) < wait.free_bytes:
+            return True
+        del self._waits[log.topic_partition]
+        return False
 
     # --- its results --------------------------------------------------------------------------------------
 
@@ -129,7 +151,7 @@ class Compactor:
         clean = self._current
         assert clean is not None, "a result of no clean"
         if isinstance(result, CleanFailure):
-            self._fail(clean, result.reason, is_damage=result.is_damage)
+            self._fail(clean, result.reason, is_damage=result.is_damage, lacks_room=result.lacks_room)
             return False
         log = clean.log
         if log.is_deleted or log.truncations_count != clean.truncations_count:
@@ -150,7 +172,7 @@ class Compactor:
             return False
         except (OSError, StorageError) as error:
             if self._current is clean:
-                self._fail(clean, str(error), is_damage=False)
+                self._fail(clean, str(error), is_damage=False, lacks_room=lacks_room(error))
             return False
         self._current = None
         self._given_up.pop(log.topic_partition, None)
@@ -199,11 +221,14 @@ class Compactor:
             clean.log.note("clean_given_up", reason=reason)
             _log.info("log.clean_given_up", extra=fields(partition=clean.log.topic_partition, reason=reason))
 
-    def _fail(self, clean: _Clean, reason: str, *, is_damage: bool) -> None:
-        """Damage is final; anything else is retried, but not for ever."""
+    def _fail(self, clean: _Clean, reason: str, *, is_damage: bool, lacks_room: bool = False) -> None:
+        """Damage is final; want of room is no fault of the log; anything else is retried, but not for ever."""
         self._end(clean)
         log = clean.log
         if log.is_deleted:
+            return
+        if lacks_room:
+            self._wait_for_room(clean, reason)
             return
         given_up_count = self._given_up[log.topic_partition] = self._given_up.get(log.topic_partition, 0) + 1
         log.note("clean_failed", reason=reason)
@@ -211,6 +236,15 @@ class Compactor:
             self._mark_uncleanable(log, reason)
         else:
             _log.warning("log.clean_failed", extra=fields(partition=log.topic_partition, reason=reason))
+
+    def _wait_for_room(self, clean: _Clean, reason: str) -> None:
+        needed_bytes = sum(segment.size_bytes for segment in clean.job.segments)
+        if self._disk.free_bytes(self._path) >= needed_bytes:
+            # A quota, or no inodes: free bytes say nothing.
+            needed_bytes = INT64_MAX
+        until_ms = self._clock.monotonic_ms() + ROOM_RETRY_MS
+        self._waits[clean.log.topic_partition] = _Wait(until_ms, needed_bytes)
+        _log.warning("log.clean_without_room", extra=fields(partition=clean.log.topic_partition, reason=reason))
 
     def finish_swap(self) -> None:
         """Finish the swap in progress, if there is one, before this returns."""
@@ -254,4 +288,5 @@ class Compactor:
         for topic_partition in forgotten:
             self.uncleanable.pop(topic_partition, None)
             self._given_up.pop(topic_partition, None)
+            self._waits.pop(topic_partition, None)
         self._ends.forget(forgotten)

@@ -66,10 +66,12 @@ class CleanSummary(NamedTuple):
 
 
 class CleanFailure(NamedTuple):
-    """Why a clean ended early.  `is_damage`: the log itself is damaged, so a retry cannot succeed."""
+    """Why a clean ended early.  `is_damage`: the log itself is damaged, so a retry cannot succeed.  `lacks_room`: the
+    disk is full."""
 
     reason: str
     is_damage: bool
+    lacks_room: bool = False
 
 
 CleanResult = CleanedGroup | CleanSummary | CleanFailure

@@ -21,7 +21,7 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.compaction.cleaner import clean
 from ottla.storage.compaction.job import CleanFailure, CleanJob, CleanResult, result_to_json
 from ottla.storage.compaction.throttle import Throttle
-from ottla.storage.errors import CorruptLog
+from ottla.storage.errors import CorruptLog, lacks_room
 
 _NICEST: Final = 19
 _CHECK_BYTES: Final = 1024 * 1024
@@ -62,7 +62,7 @@ def serve(disk: Disk, jobs: BinaryIO, results: BinaryIO, pace: Pace) -> None:
         except CorruptLog as error:
             send(CleanFailure(str(error), is_damage=True))
         except OSError as error:
-            send(CleanFailure(str(error), is_damage=False))
+            send(CleanFailure(str(error), is_damage=False, lacks_room=lacks_room(error)))
 
 
 def main() -> None:

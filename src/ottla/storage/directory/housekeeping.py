@@ -18,6 +18,8 @@ from ottla.storage.log.flush import FlushScheduler
 from ottla.storage.log.log import Log
 
 RETENTION_CHECK_INTERVAL_MS: Final = 300_000
+# While the disk is full: whoever shortens retention then waits for it.
+URGENT_CHECK_INTERVAL_MS: Final = 5_000
 # Checking a log costs microseconds; dropping segments costs some syncs on the loop's thread.
 LOGS_PER_SLICE: Final = 256
 LOGS_CUT_PER_SLICE: Final = 4
@@ -108,8 +110,15 @@ class RetentionPass:
     def __init__(self, logs: Mapping[TopicPartition, Log], interval_ms: int = RETENTION_CHECK_INTERVAL_MS) -> None:
         self._logs = logs
         self._interval_ms = interval_ms
+        self._is_urgent = False
         self._next_ms = 0
         self._round: Iterator[Log] | None = None
+
+    def set_urgent(self, is_urgent: bool) -> None:
+        """Whether room is needed: then a round begins at once, and the next ones follow soon."""
+        if is_urgent and not self._is_urgent:
+            self._next_ms = 0
+        self._is_urgent = is_urgent
 
     def begin(self) -> None:
         """Let the next slice begin a round."""
@@ -121,7 +130,8 @@ class RetentionPass:
         if self._round is None:
             if monotonic_ms < self._next_ms:
                 return False
-            self._next_ms = monotonic_ms + self._interval_ms
+            interval_ms = min(self._interval_ms, URGENT_CHECK_INTERVAL_MS) if self._is_urgent else self._interval_ms
+            self._next_ms = monotonic_ms + interval_ms
             self._round = iter(list(self._logs.values()))
         cut_count = 0
         for _ in range(LOGS_PER_SLICE):

@@ -20,6 +20,7 @@ from ottla.storage.compaction.compactor import Compactor
 from ottla.storage.directory import directory_identity
 from ottla.storage.directory.boot_note import BOOT_ID_PATH, is_same_boot, remove_note, write_note
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
+from ottla.storage.directory.directory_space import DirectorySpace
 from ottla.storage.directory.failed_syncs import FailedSyncs
 from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
 from ottla.storage.directory.kept_logs import KeptLogs
@@ -28,7 +29,16 @@ from ottla.storage.directory.log_records import LogRecords
 from ottla.storage.directory.log_start_moves import LogStartMoves
 from ottla.storage.directory.open_files import too_many_open_files
 from ottla.storage.directory.present_logs import PresentLog, cannot_be_opened, is_foreign, read_topic_id
-from ottla.storage.errors import CorruptLog, DirectoryOffline, LogExists, StorageError, lacks_descriptors, shortage_of
+from ottla.storage.errors import (
+    CorruptLog,
+    DirectoryOffline,
+    DiskFull,
+    LogExists,
+    StorageError,
+    lacks_descriptors,
+    lacks_room,
+    shortage_of,
+)
 from ottla.storage.log.flush import FlushPlan, FlushScheduler
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_parts import LogParts
@@ -43,6 +53,7 @@ from ottla.storage.log_files import (
     topic_partition_of,
 )
 from ottla.storage.recovery.recovery import LogRecovery
+from ottla.storage.room import Room
 from ottla.storage.segment.index_cache import IndexCache
 
 _log = logging.getLogger(__name__)
@@ -70,8 +81,10 @@ class LogDirectory:
         config_of: Callable[[TopicPartition], LogConfig],
         lock: DirectoryLock,
         retention_check_interval_ms: int,
+        space: DirectorySpace,
     ) -> None:
         self.path = path
+        self.space: Final = space
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, StorageError] = {}
         # Topics of those in `failed`, where they could be read.
@@ -100,6 +113,7 @@ class LogDirectory:
         self._removals = Removals(disk, self.scheduler)
         self._retention = RetentionPass(self.logs, retention_check_interval_ms)
         self._start_moves = LogStartMoves(disk, clock, self._removals)
+        self._housekeeping_failure = ""
         self.compactor: Compactor
         self._records: LogRecords
         self._kept: KeptLogs
@@ -120,16 +134,19 @@ class LogDirectory:
         retention_check_interval_ms: int = RETENTION_CHECK_INTERVAL_MS,
         boot_id_path: str = BOOT_ID_PATH,
         is_only_replica: Callable[[TopicPartition], bool] = lambda _: False,
+        space: DirectorySpace | None = None,
     ) -> LogDirectory:
         """Lock the directory and open every log in it, recovering those that were not closed cleanly.
 
         Raises `DirectoryLocked`, `ForeignDirectory`, `DirectoryOffline`, `TooManyOpenFiles`; a log that is damaged is
         in `failed` instead.  `lock` is the file lock on the real disk and none on any other unless given.
-        `is_only_replica`: whether nobody else can have what a log lost.
+        `is_only_replica`: whether nobody else can have what a log lost.  `space`: of this directory; None: it has no
+        reserve.
         """
         if lock is None:
             lock = FileLock() if isinstance(disk, PosixDisk) else NoLock()
-        directory = cls(disk, path, clock, config_of, lock, retention_check_interval_ms)
+        space = space or DirectorySpace(disk, path)
+        directory = cls(disk, path, clock, config_of, lock, retention_check_interval_ms, space)
         try:
             _make_directories(disk, path)
             lock.acquire(path)
@@ -311,6 +328,12 @@ class LogDirectory:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
+    def room_of(self, topic_partition: TopicPartition) -> Room:
+        return self.space.room_of(topic_partition)
+
+    def on_no_room(self) -> None:
+        self.space.on_no_room()
+
     def log_start_moved(self, log: Log) -> None:
         self._start_moves.add(log)
         if self.on_log_start_moved is not None:
@@ -377,6 +400,9 @@ class LogDirectory:
         wanted = list(partitions)
         self._require_online()
         for topic_partition, topic_id in wanted:
+            if self.room_of(topic_partition).is_closed:
+                # The broker's own logs may be made from the reserve.
+                raise DiskFull(f"{topic_partition} was not created in {self.path}: the disk is full")
             if self.holds(topic_partition):
                 raise LogExists(f"{topic_partition} is in {self.path} already")
             lost = self.refuse_lost(topic_partition, topic_id)
@@ -563,9 +589,24 @@ class LogDirectory:
 
     # --- housekeeping ---------------------------------------------------------------------------------------
 
+    def look_at_space(self) -> int:
+        """Look at the room on the disk; returns in how many milliseconds to do it again."""
+        next_look_ms = self.space.look()
+        self._retention.set_urgent(self.space.is_full)
+        return next_look_ms
+
+    def _with_reserve(self, work: Callable[[], None]) -> None:
+        """Do work that needs little room, and that a full disk must not prevent; it is done again after an error."""
+        try:
+            work()
+        except OSError as error:
+            if not (lacks_room(error) and self.space.relieve()):
+                raise
+            work()
+
     def checkpoint(self) -> None:
         """Make moved log starts durable; files of segments below them may then be removed.  Raises `OSError`."""
-        self._start_moves.settle(self._records.log_starts)
+        self._with_reserve(lambda: self._start_moves.settle(self._records.log_starts))
 
     def begin_retention(self) -> None:
         """Let the next `housekeep` begin a whole pass of retention, before its interval is over."""
@@ -583,10 +624,16 @@ class LogDirectory:
             monotonic_ms = self._clock.monotonic_ms()
             goes_on = self._retention.run_slice(now_ms, monotonic_ms)
             self.checkpoint()
-            return self._removals.remove_due(monotonic_ms) or goes_on
+            goes_on = self._removals.remove_due(monotonic_ms) or goes_on
         except (OSError, StorageError) as error:
-            _log.error("directory.housekeeping_failed", extra=fields(path=self.path, error=str(error)))
+            # The same failure every second is one line.
+            if str(error) != self._housekeeping_failure:
+                _log.error("directory.housekeeping_failed", extra=fields(path=self.path, error=str(error)))
+            self._housekeeping_failure = str(error)
             return False
+        if not goes_on:
+            self._housekeeping_failure = ""
+        return goes_on
 
     # --- closing --------------------------------------------------------------------------------------------
 
@@ -598,7 +645,7 @@ class LogDirectory:
         assert self.scheduler.in_flight is None, "complete the flush in flight first"
         try:
             if self.offline is None:
-                self._close_cleanly()
+                self._with_reserve(self._close_cleanly)
         except OSError as error:
             _log.error("directory.close_failed", extra=fields(path=self.path, error=str(error)))
         finally:

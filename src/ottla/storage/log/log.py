@@ -37,6 +37,7 @@ from ottla.storage.errors import (
     RunDoesNotFollow,
     StorageError,
     SwapRefused,
+    lacks_room,
     shortage_of,
 )
 from ottla.storage.log import log_reader, retention
@@ -50,6 +51,7 @@ from ottla.storage.producers.producer_snapshot import remove_snapshots, snapshot
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot
 from ottla.storage.producers.truncated_producers import truncated_producers
+from ottla.storage.room import Room
 from ottla.storage.segment.index_cache import IndexCache
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.segment import Segment
@@ -80,6 +82,14 @@ class LogHost(Protocol):
     def scheduler(self) -> FlushMarks: ...
 
     def now_ms(self) -> int: ...
+
+    def room_of(self, topic_partition: TopicPartition) -> Room:
+        """Whether this log takes records, as far as room decides it."""
+        ...
+
+    def on_no_room(self) -> None:
+        """A write failed for want of room."""
+        ...
 
     def log_start_moved(self, log: Log) -> None:
         """Checkpoint `log_start_offset` later, then call `Log.release_removed_segments`."""
@@ -146,6 +156,7 @@ class Log:
         "_on_stable",
         "_on_truncated",
         "_places",
+        "_room",
         "_scheduler",
         "_segments",
         "config",
@@ -180,6 +191,7 @@ class Log:
         self._disk = disk
         self._host = host
         self._scheduler = host.scheduler
+        self._room = host.room_of(topic_partition)
         self._cache = cache
         self._caches_end = parts.caches_end
         self.path = path
@@ -304,6 +316,8 @@ class Log:
             original = self.producers.check(producer_id, header[10], first_sequence, last_sequence)
             if original is not None:
                 return original
+        if self._room.is_closed:
+            raise self._room.refusal(self.topic_partition)
         base_offset = self.log_end_offset
         last_offset = base_offset + last_offset_delta
         size_bytes = len(batch)
@@ -379,6 +393,8 @@ class Log:
             raise self.failure
         if not len(run):
             return self.log_end_offset
+        if self._room.is_closed:
+            raise self._room.refusal(self.topic_partition)
         former_end = self.log_end_offset
         may_have_gaps = may_have_gaps or self.config.may_have_gaps
         is_empty = self._is_empty()
@@ -1045,6 +1061,8 @@ class Log:
             # A sync was a part of it, and took the directory offline.
             return self.failure
         message = f"nothing was written to {self.topic_partition}: {error.strerror}"
+        if lacks_room(error):
+            self._host.on_no_room()
         return shortage_of(error, message) or self._fail(error)
 
     def _fail(self, error: OSError | StorageError) -> LogOffline:

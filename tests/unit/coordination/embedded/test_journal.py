@@ -205,6 +205,30 @@ def test_full_disk_refuses_the_commit_whole_and_later_ones_work(path: str, journ
     assert journal.load()[0].find("/a/b") == NODE
 
 
+def test_commit_on_a_full_disk_is_tried_once_more_when_there_is_room_now(path: str) -> None:
+    answers = [False, True]
+    journal = Journal.open(path, make_room=lambda: make_room(answers.pop()))
+
+    def make_room(has_room: bool) -> bool:
+        if has_room:
+            journal._connection.execute("PRAGMA max_page_count = 100000")
+        return has_room
+
+    def fill() -> None:
+        (pages,) = journal._connection.execute("PRAGMA page_count").fetchone()
+        journal._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    journal.commit(putting("/a"))
+    fill()
+    journal.commit(putting(*(f"/a/{number}" for number in range(500)), ceiling=999))
+    fill()
+    with pytest.raises(TreeStoreFull):
+        journal.commit(putting(*(f"/a/c{number}" for number in range(500)), ceiling=1_000))
+    assert not answers
+    assert journal.load()[1] == 999
+    journal.close()
+
+
 def test_commit_that_fails_in_another_way_is_of_unknown_outcome(journal: Journal) -> None:
     journal._connection.execute("PRAGMA query_only = ON")
     with pytest.raises(TreeStoreFailed):

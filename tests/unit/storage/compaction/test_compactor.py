@@ -16,7 +16,7 @@ from ottla.records.header import HEADER
 from ottla.records.record import Record
 from ottla.runtime.offload import run_inline
 from ottla.storage.compaction.cleaner import clean
-from ottla.storage.compaction.compactor import GIVEN_UP_MAX, Compactor
+from ottla.storage.compaction.compactor import GIVEN_UP_MAX, ROOM_RETRY_MS, Compactor
 from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanSummary, result_from_json
 from ottla.storage.compaction.swap import DiskWork
 from ottla.storage.compaction.swap_file import SWAP_FILE
@@ -24,6 +24,7 @@ from ottla.storage.compaction.worker import BrokerGone, Pace, serve
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
+from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import blocking_calls, run_clean
 from tests.unit.storage.failing_disk import FailingDisk
 from tests.unit.storage.logs import CLICKS, NOW_MS, Place, bytes_of, read_all, records_in, topic_id
@@ -316,8 +317,33 @@ def test_failures_without_damage_are_tried_again_but_not_for_ever(place: Place) 
     compactor = compactor_of(place)
     for _ in range(GIVEN_UP_MAX):
         assert compactor.next_job(NOW_MS) is not None
-        run_inline(compactor.apply_result(CleanFailure("no room", is_damage=False)))
+        run_inline(compactor.apply_result(CleanFailure("the worker is gone", is_damage=False)))
     assert compactor.next_job(NOW_MS) is None
+
+
+def test_log_that_finds_no_room_is_cleaned_when_there_is_some(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    place = Place("/data", disk, COMPACTED)
+    log = fill(place, rounds=40)
+    used_bytes = sum(len(content) for content in disk.files().values())
+    disk.room_bytes = used_bytes + 100
+    for _ in range(2 * GIVEN_UP_MAX):
+        output = io.BytesIO()
+        job = compactor_of(place).next_job(NOW_MS)
+        assert job is not None
+        serve(disk, io.BytesIO(job.to_json().encode() + b"\n"), output, Pace(lambda _: None, lambda: None))
+        failure = result_from_json(output.getvalue().decode().splitlines()[-1])
+        assert isinstance(failure, CleanFailure)
+        run_inline(compactor_of(place).apply_result(failure))
+        assert compactor_of(place).next_job(NOW_MS) is None
+        place.clock.ms += ROOM_RETRY_MS
+    assert {record.getMessage() for record in caplog.records} == {"log.clean_without_room"}
+    job = compactor_of(place).next_job(NOW_MS)
+    assert job is not None
+    run_inline(compactor_of(place).apply_result(CleanFailure("no room", is_damage=False, lacks_room=True)))
+    disk.room_bytes = used_bytes + log.size_bytes + 1_000
+    clean_all(place)
+    assert [record.offset for record in all_records(log)] == [78, 79]
 
 
 def test_disk_without_room_for_the_swap_leaves_the_log_as_it_was(tmp_path: Path) -> None:
@@ -329,6 +355,7 @@ def test_disk_without_room_for_the_swap_leaves_the_log_as_it_was(tmp_path: Path)
     assert compactor_of(place).has_failed_last
     assert read_all(log) == list(range(20))
     disk.heal()
+    place.clock.ms += ROOM_RETRY_MS
     clean_all(place)
     assert [record.offset for record in all_records(log)] == [18, 19]
 
