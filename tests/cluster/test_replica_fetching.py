@@ -154,12 +154,12 @@ async def test_follower_whose_next_records_are_deleted_begins_at_the_leaders_sta
         await brokers.stop(2)
         await eventually_on_loop(lambda: partition_of(first).in_sync_count == 1)
         await asyncio.to_thread(produce, first, *[batch(b"deleted")] * 5, batch(b"left", 3))
-        await first.delete_records("orders", 0, 7, WAIT_MS)
+        await first.delete_records({TopicPartition("orders", 0): 7}, WAIT_MS)
         second = await brokers.start(2)
         theirs, ours = partition_of(first), partition_of(second)
         await eventually_on_loop(lambda: (ours.log_start_offset, ours.log_end_offset) == (7, 9))
         assert content(ours) == content(theirs)
-        assert await first.delete_records("orders", 0, 8, WAIT_MS) == 8
+        assert await first.delete_records({TopicPartition("orders", 0): 8}, WAIT_MS) == {("orders", 0): 8}
         assert ours.log_start_offset == 8, "the answer waited for the follower"
 
 

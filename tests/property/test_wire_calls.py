@@ -17,7 +17,7 @@ from ottla.runtime.event_loop import run
 from tests.property.test_wire_hostile import mutated
 from tests.property.wire_strategies import requests
 from tests.unit.broker.handlers.small_broker import SmallBroker
-from tests.unit.broker.handlers.test_cold_calls import COLD, CONNECTION
+from tests.unit.broker.handlers.test_cold_calls import COLD, CONNECTION, joined
 
 EVERY_COLD_CALL = pytest.mark.parametrize(("api", "version"), COLD, ids=[f"{a.name.lower()}-v{v}" for a, v in COLD])
 FEW = settings(
@@ -35,7 +35,7 @@ def small_broker() -> SmallBroker:
 
 
 async def answer(broker: SmallBroker, api: ApiKey, version: int, body: bytes) -> object:
-    frame = await ColdCalls(broker).answer(RequestHeader(api, version, 7, None, 0), body, CONNECTION)
+    frame = joined(await ColdCalls(broker).answer(RequestHeader(api, version, 7, None, 0), body, CONNECTION))
     _, position = read_response_header(api, version, frame, 4, len(frame))
     return decode_response(api, version, frame[position:])
 

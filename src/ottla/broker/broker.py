@@ -226,7 +226,7 @@ class Broker:
             selector,
         )
         self.groups = self._open_groups(loop, flusher)
-        groups = GroupCalls(self, ready).handle
+        groups = GroupCalls(self, ready)
         meter = None if admin is None else RequestMeter()
         router = Router(produce, fetch, groups, GROUP_HANDLERS, ColdCalls(self).answer, ready, meter)
         if admin is not None and meter is not None:
@@ -702,8 +702,10 @@ class Broker:
     ) -> None:
         await self._topics.alter_config(entity, changed, replaces_all=replaces_all)
 
-    async def delete_records(self, topic: str, index: int, before_offset: int, timeout_ms: int) -> int:
-        return await self._deletions.delete(topic, index, before_offset, timeout_ms)
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> Mapping[TopicPartition, int | OttlaError]:
+        return await self._deletions.delete(before, timeout_ms)
 
     @property
     def elections(self) -> Elector | None:

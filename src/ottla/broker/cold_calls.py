@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from ottla.broker.answer_pieces import response_pieces
 from ottla.broker.connection import Connection
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import unsupported_version_response
 from ottla.broker.metadata_answers import MetadataAnswers
+from ottla.broker.outbox import Piece
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import RequestHeader, response_frame
-from ottla.protocol.messages import decode_request, encode_response
+from ottla.protocol.messages import decode_request, decode_request_steps, encode_response_steps
 from ottla.protocol.schemas.metadata import MetadataResponse
+from ottla.runtime.loop_offload import paced
 
 _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
 
@@ -24,22 +28,35 @@ class ColdCalls:
         self._broker = broker
         self._metadata_answers = MetadataAnswers()
 
-    async def answer(self, header: RequestHeader, body: bytes, connection: Connection) -> bytes:
-        """The whole response frame.  Raises `WireError` when the body is not what its version says."""
+    async def answer(
+        self, header: RequestHeader, body: bytes | memoryview, connection: Connection
+    ) -> Sequence[Piece]:  # fmt: skip
+        """The whole response frame.  Raises `WireError` when the body is not what its version says.
+
+        A view is of the connection's buffer, which is let go when it has been read.
+        """
         api = ApiKey(header.api_key)
         version = header.api_version
         if version not in API_VERSIONS[api]:
             assert api is ApiKey.API_VERSIONS
             version = _UNKNOWN_VERSION_ANSWERED_AS
             response: object = unsupported_version_response()
+            connection.let_go()
         else:
             call = Call(version, header.client_id, connection.local_address, auto_creations=connection.auto_creations)
-            if api is ApiKey.METADATA:
-                return response_frame(api, version, header.correlation_id, await self._metadata(call, body))
-            response = await HANDLERS[api](decode_request(api, version, body), self._broker, call)
-        return response_frame(api, version, header.correlation_id, encode_response(api, version, response))
+            if api is ApiKey.METADATA and isinstance(body, bytes):
+                return (response_frame(api, version, header.correlation_id, await self._metadata(call, body)),)
+            if isinstance(body, bytes):
+                request = decode_request(api, version, body)
+            else:
+                request = await paced(decode_request_steps(api, version, body))
+                del body
+                connection.let_go()
+            response = await HANDLERS[api](request, self._broker, call)
+            del request
+        return await paced(response_pieces(api, version, header.correlation_id, response))
 
-    async def _metadata(self, call: Call, body: bytes) -> bytes:
+    async def _metadata(self, call: Call, body: bytes) -> bytes | bytearray:
         """The body of the answer, which for many partitions is cached until the topics change."""
         asked = (self._broker.live.version, self._broker.may_lead, call.api_version, call.local_address, body)
         view = self._broker.topics
@@ -49,7 +66,7 @@ class ColdCalls:
         request = decode_request(ApiKey.METADATA, call.api_version, body)
         response = await HANDLERS[ApiKey.METADATA](request, self._broker, call)
         assert isinstance(response, MetadataResponse)
-        answer = encode_response(ApiKey.METADATA, call.api_version, response)
+        answer = bytes(await paced(encode_response_steps(ApiKey.METADATA, call.api_version, response)))
         if self._broker.topics is view:  # else parts of the answer may describe the former topics
             self._metadata_answers.keep(view, asked, response, answer)
         return answer

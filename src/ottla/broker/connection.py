@@ -78,6 +78,7 @@ class Connection:
         "_blocked",
         "_buffer",
         "_exclusive",
+        "_is_held",
         "_loop",
         "_on_closed",
         "_outbox",
@@ -124,6 +125,8 @@ class Connection:
         # The buffer holds a request that may not start yet.
         self._blocked = False
         self._processing = False
+        # A request is being read in the buffer, step by step.
+        self._is_held = False
         self.is_closed = False
         self.is_draining = False
         self.closed_reason = ""
@@ -170,6 +173,22 @@ class Connection:
         self._pending.append(answer)
         self._exclusive = exclusive
         return answer
+
+    def hold(self) -> Answer:
+        """Park the request that is being routed, exclusively, and leave its bytes in the buffer until `let_go`.
+
+        Nothing is received meanwhile; the bytes stay in the budget of all buffers.
+        """
+        self._is_held = True
+        self._pause_reading()
+        return self.park(exclusive=True)
+
+    def let_go(self) -> None:
+        """The bytes of the request are not needed any more: go on with what follows them."""
+        if self._is_held:
+            self._is_held = False
+            if not self.is_closed and not self.is_draining and not self._processing:
+                self._process()
 
     def send_ready(self) -> None:
         """Send the answers that are complete, up to the first that is not; then go on with waiting requests."""
@@ -242,7 +261,7 @@ class Connection:
 
     def shrink(self) -> None:
         """Release a grown buffer that is empty."""
-        if not self._processing:
+        if not self._processing and not self._is_held:
             self._buffer.shrink()
 
     def close(self, reason: str) -> None:
@@ -278,7 +297,7 @@ class Connection:
             if self._buffer.is_empty or self._blocked:
                 self.close("the peer closed")
             else:
-                self._refuse("the peer closed within a request")
+                self.refuse("the peer closed within a request")
             return
         self._buffer.end += received
         self._received_bytes += received
@@ -288,7 +307,7 @@ class Connection:
             return
         self._process()
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
         """Close a connection whose bytes are not a valid request, with a log line that gives the reason."""
         log.warning("request.refused", extra=fields(peer=self.peer_name, client_id=self.client_id, error=reason))
         self.close(reason)
@@ -303,7 +322,7 @@ class Connection:
         while end - start >= LENGTH_BYTES:
             (length,) = length_at(data, start)
             if length < REQUEST_BYTES_MIN or length > self._request_bytes_max:
-                self._refuse(
+                self.refuse(
                     f"a request of {length} bytes: {REQUEST_BYTES_MIN} to {self._request_bytes_max} are allowed "
                     "(socket.request.max.bytes)"
                 )
@@ -320,14 +339,14 @@ class Connection:
             # The frame is consumed before it is routed: a handler that acts on this connection sees a consistent state.
             received.start = frame_end
             route(self, data, view, frame_at, frame_end)
-            if self.is_closed or self.is_draining:
+            if self.is_closed or self.is_draining or self._is_held:
                 break
             start = frame_end
         self._processing = False
         if self.is_closed:
             return
         outbox.send()
-        if self.is_closed or self.is_draining:
+        if self.is_closed or self.is_draining or self._is_held:
             return
         if self._blocked:
             # The answer that blocked it may have been sent just now.
@@ -358,7 +377,7 @@ class Connection:
             self._loop.add_reader(self._socket.fileno(), self._on_readable)
 
     def _on_budget(self) -> None:
-        if not self.is_closed:
+        if not self.is_closed and not self._is_held:
             self._read_on()
 
     def _pause_reading(self) -> None:

@@ -14,10 +14,11 @@ from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.replies import ListReply
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import RequestError
+from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import NodeId, ProducerId, TopicPartition
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
+from ottla.runtime.steps import Steps
 
 
 class Call(NamedTuple):
@@ -80,8 +81,8 @@ class Groups(Protocol):
         """Decide `command`; `reply` is called exactly once, now or later."""
         ...
 
-    def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> None:
-        """Ask every shard; `on_all` is called once, with all their answers."""
+    def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> Steps[None]:
+        """Ask every shard, one in each step; `on_all` is called once, with all their answers."""
         ...
 
 
@@ -198,11 +199,13 @@ class BrokerContext(Protocol):
         """
         ...
 
-    async def delete_records(self, topic: str, index: int, before_offset: int, timeout_ms: int) -> int:
-        """Move a partition's log start up (-1: to its high watermark); durable here when this returns.
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> Mapping[TopicPartition, int | OttlaError]:
+        """Move the log starts of partitions up (-1: to the high watermark); durable here when this returns.
 
-        Returns the least log start of the live replicas when all of them have moved theirs.  Raises `RequestError`,
-        with REQUEST_TIMED_OUT when one has not within `timeout_ms`, or `OttlaError`.
+        Returns for each the least log start of the live replicas when all of them have moved theirs; or why not: an
+        `OttlaError`, `RequestError` with REQUEST_TIMED_OUT when one of them has not within `timeout_ms`.
         """
         ...
 

@@ -5,33 +5,64 @@ The reply comes during the call, or later from the groups: by a flush, a deadlin
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Final
 
+from ottla.broker.answer_pieces import response_pieces
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.failed_request import close_failed
 from ottla.broker.handlers import GROUP_HANDLERS
+from ottla.broker.limits import IN_STEPS_ELEMENTS
+from ottla.broker.outbox import Piece
 from ottla.broker.ready_connections import ReadyConnections
+from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import RequestHeader, response_frame
-from ottla.protocol.messages import decode_request, encode_response
+from ottla.protocol.messages import decode_request, decode_request_steps, encode_response
+from ottla.protocol.writer_steps import is_long
+from ottla.runtime.loop_offload import began, paced, run_slice
+from ottla.runtime.steps import Steps
 
 
 class GroupCall:
-    """One request that is being answered; `reply` takes the response, once."""
+    """One request that is being answered; `reply` takes the response, or the steps that make it, once."""
 
-    __slots__ = ("_answer", "_api", "_connection", "_frame", "_header", "_ready")
+    __slots__ = ("_answer", "_api", "_connection", "_frame", "_header", "_ready", "_start")
 
-    def __init__(self, connection: Connection, api: ApiKey, header: RequestHeader, ready: ReadyConnections) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        api: ApiKey,
+        header: RequestHeader,
+        ready: ReadyConnections,
+        start: Callable[[Coroutine[object, object, None]], None],
+        answer: Answer | None = None,
+    ) -> None:
+        """`start` runs a coroutine beside others; `answer`: the request's position, when it has one already."""
         self._connection = connection
         self._api = api
         self._header = header
         self._ready = ready
-        self._answer: Answer | None = None
+        self._start = start
+        self._answer = answer
         self._frame: bytes | None = None
 
     def reply(self, response: object) -> None:
         if self._connection.is_closed:
+            return
+        if isinstance(response, Generator):
+            try:
+                is_made, response = began(response)
+            except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+                close_failed(self._connection, error, api_key=int(self._api))
+                return
+            if not is_made:
+                self._start(self._reply_in_steps(response))
+                return
+        if is_long(response, IN_STEPS_ELEMENTS):
+            self._start(self._reply_in_steps(response))
             return
         header = self._header
         try:
@@ -44,8 +75,7 @@ class GroupCall:
         if self._answer is None:
             self._frame = frame
         else:
-            self._answer.complete((frame,))
-            self._ready.add(self._connection)
+            self._complete((frame,))
 
     def send_or_park(self) -> None:
         """The handler has returned: send its reply, or reserve the request's position."""
@@ -54,6 +84,23 @@ class GroupCall:
         elif not self._connection.is_closed:
             self._answer = self._connection.park(exclusive=True)
 
+    async def _reply_in_steps(self, response: object) -> None:
+        header = self._header
+        try:
+            if isinstance(response, Generator):
+                response = await paced(response)
+            self._complete(await paced(response_pieces(self._api, header.api_version, header.correlation_id, response)))
+        except WireError as error:
+            self._connection.refuse(str(error))
+        except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+            close_failed(self._connection, error, api_key=int(self._api))
+
+    def _complete(self, pieces: Sequence[Piece]) -> None:
+        if not self._connection.is_closed:
+            assert self._answer is not None, "a request has a position before its answer is sent"
+            self._answer.complete(pieces)
+            self._ready.add(self._connection)
+
 
 class GroupCalls:
     """Serves the APIs of `GROUP_HANDLERS`."""
@@ -61,14 +108,46 @@ class GroupCalls:
     def __init__(self, broker: BrokerContext, ready: ReadyConnections) -> None:
         self._broker: Final = broker
         self._ready: Final = ready
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
 
     def handle(self, header: RequestHeader, body: bytes, connection: Connection) -> None:
         """Serve one request of an offered version.  Raises `WireError` when the body is not what its version says."""
         api = ApiKey(header.api_key)
         request = decode_request(api, header.api_version, body)
-        host = connection.peer_name.rpartition(":")[0]
-        # Java writes an address without a name like this, and tools show it as it is.
-        call = Call(header.api_version, header.client_id, connection.local_address, f"/{host}")
-        waiting = GroupCall(connection, api, header, self._ready)
-        GROUP_HANDLERS[api](request, self._broker, call, waiting.reply)
+        waiting = GroupCall(connection, api, header, self._ready, self._start)
+        steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
+        if steps is not None and not run_slice(steps):
+            self._start(_go_on(steps, connection, api))
         waiting.send_or_park()
+
+    async def handle_large(
+        self, header: RequestHeader, body: memoryview, connection: Connection, answer: Answer
+    ) -> None:  # fmt: skip
+        """The same in steps; the connection holds the body, and has reserved the answer's position."""
+        api = ApiKey(header.api_key)
+        request = await paced(decode_request_steps(api, header.api_version, body))
+        del body
+        connection.let_go()
+        waiting = GroupCall(connection, api, header, self._ready, self._start, answer)
+        steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
+        del request
+        if steps is not None:
+            await paced(steps)
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _go_on(steps: Steps[None], connection: Connection, api: ApiKey) -> None:
+    try:
+        await paced(steps)
+    except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+        close_failed(connection, error, api_key=int(api))
+
+
+def _call(header: RequestHeader, connection: Connection) -> Call:
+    host = connection.peer_name.rpartition(":")[0]
+    # Java writes an address without a name like this, and tools show it as it is.
+    return Call(header.api_version, header.client_id, connection.local_address, f"/{host}")

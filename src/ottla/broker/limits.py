@@ -24,6 +24,22 @@ RECEIVE_BUDGET_OF_SMALL: Final = 4
 # The smallest request: api key, version, correlation id (a header v0 without client id).
 REQUEST_BYTES_MIN: Final = 8
 
+# A request above this, of all APIs but Produce and Fetch, is read and served in steps, between which others run: a
+# kilobyte may hold 300 elements, each some microseconds to read, serve and answer.
+IN_STEPS_BYTES: Final = 2 * KIB
+# An answer with more elements is written in steps.
+IN_STEPS_ELEMENTS: Final = 256
+
+# The largest request of those APIs.  With 65,536 elements, which is the most, real ones take a tenth of it.
+COLD_REQUEST_BYTES_MAX: Final = 16 * MIB
+
+# The largest answer of those APIs: Metadata of two million partitions.  Where elements fail by themselves, those beyond
+# it get an error; else the connection is closed.
+COLD_ANSWER_BYTES_MAX: Final = 64 * MIB
+
+# Answers above this are sent as they are, without a copy.
+COPIED_ANSWER_BYTES_MAX: Final = 64 * KIB
+
 # Produce requests of one connection whose answers wait for a flush.  Clients keep 5; load tests a few hundred.
 ANSWERS_PENDING_MAX: Final = 4_096
 

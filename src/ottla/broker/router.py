@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Final, Protocol
 
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.failed_request import close_failed
-from ottla.broker.limits import STOP_REQUESTS_MS
+from ottla.broker.limits import COLD_REQUEST_BYTES_MAX, IN_STEPS_BYTES, STOP_REQUESTS_MS
+from ottla.broker.outbox import Piece
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.request_meter import SAMPLING_MASK, RequestMeter
 from ottla.model.errors import WireError
@@ -43,10 +44,22 @@ class HotHandler(Protocol):
     ) -> None: ...
 
 
-# Serves a request about groups (header, body bytes): answers or parks before it returns.
-GroupDispatch = Callable[[RequestHeader, bytes, Connection], None]
-# Gives the whole response frame for a request (header, body bytes).
-ColdDispatch = Callable[[RequestHeader, bytes, Connection], Awaitable[bytes]]
+class GroupDispatch(Protocol):
+    """Serves requests about groups."""
+
+    def handle(self, header: RequestHeader, body: bytes, connection: Connection) -> None:
+        """Answer or park before it returns."""
+        ...
+
+    async def handle_large(
+        self, header: RequestHeader, body: memoryview, connection: Connection, answer: Answer
+    ) -> None:  # fmt: skip
+        """The same in steps; see `Connection.hold`."""
+        ...
+
+
+# Gives the whole response frame for a request: header, body.  A view is let go by it.
+ColdDispatch = Callable[[RequestHeader, bytes | memoryview, Connection], Awaitable[Sequence[Piece]]]
 
 
 class Router:
@@ -98,7 +111,7 @@ class Router:
                 handler = self._produce
                 count = self.produce_count = self.produce_count + 1
             else:
-                self._route_other(connection, header, bytes(view[body:end]))
+                self._route_other(connection, header, view[body:end])
                 return
             meter = None if count & SAMPLING_MASK else self._meter
             timing = None if meter is None else meter.begin(connection)
@@ -129,7 +142,7 @@ class Router:
                 task.cancel()
             await asyncio.wait(late)
 
-    def _route_other(self, connection: Connection, header: RequestHeader, body: bytes) -> None:
+    def _route_other(self, connection: Connection, header: RequestHeader, body: memoryview) -> None:
         meter = self._meter
         if meter is None:
             self._start_other(connection, header, body)
@@ -139,31 +152,50 @@ class Router:
         self._start_other(connection, header, body)
         meter.handled(header.api_key, connection, timing)
 
-    def _start_other(self, connection: Connection, header: RequestHeader, body: bytes) -> None:
+    def _start_other(self, connection: Connection, header: RequestHeader, body: memoryview) -> None:
         if not _is_answered(header, API_VERSIONS):
             raise WireError(
                 f"API key {header.api_key} version {header.api_version} is not offered; ApiVersions tells what is"
             )
-        if header.api_key in self._group_keys:
-            self._groups(header, body, connection)
+        if len(body) > COLD_REQUEST_BYTES_MAX:
+            api = ApiKey(header.api_key).name
+            raise WireError(f"{api} has {len(body)} bytes, {COLD_REQUEST_BYTES_MAX} are taken: ask for less at a time")
+        is_of_groups = header.api_key in self._group_keys
+        if len(body) <= IN_STEPS_BYTES:
+            if is_of_groups:
+                self._groups.handle(header, bytes(body), connection)
+            else:
+                answer = connection.park(exclusive=True)
+                self._start(connection, header, self._serve_cold(connection, header, bytes(body), answer))
             return
-        answer = connection.park(exclusive=True)
-        task = asyncio.get_running_loop().create_task(self._serve_cold(connection, header, body, answer))
+        answer = connection.hold()
+        if is_of_groups:
+            self._start(connection, header, self._groups.handle_large(header, body, connection, answer))
+        else:
+            self._start(connection, header, self._serve_cold(connection, header, body, answer))
+
+    def _start(self, connection: Connection, header: RequestHeader, serving: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guarded(connection, header, serving))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve_cold(self, connection: Connection, header: RequestHeader, body: bytes, answer: Answer) -> None:
+    async def _guarded(
+        self, connection: Connection, header: RequestHeader, serving: Coroutine[object, object, None]
+    ) -> None:
         try:
-            frame = await self._cold(header, body, connection)
+            await serving
         except WireError as error:
             self.refuse(connection, error)
-            return
         except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
             # A bug of ours must not leave a client waiting for ever: the connection is closed and the failure logged.
             close_failed(connection, error, api_key=header.api_key)
-            return
+
+    async def _serve_cold(
+        self, connection: Connection, header: RequestHeader, body: bytes | memoryview, answer: Answer
+    ) -> None:
+        pieces = await self._cold(header, body, connection)
         if not connection.is_closed:
-            answer.complete((frame,))
+            answer.complete(pieces)
             self._ready.add(connection)
 
 

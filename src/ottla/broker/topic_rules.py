@@ -22,6 +22,10 @@ DEFAULT_COUNT: Final = -1
 PARTITIONS_OF_TOPIC_MAX: Final = 10_000
 
 
+# Of one partition: more than any cluster has brokers.
+REPLICAS_MAX: Final = 1_000
+
+
 def new_assignment(new: NewTopic, live: BrokersView, settings: BrokerSettings) -> list[list[NodeId]]:
     """The replicas of each partition of a new topic: as asked for, or spread over the live brokers."""
     if new.assignment is not None:
@@ -84,6 +88,9 @@ def _given_assignment(new: NewTopic, live: BrokersView) -> list[list[NodeId]]:
 
 
 def _checked_replicas(index: int, replicas: Sequence[int], live: BrokersView) -> list[NodeId]:
+    if len(replicas) > REPLICAS_MAX:
+        problem = f"partition {index} is assigned to {len(replicas)} brokers, {REPLICAS_MAX} are taken"
+        raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     if not replicas or len(set(replicas)) < len(replicas):
         problem = f"partition {index} needs at least one replica, each only once (given: {list(replicas)})"
         raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)

@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, overload
 
 from ottla.groups.commands import TopicPartitions
 from ottla.groups.offset_records import decode_offset_value
 from ottla.groups.replies import CommittedOffset, TopicOffsets
+
+
+class _Told(Sequence[CommittedOffset]):
+    """Offsets as they were committed when they were asked for; each is decoded when it is told."""
+
+    __slots__ = ("_partitions", "_values")
+
+    def __init__(self, partitions: Sequence[int], values: Mapping[int, bytes]) -> None:
+        """Offset -1 where `values`, which nobody changes, have none."""
+        self._partitions = partitions
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    @overload
+    def __getitem__(self, place: int) -> CommittedOffset: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[CommittedOffset]: ...
+
+    def __getitem__(self, place: int | slice) -> CommittedOffset | Sequence[CommittedOffset]:
+        if isinstance(place, slice):
+            return _Told(self._partitions[place], self._values)
+        partition = self._partitions[place]
+        value = self._values.get(partition)
+        if value is None:
+            return CommittedOffset(partition)
+        found = decode_offset_value(value)
+        return CommittedOffset(partition, found.offset, found.leader_epoch, found.metadata)
 
 
 class CommittedOffsets:
@@ -46,21 +79,11 @@ class CommittedOffsets:
         return [TopicOffsets(topic, self._fetch_topic(topic, partitions)) for topic, partitions in topics]
 
     def fetch_all(self) -> Sequence[TopicOffsets]:
-        return [
-            TopicOffsets(
-                topic, [_committed_offset(partition, value) for partition, value in sorted(partitions.items())]
-            )
-            for topic, partitions in self.by_topic.items()
-        ]
+        return [TopicOffsets(topic, _Told(sorted(known), dict(known))) for topic, known in self.by_topic.items()]
 
-    def _fetch_topic(self, topic: str, partitions: Iterable[int]) -> Sequence[CommittedOffset]:
-        known = self.by_topic.get(topic, {})
-        return [
-            _committed_offset(partition, known[partition]) if partition in known else CommittedOffset(partition)
-            for partition in partitions
-        ]
-
-
-def _committed_offset(partition: int, value: bytes) -> CommittedOffset:
-    found = decode_offset_value(value)
-    return CommittedOffset(partition, found.offset, found.leader_epoch, found.metadata)
+    def _fetch_topic(self, topic: str, partitions: Sequence[int]) -> Sequence[CommittedOffset]:
+        known = self.by_topic.get(topic)
+        if not known:
+            return _Told(partitions, {})
+        # The values of now: they may be told after the next commits.
+        return _Told(partitions, {partition: known[partition] for partition in partitions if partition in known})

@@ -79,7 +79,12 @@ def request_frame(api: ApiKey, version: int, correlation_id: int, client_id: str
 
 def response_frame(api: ApiKey, version: int, correlation_id: int, body: Buffer) -> bytes:
     """A whole response, length prefix included."""
-    length = RESPONSE_HEAD.size + len(memoryview(body))
+    return b"".join((response_head(api, version, correlation_id, len(memoryview(body))), body))
+
+
+def response_head(api: ApiKey, version: int, correlation_id: int, body_bytes: int) -> bytes:
+    """What a response has before its body of that length, length prefix included."""
+    length = RESPONSE_HEAD.size + body_bytes
     if response_header_version(api, version) == 1:
-        return b"".join((_FRAME_HEAD.pack(length + 1, correlation_id), b"\x00", body))
-    return b"".join((_FRAME_HEAD.pack(length, correlation_id), body))
+        return _FRAME_HEAD.pack(length + 1, correlation_id) + b"\x00"
+    return _FRAME_HEAD.pack(length, correlation_id)

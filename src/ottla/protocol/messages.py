@@ -17,7 +17,10 @@ from typing_extensions import Buffer
 from ottla.model.errors import WireError
 from ottla.protocol.api import API_VERSIONS, ApiKey, is_flexible
 from ottla.protocol.reader import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, read_message
+from ottla.protocol.reader_steps import message_steps
 from ottla.protocol.writer import write_message
+from ottla.protocol.writer_steps import response_steps
+from ottla.runtime.steps import Steps
 
 # The module in `schemas`, and the prefix of its classes `...Request` and `...Response`.
 _SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
@@ -92,6 +95,19 @@ def decode_request(api: ApiKey, version: int, body: Buffer) -> object:
     )
 
 
+def decode_request_steps(api: ApiKey, version: int, body: Buffer) -> Steps[object]:
+    """`decode_request` with pauses.  Its records would be views of `body`, which must not change meanwhile."""
+    _require_known(api, version)
+    return message_steps(
+        request_class(api),
+        version,
+        is_flexible(api, version),
+        memoryview(body).cast("B"),
+        REQUEST_ELEMENTS_MAX,
+        allow_bytes_after=api in _CLIENTS_ADD_BYTES,
+    )
+
+
 def decode_response(api: ApiKey, version: int, body: Buffer) -> object:
     """The response in `body`.  Records in it are views of `body`."""
     _require_known(api, version)
@@ -111,6 +127,15 @@ def encode_response(api: ApiKey, version: int, message: object) -> bytes:
     assert isinstance(message, response_class(api)), type(message)
     assert version in API_VERSIONS[api]
     return write_message(message, version, is_flexible(api, version), strict=False)
+
+
+def encode_response_steps(
+    api: ApiKey, version: int, message: object, size_bytes_max: int | None = None
+) -> Steps[bytearray]:
+    """`encode_response` with pauses.  Raises `WireError` when it has more bytes."""
+    assert isinstance(message, response_class(api)), type(message)
+    assert version in API_VERSIONS[api]
+    return response_steps(message, version, is_flexible(api, version), size_bytes_max)
 
 
 def _require_known(api: ApiKey, version: int) -> None:

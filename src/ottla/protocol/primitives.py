@@ -17,6 +17,10 @@ INT32: Final = struct.Struct(">i")
 
 INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
+# As in Apache Kafka, also where the length is a varint.
+STRING_BYTES_MAX: Final = INT16_MAX
+# Of one section that nobody here knows.  Kafka's own messages have a few; a megabyte of them is half a second's work.
+TAGGED_FIELDS_MAX: Final = 64
 # 32 bits in groups of seven.
 UVARINT_BYTES_MAX: Final = 5
 
@@ -104,14 +108,22 @@ def take_text(data: memoryview, position: int, length: int) -> str:
         raise WireError(f"a string is not UTF-8: {error.reason} at its byte {error.start}") from None
 
 
+def read_tagged_count(data: memoryview, position: int) -> tuple[int, int]:
+    """The count at the head of a section of tagged fields."""
+    count, position = read_uvarint(data, position)
+    if count * 2 > len(data) - position:
+        raise WireError(f"{count} tagged fields cannot fit in {len(data) - position} bytes")
+    if count > TAGGED_FIELDS_MAX:
+        raise WireError(f"there are {count} tagged fields in one place, {TAGGED_FIELDS_MAX} are taken")
+    return count, position
+
+
 def skip_tagged_fields(data: memoryview, position: int) -> int:
     """Skip a section of tagged fields, none of which is known."""
     if position < len(data) and data[position] == 0:
         # Nearly always.
         return position + 1
-    count, position = read_uvarint(data, position)
-    if count * 2 > len(data) - position:
-        raise WireError(f"{count} tagged fields cannot fit in {len(data) - position} bytes")
+    count, position = read_tagged_count(data, position)
     for _ in range(count):
         _, position = read_uvarint(data, position)
         length, position = read_uvarint(data, position)

@@ -16,18 +16,20 @@ from uuid import UUID
 
 from ottla.model.errors import WireError
 from ottla.protocol.primitives import (
+    STRING_BYTES_MAX,
     ends_early,
     read_compact_length,
     read_length16,
     read_length32,
+    read_tagged_count,
     read_uvarint,
     take,
     take_text,
 )
 from ottla.protocol.schema import METADATA_KEY, Kind, WireField
 
-# Of one request from any client: at most some 30 MB.
-REQUEST_ELEMENTS_MAX: Final = 200_000
+# Of one request from any client: at most some 15 MB.  To free as many at once takes 10 ms of the event loop.
+REQUEST_ELEMENTS_MAX: Final = 65_536
 # Of one response: Metadata of 300,000 partitions with their replicas.
 RESPONSE_ELEMENTS_MAX: Final = 3_000_000
 # Memory for each element, without its text: an object of up to eight fields and its place in a list.
@@ -56,7 +58,7 @@ _IS_PRESENT: Final = 1
 _IS_NULL: Final = 0xFF
 
 Reader = Callable[[memoryview, int, Budget], tuple[object, int]]
-_Step = Callable[[memoryview, int, Budget, list[object]], int]
+Step = Callable[[memoryview, int, Budget, list[object]], int]
 
 
 def read_message(
@@ -75,10 +77,18 @@ def read_message(
     try:
         message, position = struct_reader(message_class, version, flexible)(data, 0, Budget(elements_max))
     except struct.error:
-        raise WireError(f"{message_class.__name__} v{version} ends early, after {len(data)} bytes") from None
+        raise ends_inside(message_class, version, data) from None
     if position != len(data) and not allow_bytes_after:
-        raise WireError(f"{message_class.__name__} v{version} has {len(data) - position} bytes after its end")
+        raise has_bytes_after(message_class, version, len(data) - position)
     return message
+
+
+def ends_inside(message_class: type, version: int, data: memoryview) -> WireError:
+    return WireError(f"{message_class.__name__} v{version} ends early, after {len(data)} bytes")
+
+
+def has_bytes_after(message_class: type, version: int, count: int) -> WireError:
+    return WireError(f"{message_class.__name__} v{version} has {count} bytes after its end")
 
 
 def wire_field(declared: Field[object]) -> WireField:
@@ -100,9 +110,9 @@ def struct_reader(struct_class: type, version: int, flexible: bool) -> Reader:
     plain = [f for f in fields(struct_class) if wire_field(f).tag is None]
     tagged = [f for f in fields(struct_class) if wire_field(f).tag is not None]
     assert [*plain, *tagged] == list(fields(struct_class)), f"{struct_class.__name__}: tagged fields come last"
-    steps = _steps(plain, version, flexible)
+    steps = field_steps(plain, version, flexible)
     if tagged or flexible:
-        steps.append(_tagged_step(tagged, version, flexible))
+        steps.append(tagged_step(tagged, version, flexible))
 
     if len(steps) == 1:
         only = steps[0]
@@ -139,10 +149,10 @@ def _smallest_field_bytes(wire: WireField, version: int, flexible: bool) -> int:
         return 1 if flexible else 4
     if wire.kind is Kind.STRUCT and version in wire.nullable:
         return 1
-    return _smallest_value_bytes(wire, version, flexible)
+    return smallest_value_bytes(wire, version, flexible)
 
 
-def _smallest_value_bytes(wire: WireField, version: int, flexible: bool) -> int:
+def smallest_value_bytes(wire: WireField, version: int, flexible: bool) -> int:
     if wire.kind is Kind.STRUCT:
         assert wire.struct_class is not None
         return smallest_size_bytes(wire.struct_class, version, flexible)
@@ -153,9 +163,9 @@ def _smallest_value_bytes(wire: WireField, version: int, flexible: bool) -> int:
     return FIXED_SIZE_BYTES[wire.kind]
 
 
-def _steps(plain: list[Field[object]], version: int, flexible: bool) -> list[_Step]:
+def field_steps(plain: list[Field[object]], version: int, flexible: bool) -> list[Step]:
     """One step for each field, and one for a whole run of numbers."""
-    steps: list[_Step] = []
+    steps: list[Step] = []
     run = ""
     for declared in plain:
         wire = wire_field(declared)
@@ -175,7 +185,7 @@ def _steps(plain: list[Field[object]], version: int, flexible: bool) -> list[_St
     return steps
 
 
-def _numbers_step(formats: str) -> _Step:
+def _numbers_step(formats: str) -> Step:
     numbers = struct.Struct(">" + formats)
     unpack_from, size_bytes = numbers.unpack_from, numbers.size
 
@@ -186,7 +196,7 @@ def _numbers_step(formats: str) -> _Step:
     return step
 
 
-def _default_step(factory: Callable[[], object]) -> _Step:
+def _default_step(factory: Callable[[], object]) -> Step:
     def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
         values.append(factory())
         return position
@@ -194,7 +204,7 @@ def _default_step(factory: Callable[[], object]) -> _Step:
     return step
 
 
-def _value_step(read: Reader) -> _Step:
+def _value_step(read: Reader) -> Step:
     def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
         value, position = read(data, position, budget)
         values.append(value)
@@ -203,7 +213,7 @@ def _value_step(read: Reader) -> _Step:
     return step
 
 
-def _tagged_step(tagged: list[Field[object]], version: int, flexible: bool) -> _Step:
+def tagged_step(tagged: list[Field[object]], version: int, flexible: bool) -> Step:
     """The section of tagged fields at a structure's end; unknown ones are skipped."""
     factories = [default_factory(declared) for declared in tagged]
     known: dict[int, tuple[int, Reader]] = {}
@@ -216,9 +226,7 @@ def _tagged_step(tagged: list[Field[object]], version: int, flexible: bool) -> _
     def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
         found = [factory() for factory in factories]
         if flexible:
-            count, position = read_uvarint(data, position)
-            if count * 2 > len(data) - position:
-                raise WireError(f"{count} tagged fields cannot fit in {len(data) - position} bytes")
+            count, position = read_tagged_count(data, position)
             for _ in range(count):
                 tag, position = read_uvarint(data, position)
                 length, position = read_uvarint(data, position)
@@ -244,7 +252,7 @@ def _field_reader(name: str, wire: WireField, version: int, flexible: bool) -> R
             return _number_array_reader(name, wire.kind.value, flexible, nullable)
         return _array_reader(name, wire, version, flexible, nullable)
     if wire.kind is Kind.STRING:
-        return _string_reader(name, flexible, nullable)
+        return string_reader(name, flexible, nullable)
     if wire.kind is Kind.RECORDS:
         return _records_reader(flexible)
     if wire.kind is Kind.OPAQUE:
@@ -271,7 +279,7 @@ def _read_uuid(data: memoryview, position: int, budget: Budget) -> tuple[object,
     return UUID(bytes=bytes(take(data, position, 16))), position + 16
 
 
-def _string_reader(name: str, flexible: bool, nullable: bool) -> Reader:
+def string_reader(name: str, flexible: bool, nullable: bool) -> Reader:
     read_length = read_compact_length if flexible else read_length16
 
     def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
@@ -280,6 +288,8 @@ def _string_reader(name: str, flexible: bool, nullable: bool) -> Reader:
             if nullable:
                 return None, position
             raise WireError(f"{name} must not be null")
+        if length > STRING_BYTES_MAX:
+            raise WireError(f"{name} has {length} bytes, {STRING_BYTES_MAX} are allowed")
         return take_text(data, position, length), position + length
 
     return read
@@ -340,29 +350,48 @@ def _number_array_reader(name: str, format_: str, flexible: bool, nullable: bool
 
 
 def _array_reader(name: str, wire: WireField, version: int, flexible: bool, nullable: bool) -> Reader:
-    read_length = read_compact_length if flexible else read_length32
-    smallest_bytes = _smallest_value_bytes(wire, version, flexible)
-    assert smallest_bytes > 0
-    if wire.kind is Kind.STRUCT:
-        assert wire.struct_class is not None
-        read_element = struct_reader(wire.struct_class, version, flexible)
-    else:
-        assert wire.kind is Kind.STRING
-        read_element = _string_reader(name, flexible, nullable=False)
+    read_count = count_reader(name, wire, version, flexible, nullable)
+    read_element = element_reader(name, wire, version, flexible)
 
     def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
-        count, position = read_length(data, position)
+        count, position = read_count(data, position, budget)
         if count < 0:
-            if nullable:
-                return None, position
-            raise WireError(f"{name} must not be null")
-        if count * smallest_bytes > len(data) - position:
-            raise WireError(f"{name} cannot have {count} elements in {len(data) - position} bytes")
-        budget.take(count)
+            return None, position
         elements = []
         for _ in range(count):
             element, position = read_element(data, position, budget)
             elements.append(element)
         return elements, position
+
+    return read
+
+
+def element_reader(name: str, wire: WireField, version: int, flexible: bool) -> Reader:
+    """Of one element of an array of structures or texts."""
+    if wire.kind is Kind.STRUCT:
+        assert wire.struct_class is not None
+        return struct_reader(wire.struct_class, version, flexible)
+    assert wire.kind is Kind.STRING
+    return string_reader(name, flexible, nullable=False)
+
+
+def count_reader(
+    name: str, wire: WireField, version: int, flexible: bool, nullable: bool
+) -> Callable[[memoryview, int, Budget], tuple[int, int]]:
+    """Of an array of structures or texts: the count of its elements, for which there is room, or -1 for null."""
+    read_length = read_compact_length if flexible else read_length32
+    smallest_bytes = smallest_value_bytes(wire, version, flexible)
+    assert smallest_bytes > 0
+
+    def read(data: memoryview, position: int, budget: Budget) -> tuple[int, int]:
+        count, position = read_length(data, position)
+        if count < 0:
+            if nullable:
+                return -1, position
+            raise WireError(f"{name} must not be null")
+        if count * smallest_bytes > len(data) - position:
+            raise WireError(f"{name} cannot have {count} elements in {len(data) - position} bytes")
+        budget.take(count)
+        return count, position
 
     return read

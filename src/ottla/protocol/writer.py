@@ -28,36 +28,17 @@ def write_message(message: object, version: int, flexible: bool, *, strict: bool
     try:
         struct_writer(message_class, version, flexible, strict)(out, message)
     except struct.error as error:
-        raise RequestError(
-            ErrorCode.INVALID_REQUEST, f"{message_class.__name__}: a number is out of its range ({error})"
-        ) from None
+        raise number_out_of_range(message_class, error) from None
     return bytes(out)
+
+
+def number_out_of_range(message_class: type, error: struct.error) -> RequestError:
+    return RequestError(ErrorCode.INVALID_REQUEST, f"{message_class.__name__}: a number is out of its range ({error})")
 
 
 @cache
 def struct_writer(struct_class: type, version: int, flexible: bool, strict: bool) -> Writer:
-    steps: list[Writer] = []
-    run: list[Field[object]] = []
-    tagged: list[tuple[int, Writer]] = []
-    for declared in fields(struct_class):
-        wire = wire_field(declared)
-        if version not in wire.versions:
-            if strict and not wire.ignorable:
-                steps.append(_absent_check(struct_class, declared, version))
-        elif wire.tag is not None:
-            tagged.append((wire.tag, _tagged_writer(wire.tag, declared, wire, version, flexible, strict)))
-        elif not wire.is_array and wire.kind in FIXED_SIZE_BYTES:
-            run.append(declared)
-            continue
-        else:
-            if run:
-                steps.append(_numbers_writer(run))
-                run = []
-            steps.append(_field_writer(declared.name, wire, version, flexible, strict))
-    if run:
-        steps.append(_numbers_writer(run))
-    if flexible:
-        steps.append(_tagged_section_writer([write for _, write in sorted(tagged, key=lambda pair: pair[0])]))
+    steps = [write for _, write in field_writers(struct_class, version, flexible, strict=strict)]
     if len(steps) == 1:
         return steps[0]
 
@@ -66,6 +47,36 @@ def struct_writer(struct_class: type, version: int, flexible: bool, strict: bool
             step(out, message)
 
     return write
+
+
+def field_writers(
+    struct_class: type, version: int, flexible: bool, *, strict: bool
+) -> list[tuple[Field[object] | None, Writer]]:
+    """A writer for each field, in order; None in place of the field: a run of numbers, a check, the tagged fields."""
+    steps: list[tuple[Field[object] | None, Writer]] = []
+    run: list[Field[object]] = []
+    tagged: list[tuple[int, Writer]] = []
+    for declared in fields(struct_class):
+        wire = wire_field(declared)
+        if version not in wire.versions:
+            if strict and not wire.ignorable:
+                steps.append((None, _absent_check(struct_class, declared, version)))
+        elif wire.tag is not None:
+            tagged.append((wire.tag, _tagged_writer(wire.tag, declared, wire, version, flexible, strict)))
+        elif not wire.is_array and wire.kind in FIXED_SIZE_BYTES:
+            run.append(declared)
+            continue
+        else:
+            if run:
+                steps.append((None, _numbers_writer(run)))
+                run = []
+            steps.append((declared, _field_writer(declared.name, wire, version, flexible, strict)))
+    if run:
+        steps.append((None, _numbers_writer(run)))
+    if flexible:
+        in_order = [write for _, write in sorted(tagged, key=lambda pair: pair[0])]
+        steps.append((None, _tagged_section_writer(in_order)))
+    return steps
 
 
 def _absent_check(struct_class: type, declared: Field[object], version: int) -> Writer:
@@ -238,12 +249,7 @@ def _number_array_writer(name: str, format_: str, flexible: bool, nullable: bool
 
 def _array_writer(name: str, wire: WireField, version: int, flexible: bool, strict: bool) -> Writer:
     nullable = version in wire.nullable
-    if wire.kind is Kind.STRUCT:
-        assert wire.struct_class is not None
-        write_element = struct_writer(wire.struct_class, version, flexible, strict)
-    else:
-        assert wire.kind is Kind.STRING
-        write_element = _string_writer(name, flexible, nullable=False)
+    write_element = element_writer(name, wire, version, flexible, strict=strict)
 
     def write(out: bytearray, value: object) -> None:
         if value is None:
@@ -252,11 +258,25 @@ def _array_writer(name: str, wire: WireField, version: int, flexible: bool, stri
             out += b"\x00" if flexible else b"\xff\xff\xff\xff"
             return
         assert isinstance(value, (list, tuple))
-        if flexible:
-            write_uvarint(out, len(value) + 1)
-        else:
-            out += INT32.pack(len(value))
+        write_count(out, len(value), flexible)
         for element in value:
             write_element(out, element)
 
     return write
+
+
+def element_writer(name: str, wire: WireField, version: int, flexible: bool, *, strict: bool) -> Writer:
+    """Of one element of an array of structures or texts."""
+    if wire.kind is Kind.STRUCT:
+        assert wire.struct_class is not None
+        return struct_writer(wire.struct_class, version, flexible, strict)
+    assert wire.kind is Kind.STRING
+    return _string_writer(name, flexible, nullable=False)
+
+
+def write_count(out: bytearray, count: int, flexible: bool) -> None:
+    """Of an array."""
+    if flexible:
+        write_uvarint(out, count + 1)
+    else:
+        out += INT32.pack(count)

@@ -280,3 +280,38 @@ def test_second_connection_waits_for_memory_until_the_first_gives_it_back() -> N
     first.connection.close("the test ended")
     second_client.close()
     first.client.close()
+
+
+def test_held_request_keeps_its_bytes_and_lets_nothing_follow(peer: Peer) -> None:
+    held: list[tuple[Answer, memoryview]] = []
+
+    def hold_first(connection: Connection, frame: bytes) -> None:
+        if held:
+            connection.answer_now(frame[-1:])
+        else:
+            held.append((connection.hold(), memoryview(frame)))
+
+    peer.router.script = hold_first
+    peer.send(frame(OTHER, b"a" * 100_000) + frame(OTHER, b"b"))
+    peer.send(frame(PRODUCE, b"c"))
+    assert len(peer.router.frames) == 1
+    ((answer, _),) = held
+    peer.connection.shrink()
+    assert not peer.connection.is_stalled
+    peer.connection.let_go()
+    peer.loop.turn()
+    assert len(peer.router.frames) == 1, "its answer comes first"
+    answer.complete((b"A",))
+    peer.connection.send_ready()
+    assert peer.received() == b"Abc"
+
+
+def test_connection_that_was_closed_while_its_request_was_held_is_let_go_without_harm(peer: Peer) -> None:
+    def hold(connection: Connection, frame: bytes) -> None:
+        connection.hold()
+
+    peer.router.script = hold
+    peer.send(frame(OTHER, b"a" * 100_000))
+    peer.connection.close("its time is over")
+    peer.connection.let_go()
+    assert peer.budget.taken_bytes == 0

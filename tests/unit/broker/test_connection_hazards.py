@@ -7,12 +7,13 @@ import errno
 import logging
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.limits import PIPELINED_ANSWER_BYTES_MAX, RECEIVE_BUFFER_BYTES
+from ottla.broker.outbox import Piece
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.broker.router import Router
@@ -57,7 +58,7 @@ class Peer:
         self.connection = Connection(
             server,
             self.loop,
-            Router(self.handler, self.handler, _no_group_calls, (), _no_cold_calls, self.ready),
+            Router(self.handler, self.handler, NoGroupCalls(), (), _no_cold_calls, self.ready),
             self.budget,
             1 << 20,
             lambda _: None,
@@ -80,11 +81,17 @@ class Peer:
             return b""
 
 
-def _no_group_calls(header: RequestHeader, body: bytes, connection: Connection) -> None:
-    raise AssertionError("nothing of groups is sent here")
+class NoGroupCalls:
+    def handle(self, header: RequestHeader, body: bytes, connection: Connection) -> None:
+        raise AssertionError("nothing of groups is sent here")
+
+    async def handle_large(
+        self, header: RequestHeader, body: memoryview, connection: Connection, answer: Answer
+    ) -> None:
+        raise AssertionError("nothing of groups is sent here")
 
 
-async def _no_cold_calls(header: RequestHeader, body: bytes, connection: Connection) -> bytes:
+async def _no_cold_calls(header: RequestHeader, body: bytes | memoryview, connection: Connection) -> Sequence[Piece]:
     raise AssertionError("not asked for")
 
 

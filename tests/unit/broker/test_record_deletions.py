@@ -9,8 +9,8 @@ import pytest
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.record_deletions import RecordDeletions
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import RequestError
-from ottla.model.identifiers import NodeId
+from ottla.model.errors import OttlaError, RequestError
+from ottla.model.identifiers import NodeId, TopicPartition
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of
 from tests.unit.broker.test_replicated_partition import THIRD, Replicated, leader
 
@@ -27,14 +27,23 @@ def followed() -> Replicated:
     return here
 
 
+async def one(deletions: RecordDeletions, before_offset: int, timeout_ms: int) -> int:
+    (outcome,) = (await deletions.delete({TopicPartition("t", 0): before_offset}, timeout_ms)).values()
+    if isinstance(outcome, OttlaError):
+        raise outcome
+    return outcome
+
+
 async def deleting(here: Replicated, before_offset: int, timeout_ms: int = LONG_MS) -> asyncio.Task[int]:
     """A request that waits for the followers."""
     table = PartitionTable()
     table.add(here.partition)
     deletions = RecordDeletions(table, here.served.directory)
-    task = asyncio.create_task(deletions.delete("t", 0, before_offset, timeout_ms))
-    await asyncio.sleep(0)
-    assert not task.done()
+    task = asyncio.create_task(one(deletions, before_offset, timeout_ms))
+    async with asyncio.timeout(30):
+        while not deletions.waiting_count:  # the checkpoint is written in a thread
+            assert not task.done()
+            await asyncio.sleep(0)
     assert here.partition.log_start_offset == (3 if before_offset == -1 else before_offset), "it is deleted here"
     return task
 
@@ -120,7 +129,7 @@ async def test_deletion_of_what_is_deleted_everywhere_does_not_wait() -> None:
     for node_id in (ELSEWHERE, THIRD):
         here.fetch(node_id, 3, log_start=2)
     here.partition.delete_records_before(2)
-    assert await RecordDeletions(table, here.served.directory).delete("t", 0, 1, 0) == 2
+    assert await one(RecordDeletions(table, here.served.directory), 1, 0) == 2
 
 
 def test_low_watermark_is_known_to_the_leader_only() -> None:

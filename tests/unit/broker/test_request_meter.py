@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from ottla.broker.connection import Answer, Connection
+from ottla.broker.outbox import Piece
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.broker.request_meter import SAMPLING_MASK, RequestMeter
@@ -29,7 +30,7 @@ class Metered:
         self.script: Script = lambda connection: connection.answer_now(b"answer")
         self.meter = RequestMeter(lambda: self.now_s)
         ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that is used
-        self.router = Router(self, self, self._serve_group, list(ApiKey), self._serve_cold, ready, self.meter)
+        self.router = Router(self, self, self.Groups(self), list(ApiKey), self._serve_cold, ready, self.meter)
         self.client, server = connected_pair()
         self.connection = Connection(
             server,
@@ -45,10 +46,21 @@ class Metered:
     ) -> None:
         self.script(connection)
 
-    def _serve_group(self, header: RequestHeader, body: bytes, connection: Connection) -> None:
-        self.script(connection)
+    class Groups:
+        def __init__(self, metered: Metered) -> None:
+            self._metered = metered
 
-    async def _serve_cold(self, header: RequestHeader, body: bytes, connection: Connection) -> bytes:
+        def handle(self, header: RequestHeader, body: bytes, connection: Connection) -> None:
+            self._metered.script(connection)
+
+        async def handle_large(
+            self, header: RequestHeader, body: memoryview, connection: Connection, answer: Answer
+        ) -> None:
+            raise AssertionError("all are small")
+
+    async def _serve_cold(
+        self, header: RequestHeader, body: bytes | memoryview, connection: Connection
+    ) -> Sequence[Piece]:
         raise AssertionError("all are served as groups' requests")
 
     def request(self, api: int, count: int = 1, version: int = 4) -> None:

@@ -712,9 +712,10 @@ async def test_records_are_deleted_at_the_leader_only(tmp_path: Path) -> None:
         await node.registry.create("t", [[ELSEWHERE, HERE], [ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
         await node.served.follow()
         for index in (0, 1):
-            with pytest.raises(RequestError) as refusal:
-                await RecordDeletions(node.partitions, node.directory).delete("t", index, 0, 1_000)
-            assert refusal.value.code is NOT_LEADER
+            wanted = {TopicPartition("t", index): 0}
+            (refusal,) = (await RecordDeletions(node.partitions, node.directory).delete(wanted, 1_000)).values()
+            assert isinstance(refusal, RequestError)
+            assert refusal.code is NOT_LEADER
 
 
 async def forget_deletion(node: Node, name: str) -> UUID:

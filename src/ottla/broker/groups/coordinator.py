@@ -38,6 +38,7 @@ from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.observe.events import fields
 from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
+from ottla.runtime.steps import Steps
 
 log = logging.getLogger(__name__)
 
@@ -111,8 +112,8 @@ class GroupCoordinator:
         self._poke_flusher()
         self._arm_for(shard)
 
-    def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> None:
-        """Ask every shard; `on_all` is called once, with all their answers."""
+    def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> Steps[None]:
+        """Ask every shard, one in each step; `on_all` is called once, with all their answers."""
         asked = [shard for shard in self._shards if shard is not None]
         moment = self._moment()
         gathering = Gathering(len(asked), on_all)
@@ -121,6 +122,7 @@ class GroupCoordinator:
                 gathering.place(index)(ListReply(shard.error))
             else:
                 shard.shard.submit(command, gathering.place(index), moment)
+            yield
 
     def figures(self) -> Iterator[GroupFigures]:
         """The groups that this broker decides now."""

@@ -14,11 +14,12 @@ from typing import Final, TypeAlias
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.protocol.api import ApiKey
+from ottla.runtime.steps import Steps
 
 # Takes the API's request class and gives its response class; `messages` pairs them.
 Handler: TypeAlias = Callable[[object, BrokerContext, Call], Awaitable[object]]
-# The same, but the response goes to the last argument, once, now or later.
-GroupHandler: TypeAlias = Callable[[object, BrokerContext, Call, Callable[[object], None]], None]
+# The same, but the response goes to the last argument, once, now or later.  Steps, if any, are to be run.
+GroupHandler: TypeAlias = Callable[[object, BrokerContext, Call, Callable[[object], None]], Steps[None] | None]
 
 
 def _lazy(module_name: str) -> Handler:
@@ -39,12 +40,12 @@ def _lazy_group(module_name: str) -> GroupHandler:
 
     def imported_when_called(
         request: object, broker: BrokerContext, call: Call, reply: Callable[[object], None]
-    ) -> None:
+    ) -> Steps[None] | None:
         nonlocal answer
         if answer is None:
             found: GroupHandler = import_module(f"{__name__}.{module_name}").answer
             answer = found
-        answer(request, broker, call, reply)
+        return answer(request, broker, call, reply)
 
     return imported_when_called
 

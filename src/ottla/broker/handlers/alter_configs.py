@@ -16,6 +16,7 @@ from ottla.broker.handlers.config_resources import (
     ResourceType,
     alter_each,
     refuse_broker_changes,
+    require_few_settings,
     require_group_name,
     require_topic,
     unknown_type,
@@ -37,8 +38,10 @@ async def handle(request: AlterConfigsRequest, broker: BrokerContext, call: Call
     async def alter(resource: AlterConfigsResource) -> None:
         await _alter(resource, broker, validate_only=request.validate_only)
 
-    outcomes = await alter_each(request.resources, alter)
-    return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes])
+    responses = await alter_each(
+        request.resources, alter, lambda outcome: AlterConfigsResourceResponse(**outcome._asdict())
+    )
+    return AlterConfigsResponse(responses=responses)
 
 
 async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, validate_only: bool) -> None:
@@ -64,6 +67,7 @@ async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, valid
 
 def _given(resource: AlterConfigsResource) -> dict[str, str | None]:
     """The settings by name; `RequestError` is the client's mistake, not a bad setting."""
+    require_few_settings(len(resource.configs))
     names = Counter(config.name for config in resource.configs)
     twice = sorted(name for name, count in names.items() if count > 1)
     if twice:

@@ -11,41 +11,83 @@ replicas when the request does not allow it (v1).  The time-out is not used.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Final
+
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.error_text import error_text
+from ottla.broker.topic_rules import REPLICAS_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
+from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schemas.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
-    ReassignableTopic,
     ReassignableTopicResponse,
 )
+from ottla.runtime.loop_offload import LoopOffload
+
+# A change of the tree each.
+_PARTITIONS_OF_TURN: Final = 500
 
 
 async def handle(
     request: AlterPartitionReassignmentsRequest, broker: BrokerContext, call: Call
 ) -> AlterPartitionReassignmentsResponse:
     may_change_count = request.allow_replication_factor_change
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=may_change_count,
-        responses=[await _altered(topic, broker, may_change_count=may_change_count) for topic in request.topics],
-    )
+    turn = LoopOffload()
+    # A partition that is named several times is answered once: the last of its targets holds.
+    wanted: dict[str, dict[int, Sequence[int] | None]] = {}
+    for topic in request.topics:
+        targets = wanted.setdefault(topic.name, {})
+        for partition in topic.partitions:
+            targets[partition.partition_index] = partition.replicas
+            await turn.pause()
+        await turn.pause()
+    responses: list[ReassignableTopicResponse] = []
+    for name, targets in wanted.items():
+        responses.append(await _altered(name, targets, broker, may_change_count=may_change_count))
+        await turn.pause()
+    return AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_count, responses=responses)
 
 
 async def _altered(
-    wanted: ReassignableTopic, broker: BrokerContext, *, may_change_count: bool
-) -> ReassignableTopicResponse:  # fmt: skip
-    targets = {partition.partition_index: partition.replicas for partition in wanted.partitions}
+    name: str, targets: Mapping[int, Sequence[int] | None], broker: BrokerContext, *, may_change_count: bool
+) -> ReassignableTopicResponse:
+    turn = LoopOffload()
+    there: dict[int, Sequence[int] | None] = {}
+    results: dict[int, RequestError | None] = {}
+    for index, replicas in targets.items():
+        if broker.topics.partition(TopicPartition(name, index)) is None:
+            results[index] = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+        elif replicas is not None and len(replicas) > REPLICAS_MAX:
+            problem = f"{len(replicas)} replicas: {REPLICAS_MAX} are taken"
+            results[index] = RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        else:
+            there[index] = replicas
+        await turn.pause()
+    indexes = list(there)
+    for start in range(0, len(indexes), _PARTITIONS_OF_TURN):
+        some = {index: there[index] for index in indexes[start : start + _PARTITIONS_OF_TURN]}
+        results |= await _reassigned(name, some, broker, may_change_count=may_change_count)
+    response = ReassignableTopicResponse(name, [])
+    for index in targets:
+        response.partitions.append(_response(index, results[index]))
+        await turn.pause()
+    return response
+
+
+async def _reassigned(
+    name: str, targets: Mapping[int, Sequence[int] | None], broker: BrokerContext, *, may_change_count: bool
+) -> Mapping[int, RequestError | None]:
     try:
-        results = await broker.reassign(wanted.name, targets, may_change_count=may_change_count)
+        return await broker.reassign(name, targets, may_change_count=may_change_count)
     except RequestError as error:
-        results = dict.fromkeys(targets, error)
+        return dict.fromkeys(targets, error)
     except OttlaError as error:
         failure = RequestError(error.error_code, str(error))
-        results = dict.fromkeys(targets, failure)
-    return ReassignableTopicResponse(wanted.name, [_response(index, results[index]) for index in targets])
+        return dict.fromkeys(targets, failure)
 
 
 def _response(index: int, refusal: RequestError | None) -> ReassignablePartitionResponse:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.handlers.error_text import error_text
@@ -13,6 +12,10 @@ from ottla.broker.limits import GROUP_ID_LENGTH_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import topic_name_problem
+from ottla.runtime.loop_offload import LoopOffload
+
+# Of one resource in one request.  A topic has 40.
+CONFIGS_OF_RESOURCE_MAX: Final = 1_000
 
 
 class ResourceType(IntEnum):
@@ -40,24 +43,45 @@ class Outcome(NamedTuple):
 
 
 Named = TypeVar("Named", bound=NamedResource)
+Made = TypeVar("Made")
 
 
-async def alter_each(resources: Sequence[Named], alter: Callable[[Named], Awaitable[None]]) -> list[Outcome]:
-    """One after another, in the request's order: a failed change does not prevent the others."""
-    times_named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    outcomes = []
+async def alter_each(
+    resources: Sequence[Named], alter: Callable[[Named], Awaitable[None]], made: Callable[[Outcome], Made]
+) -> list[Made]:
+    """One after another, in the request's order: a failed change does not prevent the others.
+
+    A resource that is named several times is answered once.  `made`: an outcome as the response has it.
+    """
+    turn = LoopOffload()
+    named: dict[tuple[int, str], Named] = {}
+    named_twice: set[tuple[int, str]] = set()
     for resource in resources:
-        outcome = Outcome(resource.resource_type, resource.resource_name)
+        key = resource.resource_type, resource.resource_name
+        if named.setdefault(key, resource) is not resource:
+            named_twice.add(key)
+        await turn.pause()
+    outcomes = []
+    for key, resource in named.items():
+        await turn.pause()
+        outcome = Outcome(*key)
         try:
-            if times_named[resource.resource_type, resource.resource_name] > 1:
+            if key in named_twice:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "the resource is there twice in the request")
             await alter(resource)
         except RequestError as error:
             outcome = outcome._replace(error_code=error.code, error_message=error_text(error))
         except OttlaError as error:
             outcome = outcome._replace(error_code=error.error_code, error_message=error_text(error))
-        outcomes.append(outcome)
+        outcomes.append(made(outcome))
     return outcomes
+
+
+def require_few_settings(count: int) -> None:
+    """Raise `RequestError` for more settings than any resource has."""
+    if count > CONFIGS_OF_RESOURCE_MAX:
+        problem = f"no resource has {count} settings: {CONFIGS_OF_RESOURCE_MAX} are taken"
+        raise RequestError(ErrorCode.INVALID_REQUEST, problem)
 
 
 def require_topic(broker: BrokerContext, name: str) -> None:

@@ -23,6 +23,7 @@ from ottla.protocol.schemas.consumer_group_describe import (
     DescribedMember,
     DescribedTopicPartitions,
 )
+from ottla.runtime.steps import Steps
 
 # A classic member in a consumer group would be 0; there are none.
 _CONSUMER_MEMBER: Final = 1
@@ -32,18 +33,23 @@ def answer(
     request: ConsumerGroupDescribeRequest,
     broker: BrokerContext,
     call: Call,
-    reply: Callable[[ConsumerGroupDescribeResponse], None],
-) -> None:
+    reply: Callable[[ConsumerGroupDescribeResponse | Steps[ConsumerGroupDescribeResponse]], None],
+) -> Steps[None]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
 
-    def on_all(described: list[ConsumerGroupDescription]) -> None:
-        reply(ConsumerGroupDescribeResponse(groups=[_group(each, operations) for each in described]))
+    def told(described: list[ConsumerGroupDescription]) -> Steps[ConsumerGroupDescribeResponse]:
+        groups: list[DescribedGroup] = []
+        for each in described:
+            groups.append(_group(each, operations))
+            yield
+        return ConsumerGroupDescribeResponse(groups=groups)
 
     # Each once: a group's members may take megabytes, and naming it takes a few bytes.
     group_ids = list(dict.fromkeys(request.group_ids))
-    gathering = Gathering(len(group_ids), on_all)
+    gathering: Gathering[ConsumerGroupDescription] = Gathering(len(group_ids), lambda described: reply(told(described)))
     for index, group_id in enumerate(group_ids):
         broker.groups.submit(group_id, DescribeConsumerGroup(group_id), gathering.place(index))
+        yield
 
 
 def _group(described: ConsumerGroupDescription, operations: int) -> DescribedGroup:

@@ -14,14 +14,19 @@ from ottla.broker.groups.refused_join import note_refused_join
 from ottla.groups.commands import ConsumerGroupHeartbeat, TopicIdPartitions
 from ottla.groups.consumer.member import JOIN_EPOCH
 from ottla.groups.replies import ConsumerGroupHeartbeatReply
+from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.consumer_group_heartbeat import (
     AssignedTopicPartitions,
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from ottla.runtime.steps import Steps
 
 _OWN_IDS_FROM: Final = 1
+# Of one member.  They are kept, compared and written at once.
+_NAMES_MAX: Final = 10_000
+_OWNED_MAX: Final = 20_000
 
 
 def answer(
@@ -29,8 +34,20 @@ def answer(
     broker: BrokerContext,
     call: Call,
     reply: Callable[[ConsumerGroupHeartbeatResponse], None],
-) -> None:
-    owned = request.topic_partitions
+) -> Steps[None]:
+    owned: list[TopicIdPartitions] | None = None
+    names_count, owned_count = len(request.subscribed_topic_names or ()), 0
+    if request.topic_partitions is not None:
+        owned = []
+        for each in request.topic_partitions:
+            owned.append(TopicIdPartitions(each.topic_id, each.partitions))
+            owned_count += 1 + len(each.partitions)
+            yield
+    if names_count > _NAMES_MAX or owned_count > _OWNED_MAX:
+        problem = f"{_NAMES_MAX} names (use a pattern) and {_OWNED_MAX} partitions are taken"
+        message = f"the member names {names_count} topics and {owned_count} partitions: {problem}"
+        reply(ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message))
+        return
     command = ConsumerGroupHeartbeat(
         request.group_id,
         request.member_id,
@@ -43,7 +60,7 @@ def answer(
         request.subscribed_topic_names,
         request.subscribed_topic_regex,
         request.server_assignor,
-        None if owned is None else [TopicIdPartitions(each.topic_id, each.partitions) for each in owned],
+        owned,
         makes_own_id=call.api_version >= _OWN_IDS_FROM,
     )
 

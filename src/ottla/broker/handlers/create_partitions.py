@@ -10,10 +10,9 @@ nothing.  POLICY_VIOLATION: more than max.broker.partitions or the limit of open
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.error_text import error_text
+from ottla.broker.handlers.named_topics import by_name
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
 from ottla.protocol.schemas.create_partitions import (
@@ -22,13 +21,16 @@ from ottla.protocol.schemas.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from ottla.runtime.loop_offload import LoopOffload
 
 
 async def handle(request: CreatePartitionsRequest, broker: BrokerContext, call: Call) -> CreatePartitionsResponse:
-    times_named = Counter(topic.name for topic in request.topics)
+    turn = LoopOffload()
     results: list[CreatePartitionsTopicResult] = []
-    for name, topic in {topic.name: topic for topic in request.topics}.items():
-        if times_named[name] > 1:
+    named, named_twice = await by_name(request.topics, turn)
+    for name, topic in named.items():
+        await turn.pause()
+        if name in named_twice:
             text = "the topic is named twice in the request"
             results.append(CreatePartitionsTopicResult(name, ErrorCode.INVALID_REQUEST, text))
         else:

@@ -15,11 +15,12 @@ POLICY_VIOLATION.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call, NewTopic
+from ottla.broker.handlers.config_resources import require_few_settings
 from ottla.broker.handlers.error_text import error_text
+from ottla.broker.handlers.named_topics import by_name
 from ottla.model.broker_settings import NUM_PARTITIONS
 from ottla.model.config_entries import describe_topic
 from ottla.model.error_code import ErrorCode
@@ -31,6 +32,7 @@ from ottla.protocol.schemas.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.runtime.loop_offload import LoopOffload
 
 # As in Apache Kafka: what one request may create.
 PARTITIONS_OF_REQUEST_MAX: Final = 10_000
@@ -38,15 +40,19 @@ _DEFAULT: Final = -1
 
 
 async def handle(request: CreateTopicsRequest, broker: BrokerContext, call: Call) -> CreateTopicsResponse:
-    times_named = Counter(topic.name for topic in request.topics)
-    if sum(_partitions_count(topic, broker) for topic in request.topics) > PARTITIONS_OF_REQUEST_MAX:
-        problem = f"one request may make {PARTITIONS_OF_REQUEST_MAX} partitions at most"
-        return CreateTopicsResponse(
-            topics=[_refused(name, ErrorCode.POLICY_VIOLATION, problem) for name in times_named]
-        )
+    turn = LoopOffload()
+    named, named_twice = await by_name(request.topics, turn)
+    partitions_count = 0
+    for topic in request.topics:
+        partitions_count += _partitions_count(topic, broker)
+        await turn.pause()
     results: list[CreatableTopicResult] = []
-    for name, topic in {topic.name: topic for topic in request.topics}.items():
-        if times_named[name] > 1:
+    for name, topic in named.items():
+        await turn.pause()
+        if partitions_count > PARTITIONS_OF_REQUEST_MAX:
+            problem = f"one request may make {PARTITIONS_OF_REQUEST_MAX} partitions at most"
+            results.append(_refused(name, ErrorCode.POLICY_VIOLATION, problem))
+        elif name in named_twice:
             results.append(_refused(name, ErrorCode.INVALID_REQUEST, "the topic is named twice in the request"))
         else:
             results.append(await _create(topic, broker, validate_only=request.validate_only))
@@ -75,6 +81,7 @@ async def _create(wanted: CreatableTopic, broker: BrokerContext, *, validate_onl
 
 
 def _new_topic(wanted: CreatableTopic) -> NewTopic:
+    require_few_settings(len(wanted.configs))
     assignment = {each.partition_index: each.broker_ids for each in wanted.assignments}
     if len(assignment) != len(wanted.assignments):
         raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")

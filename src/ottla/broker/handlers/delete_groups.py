@@ -13,17 +13,25 @@ from ottla.broker.groups.gathering import Gathering
 from ottla.groups.commands import DeleteGroup
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.runtime.steps import Steps
 
 
 def answer(
-    request: DeleteGroupsRequest, broker: BrokerContext, call: Call, reply: Callable[[DeleteGroupsResponse], None]
-) -> None:
+    request: DeleteGroupsRequest,
+    broker: BrokerContext,
+    call: Call,
+    reply: Callable[[DeleteGroupsResponse | Steps[DeleteGroupsResponse]], None],
+) -> Steps[None]:
     group_ids = list(dict.fromkeys(request.groups_names))
 
-    def on_all(errors: list[ErrorCode]) -> None:
-        results = [DeletableGroupResult(*result) for result in zip(group_ids, errors, strict=True)]
-        reply(DeleteGroupsResponse(results=results))
+    def told(errors: list[ErrorCode]) -> Steps[DeleteGroupsResponse]:
+        results: list[DeletableGroupResult] = []
+        for group_id, error in zip(group_ids, errors, strict=True):
+            results.append(DeletableGroupResult(group_id, error))
+            yield
+        return DeleteGroupsResponse(results=results)
 
-    gathering = Gathering(len(group_ids), on_all)
+    gathering: Gathering[ErrorCode] = Gathering(len(group_ids), lambda errors: reply(told(errors)))
     for index, group_id in enumerate(group_ids):
         broker.groups.submit(group_id, DeleteGroup(group_id), gathering.place(index))
+        yield

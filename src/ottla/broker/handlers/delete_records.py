@@ -9,59 +9,71 @@ POLICY_VIOLATION, internal topics INVALID_TOPIC_EXCEPTION.  Retention deletes th
 
 from __future__ import annotations
 
-import asyncio
-
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.partition_lookup import find_partition
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
-from ottla.model.identifiers import INTERNAL_TOPICS, NO_OFFSET
+from ottla.model.identifiers import INTERNAL_TOPICS, NO_OFFSET, TopicPartition
 from ottla.model.settings import TopicSettings
 from ottla.model.topic_settings import CLEANUP_POLICY
 from ottla.protocol.schemas.delete_records import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
-    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
+from ottla.runtime.loop_offload import LoopOffload
 
 
 async def handle(request: DeleteRecordsRequest, broker: BrokerContext, call: Call) -> DeleteRecordsResponse:
-    found = await asyncio.gather(*(_topic_result(broker, topic, request.timeout_ms) for topic in request.topics))
-    return DeleteRecordsResponse(topics=found)
-
-
-async def _topic_result(broker: BrokerContext, topic: DeleteRecordsTopic, timeout_ms: int) -> DeleteRecordsTopicResult:
-    refusal = _topic_refusal(broker, topic.name)
-    # All at once: they wait for followers together.
-    found = await asyncio.gather(
-        *(_partition_result(broker, topic.name, wanted, timeout_ms, refusal) for wanted in topic.partitions)
-    )
-    return DeleteRecordsTopicResult(topic.name, found)
+    turn = LoopOffload()
+    # A partition that is named several times is answered once, and the last of its offsets holds, as in Apache Kafka.
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        offsets = wanted.setdefault(topic.name, {})
+        for each in topic.partitions:
+            offsets[each.partition_index] = each.offset
+            await turn.pause()
+        await turn.pause()
+    refused: dict[TopicPartition, ErrorCode] = {}
+    before: dict[TopicPartition, int] = {}
+    for name, offsets in wanted.items():
+        refusal = _topic_refusal(broker, name)
+        for index, offset in offsets.items():
+            partition = find_partition(broker, name, index)
+            if isinstance(partition, ErrorCode):
+                refused[TopicPartition(name, index)] = partition
+            elif refusal is not None:
+                refused[TopicPartition(name, index)] = refusal
+            else:
+                before[TopicPartition(name, index)] = offset
+            await turn.pause()
+    # All at once: they share a checkpoint, and wait for followers together.
+    found = await broker.delete_records(before, request.timeout_ms) if before else {}
+    topics: list[DeleteRecordsTopicResult] = []
+    for name, offsets in wanted.items():
+        results: list[DeleteRecordsPartitionResult] = []
+        topics.append(DeleteRecordsTopicResult(name, results))
+        for index in offsets:
+            key = TopicPartition(name, index)
+            results.append(_result(index, refused[key] if key in refused else found[key]))
+            await turn.pause()
+    return DeleteRecordsResponse(topics=topics)
 
 
 def _topic_refusal(broker: BrokerContext, topic_name: str) -> ErrorCode | None:
     if topic_name in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if topic_name not in broker.topics.by_name:
+        return None  # none of its partitions is found
     settings = TopicSettings(broker.configs.topic(topic_name), broker.settings)
     return None if "delete" in settings[CLEANUP_POLICY] else ErrorCode.POLICY_VIOLATION
 
 
-async def _partition_result(
-    broker: BrokerContext, topic_name: str, wanted: DeleteRecordsPartition, timeout_ms: int, refusal: ErrorCode | None
-) -> DeleteRecordsPartitionResult:
-    index = wanted.partition_index
-    partition = find_partition(broker, topic_name, index)
-    if isinstance(partition, ErrorCode):
-        return DeleteRecordsPartitionResult(index, NO_OFFSET, partition)
-    if refusal is not None:
-        return DeleteRecordsPartitionResult(index, NO_OFFSET, refusal)
-    try:
-        low_watermark = await broker.delete_records(topic_name, index, wanted.offset, timeout_ms)
-        return DeleteRecordsPartitionResult(index, low_watermark)
-    except RequestError as error:
-        return DeleteRecordsPartitionResult(index, NO_OFFSET, error.code)
-    except OttlaError as error:
-        return DeleteRecordsPartitionResult(index, NO_OFFSET, error.error_code)
+def _result(index: int, outcome: int | OttlaError | ErrorCode) -> DeleteRecordsPartitionResult:
+    if isinstance(outcome, ErrorCode):
+        return DeleteRecordsPartitionResult(index, NO_OFFSET, outcome)
+    if isinstance(outcome, OttlaError):
+        code = outcome.code if isinstance(outcome, RequestError) else outcome.error_code
+        return DeleteRecordsPartitionResult(index, NO_OFFSET, code)
+    return DeleteRecordsPartitionResult(index, outcome)

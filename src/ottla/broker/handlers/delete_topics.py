@@ -9,7 +9,7 @@ later.  The time-out is not used.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
@@ -25,26 +25,42 @@ from ottla.protocol.schemas.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.offload import Offload
 
 _DISABLED_FROM_VERSION: Final = 3
 
 
 async def handle(request: DeleteTopicsRequest, broker: BrokerContext, call: Call) -> DeleteTopicsResponse:
+    turn = LoopOffload()
     wanted = request.topics or [DeleteTopicState(name) for name in request.topic_names]
     if not broker.settings[DELETE_TOPIC_ENABLE]:
         is_named = call.api_version >= _DISABLED_FROM_VERSION
         code = ErrorCode.TOPIC_DELETION_DISABLED if is_named else ErrorCode.INVALID_REQUEST
-        return DeleteTopicsResponse(responses=[_refused(each, code, "delete.topic.enable is false") for each in wanted])
-    times_given = Counter(_key(each, broker) for each in wanted)
-    distinct = {_key(each, broker): each for each in wanted}
-    return DeleteTopicsResponse(
-        responses=[
-            _refused(each, ErrorCode.INVALID_REQUEST, "the topic is there twice in the request")
-            if times_given[key] > 1
-            else await _delete(each, broker)
-            for key, each in distinct.items()
-        ]
-    )
+        return DeleteTopicsResponse(
+            responses=[_refused(each, code, "delete.topic.enable is false") async for each in _in_turns(wanted, turn)]
+        )
+    given: dict[tuple[object, ...], DeleteTopicState] = {}
+    given_twice: set[tuple[object, ...]] = set()
+    async for each in _in_turns(wanted, turn):
+        key = _key(each, broker)
+        if given.setdefault(key, each) is not each:
+            given_twice.add(key)
+    responses: list[DeletableTopicResult] = []
+    for key, each in given.items():
+        await turn.pause()
+        if key in given_twice:
+            problem = "the topic is there twice in the request"
+            responses.append(_refused(each, ErrorCode.INVALID_REQUEST, problem))
+        else:
+            responses.append(await _delete(each, broker))
+    return DeleteTopicsResponse(responses=responses)
+
+
+async def _in_turns(wanted: Sequence[DeleteTopicState], turn: Offload) -> AsyncIterator[DeleteTopicState]:
+    for each in wanted:
+        await turn.pause()
+        yield each
 
 
 def _key(wanted: DeleteTopicState, broker: BrokerContext) -> tuple[object, ...]:

@@ -23,23 +23,32 @@ from ottla.protocol.schemas.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from ottla.runtime.steps import Steps
 
 _NOT_FOUND_FROM: Final = 6
 
 
 def answer(
-    request: DescribeGroupsRequest, broker: BrokerContext, call: Call, reply: Callable[[DescribeGroupsResponse], None]
-) -> None:
+    request: DescribeGroupsRequest,
+    broker: BrokerContext,
+    call: Call,
+    reply: Callable[[DescribeGroupsResponse | Steps[DescribeGroupsResponse]], None],
+) -> Steps[None]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
 
-    def on_all(described: list[replies.DescribedGroup]) -> None:
-        reply(DescribeGroupsResponse(groups=[_entry(each, call.api_version, operations) for each in described]))
+    def told(described: list[replies.DescribedGroup]) -> Steps[DescribeGroupsResponse]:
+        groups: list[DescribedGroup] = []
+        for each in described:
+            groups.append(_entry(each, call.api_version, operations))
+            yield
+        return DescribeGroupsResponse(groups=groups)
 
     # Each once: a group's members may take megabytes, and naming it takes a few bytes.
     group_ids = list(dict.fromkeys(request.groups))
-    gathering = Gathering(len(group_ids), on_all)
+    gathering: Gathering[replies.DescribedGroup] = Gathering(len(group_ids), lambda described: reply(told(described)))
     for index, group_id in enumerate(group_ids):
         broker.groups.submit(group_id, DescribeGroup(group_id), gathering.place(index))
+        yield
 
 
 def _entry(described: replies.DescribedGroup, version: int, operations: int) -> DescribedGroup:

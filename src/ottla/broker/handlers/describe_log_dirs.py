@@ -8,9 +8,7 @@ there is none of those in one directory.  A directory that is offline answers KA
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
-from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.partition import Partition
@@ -22,8 +20,8 @@ from ottla.protocol.schemas.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-
-_PARTITIONS_OF_TURN: Final = 200
+from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.offload import Offload
 
 
 async def handle(request: DescribeLogDirsRequest, broker: BrokerContext, call: Call) -> DescribeLogDirsResponse:
@@ -34,12 +32,14 @@ async def handle(request: DescribeLogDirsRequest, broker: BrokerContext, call: C
     if not state.is_online:
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, state.path)])
     sizes: dict[str, list[DescribeLogDirsPartition]] = {}
-    for number, partition in enumerate(_wanted(request, broker), 1):
+    turn = LoopOffload()
+    for partition in await _wanted(request, broker, turn):
+        if not partition.takes_records:
+            continue
         size_bytes = partition.size_bytes
         found = DescribeLogDirsPartition(partition.index, size_bytes, offset_lag=0, is_future_key=False)
         sizes.setdefault(partition.topic_partition.topic, []).append(found)
-        if number % _PARTITIONS_OF_TURN == 0:
-            await asyncio.sleep(0)
+        await turn.pause()
     topics = [DescribeLogDirsTopic(name, partitions) for name, partitions in sizes.items()]
     result = DescribeLogDirsResult(
         log_dir=state.path, topics=topics, total_bytes=state.total_bytes, usable_bytes=state.usable_bytes
@@ -47,9 +47,16 @@ async def handle(request: DescribeLogDirsRequest, broker: BrokerContext, call: C
     return DescribeLogDirsResponse(results=[result])
 
 
-def _wanted(request: DescribeLogDirsRequest, broker: BrokerContext) -> Iterable[Partition]:
+async def _wanted(request: DescribeLogDirsRequest, broker: BrokerContext, turn: Offload) -> Iterable[Partition]:
+    """Each once, however often it is named."""
     if request.topics is None:
-        return [partition for partition in broker.partitions if partition.takes_records]
-    named = {(topic.topic, index): None for topic in request.topics for index in topic.partitions}
-    found = (broker.partitions.find(name, index) for name, index in named)
-    return [partition for partition in found if partition is not None and partition.takes_records]
+        return list(broker.partitions)
+    found: dict[Partition, None] = {}
+    for topic in request.topics:
+        for index in topic.partitions:
+            partition = broker.partitions.find(topic.topic, index)
+            if partition is not None:
+                found[partition] = None
+            await turn.pause()
+        await turn.pause()
+    return found

@@ -10,6 +10,8 @@ the eligible leader replicas of the tree.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.authorized_operations import TOPIC_OPERATIONS
 from ottla.broker.handlers.metadata import partition_entry
@@ -24,18 +26,22 @@ from ottla.protocol.schemas.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.offload import Offload
 
 
 async def handle(
     request: DescribeTopicPartitionsRequest, broker: BrokerContext, call: Call
 ) -> DescribeTopicPartitionsResponse:
+    turn = LoopOffload()
     cursor = request.cursor
     if cursor is not None and not _is_sound(cursor, request):
-        refused = [_error_entry(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
+        refused = [_error_entry(name, ErrorCode.INVALID_REQUEST) async for name in _in_turns(request, turn)]
         return DescribeTopicPartitionsResponse(topics=refused)
     response = DescribeTopicPartitionsResponse()
     room = max(min(request.response_partition_limit, broker.settings[MAX_REQUEST_PARTITION_SIZE_LIMIT]), 1)
-    for name in _names(request, broker):
+    for name in await _names(request, broker, turn):
+        await turn.pause()
         if room == 0:
             response.next_cursor = Cursor(name, 0)
             break
@@ -55,9 +61,19 @@ async def handle(
     return response
 
 
-def _names(request: DescribeTopicPartitionsRequest, broker: BrokerContext) -> list[str]:
+async def _in_turns(request: DescribeTopicPartitionsRequest, turn: Offload) -> AsyncIterator[str]:
+    """Each requested name once."""
+    seen: set[str] = set()
+    for topic in request.topics:
+        await turn.pause()
+        if topic.name not in seen:
+            seen.add(topic.name)
+            yield topic.name
+
+
+async def _names(request: DescribeTopicPartitionsRequest, broker: BrokerContext, turn: Offload) -> list[str]:
     """The requested topics, from the cursor's on."""
-    names = {topic.name for topic in request.topics} or set(broker.topics.by_name)
+    names = [name async for name in _in_turns(request, turn)] or list(broker.topics.by_name)
     begin = request.cursor.topic_name if request.cursor is not None else ""
     return sorted(name for name in names if name >= begin)
 

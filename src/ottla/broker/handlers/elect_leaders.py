@@ -21,6 +21,8 @@ from ottla.protocol.schemas.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.offload import Offload
 
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
@@ -36,20 +38,26 @@ _MESSAGES: Final = {
 async def handle(request: ElectLeadersRequest, broker: BrokerContext, call: Call) -> ElectLeadersResponse:
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if request.topic_partitions is None:
-        wanted = [TopicPartition(topic.name, node.partition_index) for topic, node in broker.topics.partitions()]
-    else:
-        wanted = [
-            TopicPartition(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions
-        ]
+    turn = LoopOffload()
+    wanted = await _wanted(request, broker, turn)
     results: dict[str, list[PartitionResult]] = {}
-    elections = broker.elections
-    if elections is None:
-        codes = [_of_sole(broker, each) for each in wanted]
-    else:
+    codes: dict[TopicPartition, ErrorCode] = {}
+    there: list[TopicPartition] = []
+    for each in wanted:
+        await turn.pause()
+        if broker.topics.partition(each) is None:
+            codes[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif broker.elections is None:
+            codes[each] = _of_sole(broker, each)
+        else:
+            there.append(each)
+    if broker.elections is not None:
         is_unclean = request.election_type == _UNCLEAN
-        codes = await elections.elect(wanted, is_unclean=is_unclean, timeout_ms=request.timeout_ms)
-    for (name, index), code in zip(wanted, codes, strict=True):
+        found = await broker.elections.elect(there, is_unclean=is_unclean, timeout_ms=request.timeout_ms)
+        codes.update(zip(there, found, strict=True))
+    for each in wanted:
+        await turn.pause()
+        (name, index), code = each, codes[each]
         if request.topic_partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED:
             results.setdefault(name, []).append(PartitionResult(index, code, _MESSAGES.get(code)))
     return ElectLeadersResponse(
@@ -57,10 +65,21 @@ async def handle(request: ElectLeadersRequest, broker: BrokerContext, call: Call
     )
 
 
+async def _wanted(request: ElectLeadersRequest, broker: BrokerContext, turn: Offload) -> list[TopicPartition]:
+    """Each once, however often it is named."""
+    wanted: dict[TopicPartition, None] = {}
+    if request.topic_partitions is None:
+        for topic, node in broker.topics.partitions():
+            wanted[TopicPartition(topic.name, node.partition_index)] = None
+    for named in request.topic_partitions or ():
+        await turn.pause()
+        for index in named.partitions:
+            wanted[TopicPartition(named.topic, index)] = None
+            await turn.pause()
+    return list(wanted)
+
+
 def _of_sole(broker: BrokerContext, topic_partition: TopicPartition) -> ErrorCode:
     """On a broker by itself: it leads each partition whose log can be used."""
-    if broker.partitions.find(*topic_partition) is not None:
-        return ErrorCode.ELECTION_NOT_NEEDED
-    if broker.topics.partition(topic_partition) is not None:
-        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    is_served = broker.partitions.find(*topic_partition) is not None
+    return ErrorCode.ELECTION_NOT_NEEDED if is_served else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE

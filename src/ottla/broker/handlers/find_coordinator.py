@@ -12,6 +12,7 @@ Other types of key are INVALID_REQUEST.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
@@ -23,6 +24,7 @@ from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import OFFSETS_TOPIC, NodeId
 from ottla.model.partition_state import NO_LEADER
 from ottla.protocol.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.runtime.loop_offload import LoopOffload
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -34,12 +36,17 @@ _UNUSABLE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINAT
 async def handle(request: FindCoordinatorRequest, broker: BrokerContext, call: Call) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if call.api_version >= _MANY_FROM_VERSION else [request.key]
     failure = await _make_topic(broker) if request.key_type == GROUP and keys else None
-    found = [failure or _find(key, request.key_type, broker, call) for key in keys]
+    turn = LoopOffload()
+    # Each once, however often it is named.
+    found: dict[str, Coordinator] = {}
+    for key in keys:
+        await turn.pause()
+        if key not in found:
+            each = found[key] = replace(failure) if failure else _find(key, request.key_type, broker, call)
+            each.key = key
     if call.api_version >= _MANY_FROM_VERSION:
-        for key, coordinator in zip(keys, found, strict=True):
-            coordinator.key = key
-        return FindCoordinatorResponse(coordinators=found)
-    only = found[0]
+        return FindCoordinatorResponse(coordinators=list(found.values()))
+    only = found[request.key]
     return FindCoordinatorResponse(
         error_code=only.error_code,
         error_message=only.error_message,

@@ -20,6 +20,7 @@ from ottla.broker.handlers.config_resources import (
     alter_each,
     is_every_broker,
     refuse_broker_changes,
+    require_few_settings,
     require_group_name,
     require_topic,
     unknown_type,
@@ -45,10 +46,10 @@ async def handle(
     async def alter(resource: AlterConfigsResource) -> None:
         await _alter(resource, broker, validate_only=request.validate_only)
 
-    outcomes = await alter_each(request.resources, alter)
-    return IncrementalAlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+    responses = await alter_each(
+        request.resources, alter, lambda outcome: AlterConfigsResourceResponse(**outcome._asdict())
     )
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, validate_only: bool) -> None:
@@ -103,6 +104,7 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, s
 
 def _changes(configs: list[AlterableConfig]) -> list[ConfigChange]:
     """The changes, when the request is well formed: `RequestError` is the client's mistake, not a bad setting."""
+    require_few_settings(len(configs))
     names = Counter(config.name for config in configs)
     twice = sorted(name for name, count in names.items() if count > 1)
     if twice:

@@ -31,7 +31,8 @@ def answer(
     request: JoinGroupRequest, broker: BrokerContext, call: Call, reply: Callable[[JoinGroupResponse], None]
 ) -> None:
     version = call.api_version
-    if _kept_bytes(request) > GROUP_MEMBER_METADATA_BYTES_MAX:
+    protocols_max = GROUP_MEMBER_METADATA_BYTES_MAX // ELEMENT_BYTES
+    if len(request.protocols) > protocols_max or _kept_bytes(request) > GROUP_MEMBER_METADATA_BYTES_MAX:
         reply(_response(JoinReply(ErrorCode.INVALID_REQUEST, request.member_id), version))
         return
     has_timeout = version >= _OWN_REBALANCE_TIMEOUT_FROM

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
@@ -35,6 +34,7 @@ from ottla.protocol.schemas.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.runtime.loop_offload import LoopOffload
 
 log = logging.getLogger(__name__)
 
@@ -50,20 +50,28 @@ _SPECIAL_FROM_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIE
 
 
 async def handle(request: ListOffsetsRequest, broker: BrokerContext, call: Call) -> ListOffsetsResponse:
-    times_named = Counter(
-        (topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions
-    )
-    topics: list[ListOffsetsTopicResponse] = []
+    turn = LoopOffload()
+    named: dict[str, dict[int, ListOffsetsPartition]] = {}
+    named_twice: set[tuple[str, int]] = set()
     for topic in request.topics:
+        of_topic = named.setdefault(topic.name, {})
+        for wanted in topic.partitions:
+            if of_topic.setdefault(wanted.partition_index, wanted) is not wanted:
+                named_twice.add((topic.name, wanted.partition_index))
+            await turn.pause()
+        await turn.pause()
+    topics: list[ListOffsetsTopicResponse] = []
+    for name, of_topic in named.items():
         answers: list[ListOffsetsPartitionResponse] = []
-        for wanted in {each.partition_index: each for each in topic.partitions}.values():
-            if times_named[topic.name, wanted.partition_index] > 1:
+        for wanted in of_topic.values():
+            await turn.pause()
+            if (name, wanted.partition_index) in named_twice:
                 answers.append(_refused(wanted, ErrorCode.INVALID_REQUEST))
                 continue
-            answers.append(_partition_answer(broker, request.replica_id, topic.name, wanted, call.api_version))
+            answers.append(_partition_answer(broker, request.replica_id, name, wanted, call.api_version))
             if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
                 await asyncio.sleep(0)  # a search by time reads files: let other connections run
-        topics.append(ListOffsetsTopicResponse(topic.name, answers))
+        topics.append(ListOffsetsTopicResponse(name, answers))
     return ListOffsetsResponse(topics=topics)
 
 

@@ -7,7 +7,7 @@ Apache Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.coordination.topics_view import Topic
@@ -17,21 +17,32 @@ from ottla.protocol.schemas.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from ottla.runtime.loop_offload import LoopOffload
 
 
 async def handle(
     request: ListPartitionReassignmentsRequest, broker: BrokerContext, call: Call
 ) -> ListPartitionReassignmentsResponse:
     by_name = broker.topics.by_name
+    turn = LoopOffload()
+    asked: dict[str, Iterable[int]] = {}
     if request.topics is None:
-        asked = [(topic, range(len(topic.partitions))) for topic in by_name.values()]
-        found = [_moving(topic, indexes) for topic, indexes in asked]
-    else:
-        found = [_moving(by_name[each.name], each.partition_indexes) for each in request.topics if each.name in by_name]
-    return ListPartitionReassignmentsResponse(topics=[topic for topic in found if topic.partitions])
+        asked = {topic.name: range(len(topic.partitions)) for topic in by_name.values()}
+    for each in request.topics or ():
+        await turn.pause()
+        if each.name in by_name:
+            # Each partition once, however often it is named.
+            asked[each.name] = dict.fromkeys([*asked.get(each.name, ()), *each.partition_indexes])
+    found: list[OngoingTopicReassignment] = []
+    for name, indexes in asked.items():
+        await turn.pause()
+        moving = _moving(by_name[name], indexes)
+        if moving.partitions:
+            found.append(moving)
+    return ListPartitionReassignmentsResponse(topics=found)
 
 
-def _moving(topic: Topic, indexes: Collection[int]) -> OngoingTopicReassignment:
+def _moving(topic: Topic, indexes: Iterable[int]) -> OngoingTopicReassignment:
     partitions = [topic.partitions[index] for index in indexes if 0 <= index < len(topic.partitions)]
     return OngoingTopicReassignment(
         topic.name,

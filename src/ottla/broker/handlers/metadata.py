@@ -19,6 +19,7 @@ error code).
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
 from ottla.broker.context import BrokerContext, Call, NewTopic
 from ottla.broker.groups.offsets_topic import offsets_topic
@@ -39,24 +40,35 @@ from ottla.protocol.schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.offload import Offload
 
 _IDS_FROM_VERSION: Final = 12
 
 
 async def handle(request: MetadataRequest, broker: BrokerContext, call: Call) -> MetadataResponse:
+    turn = LoopOffload()
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
     if request.topics is None or (call.api_version == 0 and not request.topics):
         by_name = broker.topics.by_name
-        topics = [_topic_entry(broker, by_name[name], operations) for name in sorted(by_name)]
+        topics = []
+        for name in sorted(by_name):
+            await turn.pause()
+            topics.append(await _topic_entry(broker, by_name[name], operations, turn))
     elif call.api_version < _IDS_FROM_VERSION and any(
         t.name is None or t.topic_id != ZERO_UUID for t in request.topics
     ):
-        topics = [_error_entry(t, ErrorCode.INVALID_REQUEST, call.api_version) for t in request.topics]
-    else:
         topics = [
-            await _wanted_entry(broker, wanted, call, request.allow_auto_topic_creation, operations)
-            for wanted in _distinct(request.topics)
+            _error_entry(each, ErrorCode.INVALID_REQUEST, call.api_version)
+            for each in (await _distinct(request.topics, turn)).values()
         ]
+    else:
+        topics = []
+        for wanted in (await _distinct(request.topics, turn)).values():
+            await turn.pause()
+            topics.append(
+                await _wanted_entry(broker, wanted, call, request.allow_auto_topic_creation, operations, turn)
+            )  # fmt: skip
     return MetadataResponse(
         brokers=[MetadataResponseBroker(*address) for address in broker.brokers(call)],
         cluster_id=broker.cluster_id,
@@ -68,18 +80,29 @@ async def handle(request: MetadataRequest, broker: BrokerContext, call: Call) ->
     )
 
 
-def _distinct(topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    return list({(topic.name, topic.topic_id): topic for topic in topics}.values())
+async def _distinct(
+    topics: list[MetadataRequestTopic], turn: Offload
+) -> dict[tuple[str | None, UUID], MetadataRequestTopic]:
+    distinct: dict[tuple[str | None, UUID], MetadataRequestTopic] = {}
+    for topic in topics:
+        distinct[topic.name, topic.topic_id] = topic
+        await turn.pause()
+    return distinct
 
 
 async def _wanted_entry(
-    broker: BrokerContext, wanted: MetadataRequestTopic, call: Call, may_create: bool, operations: int
+    broker: BrokerContext,
+    wanted: MetadataRequestTopic,
+    call: Call,
+    may_create: bool,
+    operations: int,
+    turn: Offload,
 ) -> MetadataResponseTopic:
     if wanted.topic_id != ZERO_UUID:
         known = broker.topics.by_id.get(wanted.topic_id)
         if known is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
-        return _topic_entry(broker, known, operations)
+        return await _topic_entry(broker, known, operations, turn)
     if wanted.name is None:
         return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, None)
     known = broker.topics.by_name.get(wanted.name)
@@ -90,7 +113,7 @@ async def _wanted_entry(
             return MetadataResponseTopic(
                 code, wanted.name, is_internal=wanted.name in INTERNAL_TOPICS, topic_authorized_operations=operations
             )
-    return _topic_entry(broker, known, operations)
+    return await _topic_entry(broker, known, operations, turn)
 
 
 async def _create(broker: BrokerContext, name: str, call: Call, may_create: bool) -> ErrorCode:
@@ -127,14 +150,15 @@ def _error_entry(wanted: MetadataRequestTopic, code: ErrorCode, api_version: int
     return MetadataResponseTopic(code, name, wanted.topic_id)
 
 
-def _topic_entry(broker: BrokerContext, topic: Topic, operations: int) -> MetadataResponseTopic:
+async def _topic_entry(
+    broker: BrokerContext, topic: Topic, operations: int, turn: Offload
+) -> MetadataResponseTopic:  # fmt: skip
+    partitions: list[MetadataResponsePartition] = []
+    for index, partition in enumerate(topic.partitions):
+        partitions.append(partition_entry(broker, topic.name, index, partition))
+        await turn.pause()
     return MetadataResponseTopic(
-        ErrorCode.NONE,
-        topic.name,
-        topic.topic_id,
-        topic.name in INTERNAL_TOPICS,
-        [partition_entry(broker, topic.name, i, partition) for i, partition in enumerate(topic.partitions)],
-        operations,
+        ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, operations
     )
 
 

@@ -2,7 +2,8 @@
 
 Answered when the offsets are stable in the log.  Each partition by itself: UNKNOWN_TOPIC_OR_PARTITION for one that does
 not exist (Apache Kafka checks only the topic), OFFSET_METADATA_TOO_LARGE.  Errors of the group are repeated for every
-partition.  v2 to v4 may set the retention time of their offsets.  Up to v8 a member of a consumer group (KIP-848) with
+partition.  More than 500 offsets are committed in several batches: a crash between two of them leaves the first, before
+the answer.  v2 to v4 may set the retention time of their offsets.  Up to v8 a member of a consumer group (KIP-848) with
 an old epoch gets UNSUPPORTED_VERSION, since they do not know STALE_MEMBER_EPOCH. Not done: v10 (topic ids).
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
+from ottla.broker.groups.gathering import Gathering
 from ottla.coordination.topics_view import TopicsView
 from ottla.groups.commands import CommitOffsets, OffsetToCommit
 from ottla.groups.replies import CommitReply
@@ -22,40 +24,52 @@ from ottla.protocol.schemas.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ottla.runtime.steps import Steps
 
 _STALE_EPOCH_FROM: Final = 9
 _NO_RETENTION: Final = -1
+# A batch in the log; more are committed in several, each by itself.
+_OFFSETS_OF_BATCH: Final = 500
 
 
 def answer(
-    request: OffsetCommitRequest, broker: BrokerContext, call: Call, reply: Callable[[OffsetCommitResponse], None]
-) -> None:
-    topics, offsets, accepted = _sort(request, broker.topics)
+    request: OffsetCommitRequest,
+    broker: BrokerContext,
+    call: Call,
+    reply: Callable[[OffsetCommitResponse | Steps[OffsetCommitResponse]], None],
+) -> Steps[None]:
+    topics, offsets, accepted = yield from _sort(request, broker.topics)
     if not offsets:
         reply(OffsetCommitResponse(topics=topics))
         return
     retention_ms = request.retention_time_ms
-    command = CommitOffsets(
-        request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id_or_member_epoch,
-        offsets,
-        None if retention_ms == _NO_RETENTION else retention_ms,
-        knows_stale_epoch=call.api_version >= _STALE_EPOCH_FROM,
-    )
+    starts = range(0, len(offsets), _OFFSETS_OF_BATCH)
 
-    def on_reply(committed: CommitReply) -> None:
-        for partition, error in zip(accepted, committed.errors, strict=True):
+    def told(committed: list[CommitReply]) -> Steps[OffsetCommitResponse]:
+        errors = (error for each in committed for error in each.errors)
+        for partition, error in zip(accepted, errors, strict=True):
             partition.error_code = error
-        reply(OffsetCommitResponse(topics=topics))
+            yield
+        return OffsetCommitResponse(topics=topics)
 
-    broker.groups.submit(request.group_id, command, on_reply)
+    gathering: Gathering[CommitReply] = Gathering(len(starts), lambda committed: reply(told(committed)))
+    for number, start in enumerate(starts):
+        command = CommitOffsets(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            offsets[start : start + _OFFSETS_OF_BATCH],
+            None if retention_ms == _NO_RETENTION else retention_ms,
+            knows_stale_epoch=call.api_version >= _STALE_EPOCH_FROM,
+        )
+        broker.groups.submit(request.group_id, command, gathering.place(number))
+        yield
 
 
 def _sort(
     request: OffsetCommitRequest, known: TopicsView
-) -> tuple[list[OffsetCommitResponseTopic], list[OffsetToCommit], list[OffsetCommitResponsePartition]]:
+) -> Steps[tuple[list[OffsetCommitResponseTopic], list[OffsetToCommit], list[OffsetCommitResponsePartition]]]:
     """The answer with errors for unknown partitions; the offsets of the others, and their places in the answer."""
     topics: list[OffsetCommitResponseTopic] = []
     offsets: list[OffsetToCommit] = []
@@ -65,7 +79,9 @@ def _sort(
         partitions_count = 0 if found is None else len(found.partitions)
         partitions: list[OffsetCommitResponsePartition] = []
         topics.append(OffsetCommitResponseTopic(topic.name, partitions))
+        yield
         for wanted in topic.partitions:
+            yield
             index = wanted.partition_index
             if not 0 <= index < partitions_count:
                 partitions.append(OffsetCommitResponsePartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

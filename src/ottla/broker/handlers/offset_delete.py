@@ -20,20 +20,21 @@ from ottla.protocol.schemas.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from ottla.runtime.steps import Steps
 
 
 def answer(
     request: OffsetDeleteRequest, broker: BrokerContext, call: Call, reply: Callable[[OffsetDeleteResponse], None]
-) -> None:
-    known: list[TopicPartitions] = []
-    unknown: dict[str, list[int]] = {}
+) -> Steps[None]:
+    # Each partition once, however often it is named.
+    known: dict[str, dict[int, None]] = {}
+    unknown: dict[str, dict[int, None]] = {}
     for wanted in request.topics:
-        asked = [one.partition_index for one in wanted.partitions]
-        there = [index for index in asked if broker.topics.partition(TopicPartition(wanted.name, index)) is not None]
-        if there:
-            known.append(TopicPartitions(wanted.name, there))
-        if len(there) < len(asked):
-            unknown[wanted.name] = [index for index in asked if index not in there]
+        for one in wanted.partitions:
+            is_there = broker.topics.partition(TopicPartition(wanted.name, one.partition_index)) is not None
+            (known if is_there else unknown).setdefault(wanted.name, {})[one.partition_index] = None
+            yield
+        yield
 
     def on_reply(deleted: DeleteOffsetsReply) -> None:
         if deleted.error is not ErrorCode.NONE:
@@ -44,7 +45,8 @@ def answer(
                 told.setdefault(topic, []).extend((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in indexes)
             reply(OffsetDeleteResponse(topics=[_topic(*each) for each in told.items()]))
 
-    broker.groups.submit(request.group_id, DeleteOffsets(request.group_id, known), on_reply)
+    topics = [TopicPartitions(name, list(indexes)) for name, indexes in known.items()]
+    broker.groups.submit(request.group_id, DeleteOffsets(request.group_id, topics), on_reply)
 
 
 def _topic(name: str, partitions: Iterable[tuple[int, ErrorCode]]) -> OffsetDeleteResponseTopic:

@@ -14,6 +14,7 @@ Not done: v10 (topic ids).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
@@ -31,14 +32,20 @@ from ottla.protocol.schemas.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from ottla.runtime.steps import Steps
 
 _GROUP_ERROR_FROM: Final = 2
 _MANY_FROM: Final = 8
+_PARTITIONS_OF_STEP: Final = 64
+_TOPICS_OF_TURN: Final = 1_000
 
 
 def answer(
-    request: OffsetFetchRequest, broker: BrokerContext, call: Call, reply: Callable[[OffsetFetchResponse], None]
-) -> None:
+    request: OffsetFetchRequest,
+    broker: BrokerContext,
+    call: Call,
+    reply: Callable[[OffsetFetchResponse | Steps[OffsetFetchResponse]], None],
+) -> Steps[None]:
     if call.api_version >= _MANY_FROM:
         groups = request.groups
     else:
@@ -46,52 +53,97 @@ def answer(
 
     def on_all(fetched: list[FetchReply]) -> None:
         if call.api_version >= _MANY_FROM:
-            reply(
-                OffsetFetchResponse(
-                    groups=[
-                        OffsetFetchResponseGroup(group.group_id, _topics(found), found.error)
-                        for group, found in zip(groups, fetched, strict=True)
-                    ]
-                )
-            )
+            response = _many(list(named), fetched)
         else:
-            reply(_single(request.topics, fetched[0], call.api_version))
+            response = _single(request.topics, fetched[0], call.api_version)
+        reply(response)
 
-    gathering = Gathering(len(groups), on_all)
-    named: set[str] = set()
-    for index, group in enumerate(groups):
-        if group.group_id in named:
+    # A group once, however often it is named.
+    named: dict[str, OffsetFetchRequestGroup] = {}
+    named_twice: set[str] = set()
+    for group in groups:
+        if named.setdefault(group.group_id, group) is not group:
+            named_twice.add(group.group_id)
+        yield
+    gathering = Gathering(len(named), on_all)
+    for index, group in enumerate(named.values()):
+        if group.group_id in named_twice:
             gathering.place(index)(FetchReply(ErrorCode.INVALID_REQUEST))
             continue
-        named.add(group.group_id)
-        command = FetchOffsets(group.group_id, _wanted(group.topics), group.member_id, group.member_epoch)
-        broker.groups.submit(group.group_id, command, gathering.place(index))
+        wanted = yield from _wanted(group.topics)
+        parts = [wanted] if wanted is None else _parts(wanted)
+        of_group = Gathering(len(parts), partial(_join, gathering.place(index)))
+        for number, part in enumerate(parts):
+            command = FetchOffsets(group.group_id, part, group.member_id, group.member_epoch)
+            broker.groups.submit(group.group_id, command, of_group.place(number))
+            yield
 
 
-def _wanted(topics: Sequence[OffsetFetchRequestTopic] | None) -> Sequence[TopicPartitions] | None:
+def _wanted(topics: Sequence[OffsetFetchRequestTopic] | None) -> Steps[Sequence[TopicPartitions] | None]:
     """Each topic and each partition once, in the order in which they are named first."""
     if topics is None:
         return None
     wanted: dict[str, dict[int, None]] = {}
     for topic in topics:
-        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return [TopicPartitions(name, list(partitions)) for name, partitions in wanted.items()]
+        partitions = wanted.setdefault(topic.name, {})
+        for start in range(0, len(topic.partition_indexes), _PARTITIONS_OF_STEP):
+            partitions.update(dict.fromkeys(topic.partition_indexes[start : start + _PARTITIONS_OF_STEP]))
+            yield
+        yield
+    found: list[TopicPartitions] = []
+    for name, partitions in wanted.items():
+        found.append(TopicPartitions(name, list(partitions)))
+        yield
+    return found
 
 
-def _single(wanted: Sequence[OffsetFetchRequestTopic] | None, fetched: FetchReply, version: int) -> OffsetFetchResponse:
+def _parts(wanted: Sequence[TopicPartitions]) -> list[Sequence[TopicPartitions]]:
+    """What is looked up at once.  Commits may come between two of them."""
+    starts = range(0, max(len(wanted), 1), _TOPICS_OF_TURN)
+    return [wanted[start : start + _TOPICS_OF_TURN] for start in starts]
+
+
+def _join(reply: Callable[[FetchReply], None], parts: Sequence[FetchReply]) -> None:
+    """The first error, or all that was found."""
+    failed = next((each for each in parts if each.error is not ErrorCode.NONE), None)
+    reply(failed or FetchReply(ErrorCode.NONE, [topic for each in parts for topic in each.topics]))
+
+
+def _many(group_ids: Sequence[str], fetched: Sequence[FetchReply]) -> Steps[OffsetFetchResponse]:
+    told: list[OffsetFetchResponseGroup] = []
+    for group_id, found in zip(group_ids, fetched, strict=True):
+        topics = yield from _topics(found)
+        told.append(OffsetFetchResponseGroup(group_id, topics, found.error))
+        yield
+    return OffsetFetchResponse(groups=told)
+
+
+def _single(
+    wanted: Sequence[OffsetFetchRequestTopic] | None, fetched: FetchReply, version: int
+) -> Steps[OffsetFetchResponse]:
     if fetched.error is ErrorCode.NONE:
-        return OffsetFetchResponse(topics=_topics(fetched))
-    failed = [_failed(topic, fetched.error) for topic in wanted or ()]
+        topics = yield from _topics(fetched)
+        return OffsetFetchResponse(topics=topics)
+    failed: list[OffsetFetchResponseTopic] = []
+    for topic in wanted or ():
+        failed.append(_failed(topic, fetched.error))
+        yield
     return OffsetFetchResponse(
         topics=failed, error_code=fetched.error if version >= _GROUP_ERROR_FROM else ErrorCode.NONE
     )
 
 
-def _topics(fetched: FetchReply) -> list[OffsetFetchResponseTopic]:
-    return [
-        OffsetFetchResponseTopic(topic.topic, [OffsetFetchResponsePartition(*each) for each in topic.partitions])
-        for topic in fetched.topics
-    ]
+def _topics(fetched: FetchReply) -> Steps[list[OffsetFetchResponseTopic]]:
+    told: list[OffsetFetchResponseTopic] = []
+    for topic in fetched.topics:
+        partitions: list[OffsetFetchResponsePartition] = []
+        told.append(OffsetFetchResponseTopic(topic.topic, partitions))
+        for number, each in enumerate(topic.partitions):
+            partitions.append(OffsetFetchResponsePartition(*each))
+            if number % _PARTITIONS_OF_STEP == 0:
+                yield
+        yield
+    return told
 
 
 def _failed(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFetchResponseTopic:
@@ -99,6 +151,6 @@ def _failed(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFetchResp
         topic.name,
         [
             OffsetFetchResponsePartition(index, NO_OFFSET, NO_LEADER_EPOCH, "", error)
-            for index in topic.partition_indexes
+            for index in dict.fromkeys(topic.partition_indexes)
         ],
     )

@@ -18,17 +18,21 @@ from ottla.protocol.schemas.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from ottla.runtime.loop_offload import LoopOffload
 
 
 async def handle(
     request: OffsetForLeaderEpochRequest, broker: BrokerContext, call: Call
 ) -> OffsetForLeaderEpochResponse:  # fmt: skip
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(topic.topic, [_answer(broker, topic.topic, each) for each in topic.partitions])
-            for topic in request.topics
-        ]
-    )
+    turn = LoopOffload()
+    results: dict[str, OffsetForLeaderTopicResult] = {}
+    for topic in request.topics:
+        await turn.pause()
+        result = results.setdefault(topic.topic, OffsetForLeaderTopicResult(topic.topic))
+        for each in topic.partitions:
+            await turn.pause()
+            result.partitions.append(_answer(broker, topic.topic, each))
+    return OffsetForLeaderEpochResponse(topics=list(results.values()))
 
 
 def _answer(broker: BrokerContext, topic_name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:

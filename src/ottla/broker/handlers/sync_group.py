@@ -11,19 +11,30 @@ from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.groups.commands import MemberAssignment, SyncGroup
+from ottla.groups.member_bytes import BARE_MEMBER_BYTES, MEMBER_BYTES_MAX
 from ottla.groups.replies import SyncReply
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.runtime.steps import Steps
 
 _NAMES_FROM: Final = 5
+# More than there can be members (groups/member_bytes.py).
+_ASSIGNMENTS_MAX: Final = MEMBER_BYTES_MAX // BARE_MEMBER_BYTES
 
 
 def answer(
     request: SyncGroupRequest, broker: BrokerContext, call: Call, reply: Callable[[SyncGroupResponse], None]
-) -> None:
+) -> Steps[None]:
     if call.api_version >= _NAMES_FROM and (request.protocol_type is None or request.protocol_name is None):
         reply(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
+    if len(request.assignments) > _ASSIGNMENTS_MAX:
+        reply(SyncGroupResponse(error_code=ErrorCode.INVALID_REQUEST))
+        return
+    assignments: list[MemberAssignment] = []
+    for each in request.assignments:
+        assignments.append(MemberAssignment(each.member_id, each.assignment))
+        yield
     command = SyncGroup(
         request.group_id,
         request.generation_id,
@@ -31,7 +42,7 @@ def answer(
         request.group_instance_id,
         request.protocol_type,
         request.protocol_name,
-        [MemberAssignment(each.member_id, each.assignment) for each in request.assignments],
+        assignments,
     )
 
     def on_reply(synced: SyncReply) -> None:

@@ -608,6 +608,10 @@ class LogDirectory:
         """Make moved log starts durable; files of segments below them may then be removed.  Raises `OSError`."""
         self._with_reserve(lambda: self._start_moves.settle(self._records.log_starts))
 
+    async def checkpoint_in_steps(self, offload: Offload) -> None:
+        """The same with pauses, and the disk's part elsewhere: what was moved before the call is durable after it."""
+        await self._start_moves.settle_in_steps(self._records.log_starts, offload)
+
     def begin_retention(self) -> None:
         """Let the next `housekeep` begin a whole pass of retention, before its interval is over."""
         self._retention.begin()

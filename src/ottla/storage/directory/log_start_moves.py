@@ -10,6 +10,7 @@ from functools import partial
 
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
+from ottla.runtime.offload import Offload
 from ottla.storage.directory.housekeeping import Removals
 from ottla.storage.directory.log_starts import LogStarts
 from ottla.storage.log.log import Log
@@ -47,6 +48,26 @@ class LogStartMoves:
             due_ms = self._clock.monotonic_ms() + log.config.file_delete_delay_ms
             log.release_removed_segments(partial(self._retire, due_ms))
             del self._moved[log]
+
+    async def settle_in_steps(self, log_starts: LogStarts, offload: Offload) -> None:
+        """`settle` with pauses: the checkpoint is written by `offload`.  What moves meanwhile is left for the next."""
+        starts: dict[Log, int] = {}
+        for log in list(self._moved):
+            if log in self._moved:
+                log.write_start_snapshots()
+                starts[log] = log.log_start_offset
+                log_starts.set(log.topic_partition, log.log_start_offset)
+            await offload.pause()
+        if not starts:
+            return
+        await offload(log_starts.write)
+        due_from_ms = self._clock.monotonic_ms()
+        for log, start in starts.items():
+            if log in self._moved and log.log_start_offset == start:
+                due_ms = due_from_ms + log.config.file_delete_delay_ms
+                log.release_removed_segments(partial(self._retire, due_ms))
+                del self._moved[log]
+            await offload.pause()
 
     def _retire(self, due_ms: int, segment: Segment) -> None:
         """Readers keep the open file until `due_ms`; the next start removes files that have the new names."""

@@ -6,6 +6,7 @@ unless the log is known to start after it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 
 from ottla.model.identifiers import TopicPartition
@@ -22,6 +23,7 @@ class LogStarts:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
+        self._writing = threading.Lock()
         # The starts are unknown when the file is missing or damaged: then each log starts with its first segment.
         starts = read_log_starts(disk, directory) if disk.exists(f"{directory}/{LOG_START_FILE}") else None
         self._is_known = starts is not None
@@ -46,7 +48,13 @@ class LogStarts:
                 self.is_stale = True
 
     def write(self) -> None:
-        """Make the starts durable."""
-        write_log_starts(self._disk, self._directory, self._starts)
-        self._is_known = True
-        self.is_stale = False
+        """Make the starts durable.  May be called by any thread: what is written last is not older than the call."""
+        with self._writing:
+            self.is_stale = False
+            try:
+                # A copy, made in one operation of the interpreter: the loop may change the starts meanwhile.
+                write_log_starts(self._disk, self._directory, dict(self._starts))
+            except OSError:
+                self.is_stale = True
+                raise
+            self._is_known = True

@@ -17,6 +17,7 @@ from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.runtime.steps import run_steps
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.groups.small_coordinator import PARTITIONS, SmallCoordinator, commit, fetch, join
 from tests.unit.broker.roles import lead
@@ -38,7 +39,7 @@ def offsets_of(small: SmallCoordinator, group_id: str) -> dict[tuple[str, int], 
 
 def list_groups(coordinator: GroupCoordinator) -> list[ListReply]:
     told: list[list[ListReply]] = []
-    coordinator.submit_to_all(ListGroups(), told.append)
+    run_steps(coordinator.submit_to_all(ListGroups(), told.append))
     (replies,) = told
     return replies
 

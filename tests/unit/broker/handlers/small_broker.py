@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TypeVar
 from uuid import UUID
@@ -19,7 +19,7 @@ from ottla.coordination import topics_view
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import RequestError
+from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import LeaderEpoch, NodeId, ProducerId, TopicPartition
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.model.settings import BrokerSettings
@@ -30,6 +30,7 @@ from ottla.records.compression import Codec
 from ottla.records.header import HEADER
 from ottla.records.record import Record
 from ottla.runtime.offload import run_inline
+from ottla.runtime.steps import run_steps
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
@@ -138,9 +139,12 @@ class SmallBroker:
             return
         self.altered.append((entity, changed))
 
-    async def delete_records(self, topic: str, index: int, before_offset: int, timeout_ms: int) -> int:
-        self._refuse()
-        return await RecordDeletions(self.partitions, self._directory).delete(topic, index, before_offset, timeout_ms)
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> Mapping[TopicPartition, int | OttlaError]:
+        if self.refusal is not None:
+            return dict.fromkeys(before, self.refusal)
+        return await RecordDeletions(self.partitions, self._directory).delete(before, timeout_ms)
 
     async def next_producer_id(self) -> ProducerId:
         self._producer_id += 1
@@ -198,8 +202,12 @@ class SmallBroker:
         call = Call(version, "a-client", (HOST, PORT), "/192.0.2.1")
         if api in GROUP_HANDLERS:
             replies: list[object] = []
-            GROUP_HANDLERS[api](read, self, call, replies.append)
+            steps = GROUP_HANDLERS[api](read, self, call, replies.append)
+            if steps is not None:
+                run_steps(steps)
             (response,) = replies
+            if isinstance(response, Generator):
+                response = run_steps(response)
         else:
             response = await HANDLERS[api](read, self, call)
         found = decode_response(api, version, encode_response(api, version, response))
