@@ -15,6 +15,8 @@ from ottla.model.counted import counted
 from ottla.model.errors import OttlaError, WireError
 from ottla.records.record import decode_batch
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.backup.manifest import damages as backup_damages
+from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE
 from ottla.storage.log_files import LOG_SUFFIX, base_offsets_in, segment_file_name, topic_partition_of
 from ottla.storage.tools.inspect import (
     DumpedBatch,
@@ -71,8 +73,8 @@ def dump(paths: tuple[str, ...], shows_records: bool, as_json: bool) -> int:
 def verify(paths: tuple[str, ...], is_deep: bool) -> int:
     """Check segments, their indexes, and the record of what was flushed; the exit status is 1 when there is damage.
 
-    PATH is a data directory, or one partition's directory.  Beside a running broker, a batch that is just being written
-    shows as a truncated tail.
+    PATH is a data directory, a backup, or one partition's directory.  Beside a running broker, a batch that is just
+    being written shows as a truncated tail.
     """
     disk = PosixDisk()
     directories = [directory for path in paths for directory in _partition_directories(path)]
@@ -100,6 +102,9 @@ def _findings(disk: PosixDisk, directories: Sequence[str], *, is_deep: bool) -> 
     for directory in directories:
         by_data_dir.setdefault(os.path.dirname(os.path.abspath(directory)), []).append(directory)
     for data_dir, logs in by_data_dir.items():
+        if disk.exists(f"{data_dir}/{BACKUP_MANIFEST_FILE}"):
+            for path, problem in backup_damages(disk, data_dir, deep=is_deep):
+                yield Finding(Severity.DAMAGE, path, -1, -1, problem)
         lost = lost_tree_of(disk, data_dir)
         if lost is not None:
             yield Finding(Severity.DAMAGE, lost.path, -1, -1, f"{lost}: the broker refuses to start")

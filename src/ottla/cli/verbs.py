@@ -20,6 +20,8 @@ VERBS: Final[Mapping[str, Verb]] = {
     "consume": Verb("ottla.cli.consume", "Write a topic's records to standard output."),
     "group": Verb("ottla.cli.group", "List, describe, move and delete groups of consumers."),
     "log": Verb("ottla.cli.log", "Dump, verify and repair logs; import those of Apache Kafka."),
+    "backup": Verb("ottla.cli.backup", "Copy a broker's data directory, also while it runs."),
+    "restore": Verb("ottla.cli.restore", "Make a data directory of a backup."),
     "cluster": Verb("ottla.cli.cluster", "Run a cluster on this machine; show how a cluster is."),
     "load": Verb("ottla.cli.load", "Load topics into a lake table, exactly once."),
     "registry": Verb("ottla.cli.registry", "Serve schemas to Kafka's clients."),

@@ -22,6 +22,9 @@ FORMAT: Final = "1"
 META_VERSION: Final = "1"
 # Kafka's name: made with the directory, and another one when the directory is made anew.
 DIRECTORY_ID: Final = "directory.id"
+# A backup's list of what it holds, and the mark of a directory that one is being restored into.
+BACKUP_MANIFEST_FILE: Final = "backup.json"
+RESTORING_FILE: Final = ".restoring"
 # Files that an otherwise empty directory may hold: of an interrupted start, doctor's probe, a fresh volume.
 PROBE_FILE: Final = ".ottla-doctor"
 _WITHOUT_OWNER: Final = frozenset({LOCK_FILE, PROBE_FILE, f"{checkpoints.META_PROPERTIES_FILE}.tmp", "lost+found"})
@@ -82,7 +85,17 @@ def claim(disk: PosixDisk, path: str, node_id: int, lock: FileLock) -> None:
 
 def check(disk: Disk, path: str, node_id: int, cluster_id: str | None) -> None:
     """Raises `ForeignDirectory` for one that belongs to another owner."""
+    if disk.exists(f"{path}/{RESTORING_FILE}"):
+        raise ForeignDirectory(
+            f"a restore into {path} was interrupted, so the directory is not whole",
+            hint=f"run `ottla restore BACKUP --data-dir {path}` again: it begins anew",
+        )
     owner = owner_of(disk, path)
+    if owner is Owner.LOST and disk.exists(f"{path}/{BACKUP_MANIFEST_FILE}"):
+        raise ForeignDirectory(
+            f"{path} is a backup, not a data directory",
+            hint=f"`ottla restore {path} --data-dir NEW`, then serve NEW",
+        )
     if owner is Owner.LOST:
         raise ForeignDirectory(
             f"{path} holds logs, and no {checkpoints.META_PROPERTIES_FILE} says whose they are",

@@ -1,0 +1,112 @@
+"""A backup becomes a data directory: a new or empty one, which no broker takes before it is whole.
+
+`.restoring` is in it from the first file on until `meta.properties`, which makes it a broker's, is durable.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.records.checksum import crc32c
+from ottla.runtime.disk import Disk, write_fully
+from ottla.storage import checkpoints
+from ottla.storage.backup.manifest import BackupDamaged, BackupFile, Manifest, chunks, read_manifest
+from ottla.storage.directory.directory_identity import RESTORING_FILE
+from ottla.storage.directory.directory_lock import LOCK_FILE, DirectoryLock
+from ottla.storage.directory.housekeeping import remove_tree
+from ottla.storage.errors import DiskFull, StorageError
+
+_KEPT: Final = frozenset({"lost+found", LOCK_FILE})
+_ROOM_LEFT_BYTES: Final = 64 << 20
+
+
+def restore(disk: Disk, backup: str, data_dir: str, lock: DirectoryLock) -> Manifest:
+    """Copy the backup into `data_dir`, new or empty, whose parent exists; each file is held against its checksum.
+
+    Raises `StorageError`: `BackupDamaged`, `DirectoryLocked`, `DiskFull`; and `OSError`.  After that, and after a
+    crash, no broker starts on `data_dir`, and it may be restored into again.
+    """
+    manifest = read_manifest(disk, backup)
+    parent = data_dir.rpartition("/")[0] or "/"
+    if not disk.exists(parent):
+        raise StorageError(f"{parent} does not exist", hint="make the directory above the data directory first")
+    is_new = not disk.exists(data_dir)
+    if not is_new:
+        _check_empty(disk, data_dir)
+    free = disk.free_bytes(parent if is_new else data_dir)
+    if free < manifest.size_bytes + _ROOM_LEFT_BYTES:
+        raise DiskFull(f"the backup has {manifest.size_bytes} bytes, and {free} are free in {data_dir}")
+    disk.make_directory(data_dir)
+    lock.acquire(data_dir)
+    try:
+        _fill(disk, backup, data_dir, manifest)
+        disk.sync_directory(parent)
+    finally:
+        disk.release_directory(data_dir)
+        lock.release()
+    return manifest
+
+
+def _check_empty(disk: Disk, data_dir: str) -> None:
+    if not disk.is_directory(data_dir):
+        raise StorageError(f"{data_dir} is not a directory", hint="name a new --data-dir, or an empty one")
+    names = [name for name in disk.list_directory(data_dir) if name not in _KEPT]
+    if names and RESTORING_FILE not in names:
+        raise StorageError(
+            f"{data_dir} is not empty: it holds {names[0]}",
+            hint="a backup is restored into a new directory; move the former one away, or name another --data-dir",
+        )
+
+
+def _fill(disk: Disk, backup: str, data_dir: str, manifest: Manifest) -> None:
+    disk.hold_directory(data_dir)
+    marker = f"{data_dir}/{RESTORING_FILE}"
+    disk.open(marker, create=True).close()
+    disk.sync_directory(data_dir)
+    _remove_former(disk, data_dir)
+    for file in manifest.files:
+        directory, slash, _ = file.path.rpartition("/")
+        if slash:
+            disk.make_directory(f"{data_dir}/{directory}")
+        _copy(disk, f"{backup}/{file.path}", f"{data_dir}/{file.path}", file)
+    for name in sorted({file.path.rpartition("/")[0] for file in manifest.files} - {""}):
+        disk.sync_directory(f"{data_dir}/{name}")
+    disk.sync_file_system(data_dir)
+    disk.sync_directory(data_dir)
+    checkpoints.write_meta_properties(disk, data_dir, manifest.identity)
+    disk.remove(marker)
+    disk.sync_directory(data_dir)
+
+
+def _remove_former(disk: Disk, data_dir: str) -> None:
+    """Of a restore that was interrupted."""
+    for name in disk.list_directory(data_dir):
+        path = f"{data_dir}/{name}"
+        if name in _KEPT or name == RESTORING_FILE:
+            continue
+        if disk.is_directory(path):
+            remove_tree(disk, path)
+        else:
+            disk.remove(path)
+
+
+def _copy(disk: Disk, source_path: str, target_path: str, wanted: BackupFile) -> None:
+    if not disk.exists(source_path):
+        raise BackupDamaged(f"{source_path} is missing")
+    source = disk.open(source_path, read_only=True)
+    try:
+        if source.size_bytes() != wanted.size_bytes:
+            raise BackupDamaged(f"{source_path} has {source.size_bytes()} bytes, {wanted.size_bytes} were backed up")
+        target = disk.open(target_path, create=True)
+        try:
+            done = crc = 0
+            for chunk in chunks(source, wanted.size_bytes):
+                write_fully(target, done, chunk)
+                crc = crc32c(chunk, crc)
+                done += len(chunk)
+        finally:
+            target.close()
+    finally:
+        source.close()
+    if crc != wanted.crc:
+        raise BackupDamaged(f"{source_path} has other bytes than were backed up")

@@ -1,0 +1,151 @@
+"""`ottla backup` of brokers that go on, killed and repeated; what `ottla restore` makes of it, record by record."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.client.fetch import fetch_raw
+from ottla.client.group_types import CommittedOffset
+from ottla.client.groups import GroupAdmin
+from ottla.client.offsets import log_ranges
+from ottla.client.producer import RawProducer
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.record import Record, decode_batch
+from ottla.testing.broker import RunningBroker
+from tests.eventually import eventually
+
+PARTITIONS = [TopicPartition("orders", index) for index in range(2)]
+SETTINGS = {"log.segment.bytes": "100000", "log.retention.check.interval.ms": "500"}
+
+
+def ottla(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ottla", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+class LiveProducer(threading.Thread):
+    """Writes numbers to both partitions until it is stopped; `acknowledged` counts the batches of each."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        self.acknowledged = 0
+        self.failure: ClientError | None = None
+        self._servers = bootstrap
+        self._stop_asked = threading.Event()
+
+    def run(self) -> None:
+        try:
+            with Cluster(self._servers) as cluster, RawProducer(cluster) as producer:
+                while not self._stop_asked.is_set():
+                    for partition in PARTITIONS:
+                        value = b"%d " % self.acknowledged + b"v" * 2_000
+                        producer.send(partition, build_batch([Record(0, 1_000, None, value)]))
+                    producer.flush()
+                    self.acknowledged += 1
+        except ClientError as error:
+            self.failure = error
+
+    def stop(self) -> None:
+        self._stop_asked.set()
+        self.join()
+        assert self.failure is None
+
+
+def wait_until_begun(backup: subprocess.Popen[bytes], unfinished: Path) -> None:
+    eventually(lambda: any(unfinished.glob("*/*.log")) or backup.poll() is not None)
+
+
+def numbers(broker: RunningBroker, partition: TopicPartition) -> list[int]:
+    found: list[int] = []
+    with Cluster(broker.bootstrap) as cluster:
+        end = log_ranges(cluster, [partition])[partition].stop
+        while len(found) < end:
+            fetched = fetch_raw(cluster, *partition, len(found), check_crc=True)
+            records = [record for batch in fetched.batches() for record in decode_batch(batch)]
+            found += [int((record.value or b"").split()[0]) for record in records]
+    return found
+
+
+def test_backup_under_live_producers_survives_its_kills_and_is_restored_whole(tmp_path: Path) -> None:
+    target, again = tmp_path / "backup", tmp_path / "again"
+    with RunningBroker(tmp_path / "data", settings=SETTINGS) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("orders", 2, configs={"retention.ms": "-1", "segment.bytes": "100000"})
+        producer = LiveProducer(broker.bootstrap)
+        producer.start()
+        try:
+            eventually(lambda: producer.acknowledged >= 300 or producer.failure is not None)
+            with Cluster(broker.bootstrap) as cluster:
+                read = {partition: CommittedOffset(producer.acknowledged) for partition in PARTITIONS}
+                GroupAdmin(cluster).commit("readers", read)
+            for _ in range(3):
+                begun = subprocess.Popen(
+                    [sys.executable, "-m", "ottla", "backup", str(target), "--data-dir", str(broker.data_dir)],
+                    stdout=subprocess.DEVNULL,
+                )
+                wait_until_begun(begun, tmp_path / "backup.unfinished")
+                begun.kill()
+                if begun.wait() == 0:
+                    target.rename(tmp_path / "backup-that-was-faster")
+                assert not target.exists()
+            acknowledged = producer.acknowledged
+            told = ottla("backup", target, "--data-dir", broker.data_dir).stdout
+            after = producer.acknowledged
+        finally:
+            producer.stop()
+        assert not (tmp_path / "backup.unfinished").exists()
+        assert "2 topics with " in told
+        assert "is there already" in ottla("backup", target, "--data-dir", broker.data_dir, status=1).stderr
+        assert "is a backup, not a data directory" in ottla("serve", "--data-dir", target, status=1).stderr
+        assert "0 damages" in ottla("log", "verify", "--deep", target).stderr
+        expected = [numbers(broker, partition) for partition in PARTITIONS]
+
+    assert ": restored " in ottla("restore", target, "--data-dir", again).stdout
+    assert "is not empty" in ottla("restore", target, "--data-dir", again, status=1).stderr
+    with RunningBroker(again) as broker:
+        assert not [line for line in broker.log_lines if "WARN" in line or "ERROR" in line]
+        with Cluster(broker.bootstrap) as cluster:
+            committed = GroupAdmin(cluster).committed("readers")
+            ends = {partition: ends.stop for partition, ends in log_ranges(cluster, PARTITIONS).items()}
+        for partition, all_of_it in zip(PARTITIONS, expected, strict=True):
+            found = numbers(broker, partition)
+            assert acknowledged <= len(found) <= after + 1
+            assert found == all_of_it[: len(found)]
+            assert committed[partition].offset == read[partition].offset <= ends[partition]
+        shown = json.loads(ottla("topic", "describe", "orders", "--json", "-b", broker.bootstrap).stdout)
+        assert shown["configs"]["segment.bytes"] == "100000"
+        assert shown["configs"]["retention.ms"] == "-1"
+        with Cluster(broker.bootstrap) as cluster, RawProducer(cluster) as producing:
+            producing.send(PARTITIONS[0], build_batch([Record(0, 1_000, None, b"77")]))
+            producing.flush()
+        assert numbers(broker, PARTITIONS[0])[-1] == 77
+
+
+def test_backup_of_a_stopped_and_of_a_killed_broker(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "data", settings=SETTINGS) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("orders", 2)
+            with RawProducer(cluster) as producer:
+                for number in range(120):
+                    producer.send(PARTITIONS[0], build_batch([Record(0, 1_000, None, b"%d " % number + b"v" * 2_000)]))
+                producer.flush()
+        broker.kill()
+        ottla("backup", tmp_path / "killed", "--data-dir", broker.data_dir, "--link")
+        broker.start()
+        broker.stop()
+        ottla("backup", tmp_path / "stopped", "--data-dir", broker.data_dir)
+    for name in ("killed", "stopped"):
+        ottla("restore", tmp_path / name, "--data-dir", tmp_path / f"{name}-again")
+        with RunningBroker(tmp_path / f"{name}-again") as broker:
+            assert numbers(broker, PARTITIONS[0]) == list(range(120))
+        assert "0 damages" in ottla("log", "verify", "--deep", tmp_path / name).stderr

@@ -1,0 +1,440 @@
+"""Backups of logs that go on meanwhile, restored and compared; crashes at every operation of both."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+import pytest
+
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import BatchBuilder
+from ottla.runtime.disk import write_fully
+from ottla.runtime.offload import run_inline
+from ottla.storage.backup.backup import Backup
+from ottla.storage.backup.manifest import BackupDamaged, Manifest, damages, read_manifest
+from ottla.storage.backup.restore import restore
+from ottla.storage.compaction.cleaner import clean
+from ottla.storage.directory.directory_identity import RESTORING_FILE
+from ottla.storage.directory.directory_lock import NoLock
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.errors import DiskFull, ForeignDirectory, StorageError
+from ottla.storage.log.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.tools.inspect import verify_log
+from ottla.testing.disk_faults import Operation
+from ottla.testing.memory_disk import MemoryDisk, MemoryFile
+from tests.cleaning import run_clean
+from tests.unit.storage.logs import CLICKS, NOW_MS, HandClock, Place, append, read_all, records_in, topic_id
+
+SMALL = LogConfig(segment_bytes=1_000, index_interval_bytes=1, retention_ms=-1)
+COMPACTED = LogConfig(
+    cleanup_policy="compact", segment_bytes=1_000, index_interval_bytes=1, min_cleanable_dirty_ratio=0, retention_ms=-1
+)
+TREE = b"the tree"
+OTHER = CLICKS._replace(topic="other")
+
+
+class LookedAtDisk(MemoryDisk):
+    """Something may happen before each look at it, too."""
+
+    on_look: Callable[[], None] = staticmethod(lambda: None)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        self.on_look()
+        return super().open(path, create=create, read_only=read_only)
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        self.on_look()
+        return super().list_directory(path)
+
+    def exists(self, path: str) -> bool:
+        self.on_look()
+        return super().exists(path)
+
+
+class PowerLost(BaseException):
+    """Not an error that a program could handle."""
+
+
+def place_of(config: LogConfig = SMALL, batches: int = 20) -> Place:
+    place = Place("/data", LookedAtDisk(), config)
+    log = place.log()
+    for number in range(batches):
+        put(log, number)
+    place.flush()
+    return place
+
+
+def put(log: Log, number: int) -> None:
+    """Each record says where it stands; three keys."""
+    builder = BatchBuilder()
+    builder.append(NOW_MS, b"k%d" % (number % 3), b"%d " % log.log_end_offset + b"v" * 80)
+    append(log, memoryview(builder.build()))
+
+
+def back_up(
+    place: Place, target: str = "/backup", *, links: bool = False, topics: dict[str, UUID] | None = None
+) -> Manifest:
+    backup = Backup(place.disk, "/data", target, NoLock(), links=links)
+    backup.begin()
+    try:
+        for partition in backup.partitions():
+            backup.copy_log(partition)
+        file = place.disk.open(backup.tree_path, create=True)
+        write_fully(file, 0, TREE)
+        file.close()
+        return backup.finish({"clicks": topic_id(0)} if topics is None else topics, 1, 2)
+    except Exception:
+        backup.abandon()
+        raise
+
+
+def restored(disk: MemoryDisk, path: str = "/again", config: LogConfig = SMALL) -> LogDirectory:
+    restore(disk, "/backup", path, NoLock())
+    return opened(disk, path, config)
+
+
+def opened(disk: MemoryDisk, path: str = "/again", config: LogConfig = SMALL) -> LogDirectory:
+    return LogDirectory.open(
+        disk, path, clock=HandClock(), config_of=lambda _: config, node_id=1, cluster_id="c"
+    )  # fmt: skip
+
+
+def values_of(log: Log) -> dict[int, bytes | None]:
+    """All records by offset, each of which says its own."""
+    found: dict[int, bytes | None] = {}
+    next_offset = log.log_start_offset
+    while next_offset < log.log_end_offset:
+        records = records_in(log.read(next_offset, log.log_end_offset, 10_000, whole_first_batch=True))
+        if not records:
+            break
+        for record in records:
+            assert (record.value or b"").startswith(b"%d " % record.offset)
+            found[record.offset] = record.key
+        next_offset = records[-1].offset + 1
+    return found
+
+
+class CompactionAtLook:
+    """Compacts the log of a place before the n-th look at its disk."""
+
+    def __init__(self, place: Place, number: int) -> None:
+        self.is_done = False
+        self._place = place
+        self._left_count = number
+
+    def look(self) -> None:
+        self._left_count -= 1
+        if self._left_count != -1:
+            return
+        self.is_done = True
+        compactor = self._place.open_directory.compactor
+        job = compactor.next_job(NOW_MS)
+        assert job is not None
+        run_clean(compactor, job, lambda job: clean(self._place.disk, job, lambda _: None))
+        self._place.clock.ms += 70_000
+        self._place.open_directory.housekeep(NOW_MS)
+
+
+def disk_of(place: Place) -> LookedAtDisk:
+    assert isinstance(place.disk, LookedAtDisk)
+    return place.disk
+
+
+@pytest.mark.parametrize("links", [False, True], ids=["copies", "links"])
+@pytest.mark.parametrize("is_closed", [False, True], ids=["running", "stopped"])
+def test_restored_directory_has_every_record_offset_and_epoch(links: bool, is_closed: bool) -> None:
+    place = place_of()
+    place.log().delete_records_before(5)
+    place.open_directory.checkpoint()
+    expected = values_of(place.log())
+    if is_closed:
+        place.close()
+    manifest = back_up(place, links=links)
+    assert list(damages(place.disk, "/backup", deep=True)) == []
+    assert [(log.partition, log.start, log.end, log.problem) for log in manifest.logs] == [("clicks-0", 5, 20, None)]
+    again = restored(disk_of(place))
+    log = again.logs[CLICKS]
+    assert again.was_clean
+    assert not again.failed
+    assert (log.log_start_offset, log.log_end_offset, log.last_epoch()) == (5, 20, 0)
+    assert values_of(log) == expected
+    assert disk_of(place).files()["/again/tree.sqlite"] == TREE
+    put(log, 0)
+    assert list(damages(place.disk, "/backup", deep=True)) == [], "the restored log does not write to the backup"
+
+
+def test_what_a_broker_that_was_killed_had_not_recorded_as_flushed_is_in_the_backup() -> None:
+    place = place_of(batches=3)
+    for number in range(4):
+        put(place.log(), number)
+    place.crash()
+    [log] = back_up(place).logs
+    assert log.end == 7
+
+
+def test_torn_write_at_the_end_is_left_out() -> None:
+    place = place_of(batches=3)
+    place.crash()
+    path = "/data/clicks-0/00000000000000000000.log"
+    file = place.disk.open(path)
+    content = file.read_at(0, 200)
+    file.write_at(file.size_bytes(), content[:100])
+    [log] = back_up(place).logs
+    assert (log.end, log.problem) == (3, None)
+    assert read_all(restored(disk_of(place)).logs[CLICKS]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("links", [False, True], ids=["copies", "links"])
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("config", [SMALL, COMPACTED], ids=["delete", "compact"])
+def test_backup_beside_a_broker_that_appends_rolls_deletes_and_compacts(
+    config: LogConfig, seed: int, links: bool
+) -> None:
+    place = place_of(config, batches=60)
+    rng = random.Random(seed)
+    disk = disk_of(place)
+    log = place.log()
+    compactor = place.open_directory.compactor
+    acknowledged = log.log_end_offset
+    is_busy, left_count = False, 60
+
+    def delete() -> None:
+        log.delete_records_before(rng.randrange(log.log_start_offset, acknowledged + 1))
+        place.clock.ms += 70_000
+        place.open_directory.housekeep(place.clock.now_ms())
+        place.clock.ms += 70_000
+        place.open_directory.housekeep(place.clock.now_ms())
+
+    def compact() -> None:
+        job = compactor.next_job(place.clock.now_ms()) if config is COMPACTED else None
+        if job is not None:
+            run_clean(compactor, job, lambda job: clean(disk, job, lambda _: None))
+        place.clock.ms += 70_000
+        place.open_directory.housekeep(place.clock.now_ms())
+
+    def act() -> None:
+        nonlocal is_busy, left_count
+        if is_busy or not left_count or rng.random() > 0.3:
+            return
+        is_busy, left_count = True, left_count - 1
+        rng.choice([delete, compact, lambda: put(log, rng.randrange(3)), lambda: log.roll(NOW_MS), place.flush])()
+        is_busy = False
+
+    disk.on_look = act
+    disk.on_operation = lambda _: act()
+    back_up(place, links=links)
+    disk.on_look = lambda: None
+    disk.on_operation = None
+    place.flush()
+    now = values_of(log)
+    assert list(verify_log(disk, "/backup/clicks-0", deep=True)) == []
+    again = restored(disk, config=config)
+    assert not again.failed
+    found = values_of(again.logs[CLICKS])
+    end = again.logs[CLICKS].log_end_offset
+    assert end >= acknowledged
+    # What was acknowledged before, and nobody removed since, is there; with keys, at least the last one of each.
+    assert {offset: key for offset, key in now.items() if offset < acknowledged}.items() <= found.items()
+    if config is SMALL:
+        start = again.logs[CLICKS].log_start_offset
+        assert list(found) == list(range(start, end))
+
+
+@pytest.mark.parametrize("links", [False, True], ids=["copies", "links"])
+def test_backup_is_of_one_state_wherever_a_compaction_comes_in_between(links: bool) -> None:
+    for moment in range(400):
+        place = place_of(COMPACTED, batches=60)
+        compaction = CompactionAtLook(place, moment)
+        disk_of(place).on_look = compaction.look
+        back_up(place, links=links)
+        disk_of(place).on_look = lambda: None
+        assert list(verify_log(place.disk, "/backup/clicks-0", deep=True)) == [], f"compacted at look {moment}"
+        if not compaction.is_done:
+            return
+    pytest.fail("it never ends")
+
+
+def test_log_of_a_topic_that_was_deleted_or_made_anew_meanwhile_is_left_out() -> None:
+    place = place_of(batches=3)
+    run_inline(place.open_directory.create([(OTHER, topic_id(5))]))
+    assert [log.partition for log in back_up(place, topics={"clicks": topic_id(0)}).logs] == ["clicks-0"]
+    assert not [path for path in disk_of(place).files() if path.startswith("/backup/other")]
+    both = {"clicks": topic_id(0), "other": topic_id(6)}
+    assert [log.partition for log in back_up(place, "/second", topics=both).logs] == ["clicks-0"]
+
+
+def test_directory_that_vanishes_while_it_is_copied_is_left_out() -> None:
+    place = place_of(batches=3)
+    disk = disk_of(place)
+    run_inline(place.open_directory.create([(OTHER, topic_id(5))]))
+
+    deleted: list[TopicPartition] = []
+
+    def delete(operation: Operation) -> None:
+        if operation.kind == "make_directory" and operation.path.endswith(f"/{OTHER}"):
+            deleted.append(OTHER)
+            place.open_directory.delete(OTHER)
+
+    disk.on_operation = delete
+    manifest = back_up(place, topics={"clicks": topic_id(0), "other": topic_id(5)})
+    assert deleted == [OTHER]
+    assert [log.partition for log in manifest.logs] == ["clicks-0"]
+
+
+def test_damage_below_the_flushed_end_is_copied_and_named() -> None:
+    place = place_of(LogConfig(), batches=10)
+    place.close()
+    path = "/data/clicks-0/00000000000000000000.log"
+    file = place.disk.open(path)
+    file.write_at(700, b"?")
+    [log] = back_up(place).logs
+    assert log.problem is not None
+    assert "it was flushed up to offset 10" in log.problem
+    assert disk_of(place).files()["/backup/clicks-0/00000000000000000000.log"] == disk_of(place).files()[path]
+    again = restored(disk_of(place), config=LogConfig())
+    assert CLICKS in again.failed, "as the broker that was backed up would refuse it"
+
+
+def test_backup_goes_to_a_new_directory_outside_of_the_data_and_with_room() -> None:
+    place = place_of(batches=3)
+    back_up(place)
+    for target, told in (("/backup", "is there already"), ("/data/backup", "is inside"), ("/no/b", "does not exist")):
+        with pytest.raises(StorageError, match=told):
+            back_up(place, target)
+    disk_of(place).room_bytes = sum(map(len, disk_of(place).files().values())) + 1_000
+    with pytest.raises(DiskFull):
+        back_up(place, "/second")
+
+
+def test_directory_of_a_cluster_or_of_nobody_is_not_backed_up() -> None:
+    place = place_of(batches=3)
+    place.close()
+    properties = disk_of(place).open("/data/meta.properties")
+    properties.write_at(properties.size_bytes(), b"ottla.tree=zookeeper\n")
+    with pytest.raises(ForeignDirectory, match="in ZooKeeper"):
+        back_up(place)
+    place.disk.remove("/data/meta.properties")
+    with pytest.raises(ForeignDirectory, match="is not a data directory"):
+        back_up(place)
+
+
+def test_no_broker_takes_a_backup_for_its_data_directory() -> None:
+    place = place_of(batches=3)
+    back_up(place)
+    with pytest.raises(ForeignDirectory, match="is a backup"):
+        opened(disk_of(place), "/backup")
+
+
+def crashes(begin: Callable[[], Place], run: Callable[[Place], object], check: Callable[[MemoryDisk], None]) -> int:
+    """Run anew, and lose the power at each operation in turn; returns how many there were."""
+    count = seen = 0
+
+    def lose_power(operation: Operation) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > count:
+            raise PowerLost
+
+    while True:
+        place = begin()
+        disk, seen = disk_of(place), 0
+        disk.on_operation = lose_power
+        try:
+            run(place)
+        except PowerLost:
+            disk.on_operation = None
+            check(disk.crash(random.Random(count)))
+            check(disk.kill())
+            count += 1
+            continue
+        return count
+
+
+def test_backup_that_a_crash_cuts_short_is_never_taken_for_a_whole_one() -> None:
+    def check(disk: MemoryDisk) -> None:
+        if disk.exists("/backup"):
+            assert read_manifest(disk, "/backup").logs[0].end == 12
+            assert list(damages(disk, "/backup", deep=True)) == []
+            return
+        place = Place("/data", disk, SMALL)
+        assert back_up(place).logs[0].end == 12, "the next one begins anew"
+        assert "/backup.unfinished" not in {path.rpartition("/")[0] for path in disk.files()}
+
+    def begin() -> Place:
+        place = place_of(batches=12)
+        place.close()
+        return place
+
+    assert crashes(begin, back_up, check) > 40
+
+
+def test_restore_that_a_crash_cuts_short_is_refused_by_brokers_and_can_be_repeated() -> None:
+    def check(disk: MemoryDisk) -> None:
+        expected = list(range(12))
+        if disk.exists("/again/meta.properties") and not disk.exists(f"/again/{RESTORING_FILE}"):
+            assert read_all(opened(disk).logs[CLICKS]) == expected
+            return
+        if disk.exists(f"/again/{RESTORING_FILE}"):
+            with pytest.raises(ForeignDirectory, match="a restore into /again was interrupted"):
+                opened(disk)
+        assert read_all(restored(disk).logs[CLICKS]) == expected
+
+    def begin() -> Place:
+        place = place_of(batches=12)
+        place.close()
+        back_up(place)
+        disk_of(place).sync_file_system("/")
+        return place
+
+    def run(place: Place) -> None:
+        restore(place.disk, "/backup", "/again", NoLock())
+
+    assert crashes(begin, run, check) > 30
+
+
+@pytest.mark.parametrize(
+    ("path", "position", "told"),
+    [
+        ("clicks-0/00000000000000000000.log", 100, "has other bytes than were backed up"),
+        ("flushed-ends", 3, "has other bytes"),
+        ("tree.sqlite", 1, "has other bytes"),
+        ("tree.sqlite", 20, "bytes, 8 were backed up"),
+        ("backup.json", 40, "backup.json"),
+    ],
+)
+def test_damaged_backup_is_not_restored(path: str, position: int, told: str) -> None:
+    place = place_of(batches=12)
+    back_up(place)
+    file = place.disk.open(f"/backup/{path}")
+    file.write_at(position, b"\xff")
+    with pytest.raises(BackupDamaged, match=told):
+        restore(place.disk, "/backup", "/again", NoLock())
+    if path == "backup.json":
+        with pytest.raises(BackupDamaged):
+            list(damages(place.disk, "/backup", deep=True))
+    else:
+        assert [found for found, _ in damages(place.disk, "/backup", deep=True)] == [f"/backup/{path}"]
+    if place.disk.exists("/again"):
+        with pytest.raises(ForeignDirectory):
+            opened(disk_of(place))
+
+
+def test_restore_refuses_a_directory_that_is_not_empty_and_changes_nothing() -> None:
+    place = place_of(batches=3)
+    back_up(place)
+    before = disk_of(place).files()
+    with pytest.raises(StorageError, match="/data is not empty"):
+        restore(place.disk, "/backup", "/data", NoLock())
+    assert disk_of(place).files() == before
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../b", "/etc/x", "a/b/c", ".", ""])
+def test_manifest_that_leads_out_of_the_backup_is_refused(path: str) -> None:
+    from ottla.storage.backup.manifest import BackupFile, decode_manifest, encode_manifest
+
+    manifest = Manifest({}, 1, 2, [BackupFile(path, 1, 1)], [])
+    with pytest.raises(BackupDamaged, match="no path of a backup"):
+        decode_manifest(encode_manifest(manifest), "backup.json")
