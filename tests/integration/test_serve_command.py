@@ -18,6 +18,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.cli.stopped_directory import StoppedDirectory, make_data_directory
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.offload import run_inline
@@ -194,6 +195,9 @@ def test_taken_port_is_one_clear_line(tmp_path: Path, started: list[Served]) -> 
 @pytest.mark.parametrize("partitions", [200, 35])
 def test_start_is_refused_when_too_few_files_may_be_open(tmp_path: Path, partitions: int) -> None:
     """With 200 logs the opening itself fails; with 35 all open, and hardly a client could connect."""
+    make_data_directory(str(tmp_path), 0)
+    with StoppedDirectory(str(tmp_path)):
+        pass  # which makes the tree
     logs = LogDirectory.open(PosixDisk(), str(tmp_path), clock=SystemClock())
     run_inline(logs.create([(TopicPartition("orders", number), UUID(int=9)) for number in range(partitions)]))
     logs.close()
