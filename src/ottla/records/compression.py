@@ -5,7 +5,7 @@ a megabyte of zstd can hold 32 GB.  All formats are those that Kafka's own clien
 
 gzip    one or more members (RFC 1952)
 snappy  written in the framing of Java's snappy library ("xerial"), 32 KiB blocks; read with and without it
-lz4     a frame with independent blocks (Kafka's Java reader refuses linked ones); both are read
+lz4     a frame with independent blocks of up to 256 KiB (Kafka's Java reader refuses linked ones); all frames are read
 zstd    one or more frames
 """
 
@@ -25,12 +25,23 @@ from ottla.records.errors import CorruptCompression, DecompressedTooLarge
 
 _GZIP_WINDOW_BITS: Final = 31  # 15 bits of window, plus 16 for the gzip header
 _GZIP_LEVEL_DEFAULT: Final = 6
-_LZ4_LEVEL_DEFAULT: Final = 1  # the fast mode; cramjam's own default is the high-compression mode, 5 times slower
+_LZ4_LEVEL_FAST: Final = 1
 _ZSTD_LEVEL_DEFAULT: Final = 3
 _FIRST_GUESS_BYTES_MIN: Final = 1 << 14
 _GROWTH: Final = 4
 # What the last batch of a codec needed is expected of the next one, within these bounds.
 _GUESSED_GROWTH_MAX: Final = 32
+
+# Magic, flags (version 1, independent blocks, no checksums: a batch has its own), the greatest block, header checksum.
+_LZ4_SMALL_HEAD: Final = bytes.fromhex("04224d18 60 40 82")
+_LZ4_HEAD: Final = bytes.fromhex("04224d18 60 50 fb")
+_LZ4_SMALL_BLOCK_BYTES: Final = 1 << 16
+# From 128 KiB on liblz4 keeps 4-byte positions: 15 % faster, and better compressed, than blocks of 64 KiB.
+_LZ4_BLOCK_BYTES: Final = 1 << 18
+# What a block takes more than its bytes and a 255th of them: its length, and 16 of liblz4's.
+_LZ4_BLOCK_EXTRA_BYTES: Final = 20
+_LZ4_RAW: Final = 1 << 31
+_LZ4_LENGTH: Final = struct.Struct("<I")
 
 _XERIAL_HEAD: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_MAGIC_BYTES: Final = 8
@@ -79,12 +90,12 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     if codec is Codec.SNAPPY:
         return _compress_xerial(data)
     if codec is Codec.LZ4:
-        lz4 = cramjam.lz4.Compressor(
-            level=_LZ4_LEVEL_DEFAULT if level is None else level, content_checksum=False, block_linked=False
-        )
+        if level is None or level == _LZ4_LEVEL_FAST:
+            return _compress_lz4_fast(memoryview(data).cast("B"))
+        lz4 = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         lz4.compress(bytes(data))
         return bytes(lz4.finish())
-    return bytes(cramjam.zstd.compress(bytes(data), level=_ZSTD_LEVEL_DEFAULT if level is None else level))
+    return bytes(cramjam.zstd.compress(memoryview(data), level=_ZSTD_LEVEL_DEFAULT if level is None else level))
 
 
 def decompress(codec: Codec, data: Buffer, size_bytes_max: int) -> bytes:
@@ -144,6 +155,27 @@ def _decompress_streamed(codec: Codec, data: memoryview, size_bytes_max: int) ->
         if capacity == size_bytes_max:
             raise DecompressedTooLarge(codec.name.lower(), size_bytes_max)
         capacity = min(size_bytes_max, capacity * _GROWTH)
+
+
+def _compress_lz4_fast(data: memoryview) -> bytes:
+    """A frame, block by block: cramjam's own frames have blocks of 64 KiB, each with a checksum."""
+    blocks_count = -(-len(data) // _LZ4_BLOCK_BYTES)
+    frame = bytearray(len(_LZ4_HEAD) + len(data) + len(data) // 255 + _LZ4_BLOCK_EXTRA_BYTES * (blocks_count + 1))
+    target = memoryview(frame)
+    frame[: len(_LZ4_HEAD)] = _LZ4_SMALL_HEAD if len(data) <= _LZ4_SMALL_BLOCK_BYTES else _LZ4_HEAD
+    at = len(_LZ4_HEAD)
+    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+        block = data[start : start + _LZ4_BLOCK_BYTES]
+        content = at + _LZ4_LENGTH.size
+        length = size = int(cramjam.lz4.compress_block_into(block, target[content:], store_size=False))
+        if size >= len(block):  # then it is stored as it is
+            size = len(block)
+            target[content : content + size] = block
+            length = size | _LZ4_RAW
+        _LZ4_LENGTH.pack_into(frame, at, length)
+        at = content + size
+    _LZ4_LENGTH.pack_into(frame, at, 0)
+    return bytes(target[: at + _LZ4_LENGTH.size])
 
 
 def _compress_xerial(data: Buffer) -> bytes:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import cramjam
+import lz4.frame
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,6 +123,19 @@ def test_lz4_is_written_as_a_frame_of_independent_blocks_and_read_with_linked_on
     linked = bytes(cramjam.lz4.compress(data))
     assert not linked[4] & 0x20
     assert decompress(Codec.LZ4, linked, MIB) == data
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 65_535, 65_536, 65_537, 262_144, 262_145, 600_000])
+@pytest.mark.parametrize("is_random", [False, True])
+def test_lz4_frame_of_any_size_is_what_other_libraries_read(size_bytes: int, is_random: bool) -> None:
+    data = random.Random(size_bytes).randbytes(size_bytes) if is_random else (b"metric " * size_bytes)[:size_bytes]
+    packed = compress(Codec.LZ4, data)
+    assert decompress(Codec.LZ4, packed, MIB) == data
+    assert lz4.frame.decompress(packed) == data
+    about = lz4.frame.get_frame_info(packed)
+    assert not about["block_linked"]
+    assert about["block_size"] == (65_536 if size_bytes <= 65_536 else 262_144)
+    assert len(packed) <= size_bytes + 4 * 3 + 11, "what does not become smaller is stored as it is"
 
 
 @pytest.mark.parametrize(("codec", "level"), [(Codec.GZIP, 9), (Codec.LZ4, 12), (Codec.ZSTD, 19), (Codec.ZSTD, -3)])
