@@ -50,9 +50,9 @@ class LogRecords:
             self.flushed_ends.add(ends)
             self.flushed_ends.sync()
         self.flushed_ends.forget(deleted)
-        for log in logs:
-            self.log_starts.set(log.topic_partition, log.log_start_offset)
         # Starts of logs whose directories are gone stay: a backup's files may be restored.
+        are_all = len(self.flushed_ends) == len(logs)
+        self.log_starts.opened(((log.topic_partition, log.log_start_offset) for log in logs), are_all=are_all)
         self._write_stale_starts()
 
     def flushed(self, logs: Iterable[Log]) -> None:
@@ -84,15 +84,16 @@ class LogRecords:
 
     def before_creation(self, partitions: Collection[TopicPartition]) -> None:
         """Logs of these names will be made: nothing counts for them that was recorded of others."""
+        self.log_starts.made(partitions)
         self._forget_names(partitions)
 
     def forget(self, deleted: Mapping[TopicPartition, UUID | None]) -> None:
         """Logs were deleted, durably, with their topics where these are known."""
         self.flushed_ends.forget((topic_id, name.partition) for name, topic_id in deleted.items() if topic_id)
+        self.log_starts.forget(deleted)
         self._forget_names(deleted)
 
     def _forget_names(self, partitions: Collection[TopicPartition]) -> None:
-        self.log_starts.forget(partitions)
         self._write_stale_starts()
         self._high_watermarks.forget(partitions)
 

@@ -461,6 +461,64 @@ def test_log_whose_lost_directory_is_restored_is_opened_although_files_below_its
     assert read_all(place.reopen_log()) == [6]
 
 
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+@pytest.mark.parametrize("other_starts_move", [False, True])
+def test_log_that_was_away_when_the_starts_were_lost_is_opened_where_its_first_file_begins(
+    damage: str, other_starts_move: bool
+) -> None:
+    disk = MemoryDisk()
+    place = Place("/data", disk, LogConfig(segment_bytes=3 * len(batch_of())))
+    log = place.log()
+    other = TopicPartition("other", 0)
+    run_inline(place.open_directory.create([(other, topic_id(1))]))
+    for each in (log, place.open_directory.logs[other]):
+        append_many(each, 8)
+    place.flush()
+    log.delete_records_before(6)
+    assert log.delete_old_segments(NOW_MS) == 2
+    place.open_directory.checkpoint()
+    place.close()
+    disk.remove(f"/data/{LOG_START_FILE}")
+    if damage == "damaged":
+        disk.open(f"/data/{LOG_START_FILE}", create=True).write_at(0, b"0\n1\nclicks")
+    disk.rename("/data/clicks-0", "/backup")
+    # Twice: the second start finds what the first one wrote.
+    for _ in range(2):
+        directory = place.open()
+        assert directory.refuse_lost(CLICKS, topic_id(0)) is not None
+        if other_starts_move:
+            directory.logs[other].delete_records_before(1)
+            directory.checkpoint()
+        place.close()
+    disk.rename("/backup", "/data/clicks-0")
+    assert read_all(place.reopen_log()) == [6, 7]
+    # Now that all are there, a missing file is damage again.
+    place.close()
+    for name in disk.list_directory("/data/other-0"):
+        if name.startswith(f"{0:020d}"):
+            disk.remove(f"/data/other-0/{name}")
+    place.open()
+    assert isinstance(place.open_directory.failed[other], CorruptLog)
+
+
+def test_log_made_while_another_one_is_away_starts_at_0() -> None:
+    disk = MemoryDisk()
+    place = Place("/data", disk)
+    append_many(place.log(), 3)
+    place.flush()
+    place.close()
+    disk.remove(f"/data/{LOG_START_FILE}")
+    disk.rename("/data/clicks-0", "/backup")
+    directory = place.open()
+    other = TopicPartition("other", 0)
+    run_inline(directory.create([(other, topic_id(1))]))
+    append_many(directory.logs[other], 3)
+    place.flush()
+    place.close()
+    disk.remove(f"/data/other-0/{0:020d}.log")
+    assert isinstance(place.open().failed[other], CorruptLog)
+
+
 def test_log_made_anew_starts_at_0_when_a_crash_kept_the_start_of_a_deleted_one_of_its_name() -> None:
     disk = MemoryDisk()
     place = Place("/data", disk)
