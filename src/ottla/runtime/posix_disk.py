@@ -19,6 +19,7 @@ DIRECTORY_MODE: Final = 0o700
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 _HAS_FILE_SENDFILE: Final = sys.platform.startswith("linux")
 _SEND_COPY_BYTES: Final = 256 * 1024
+_ZEROS_BYTES: Final = 1024 * 1024
 
 
 class PosixFile:
@@ -51,7 +52,9 @@ class PosixFile:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(self._fd, 0, length_bytes)
         else:
-            os.ftruncate(self._fd, length_bytes)
+            # A file that is only made longer, as on macOS, has no blocks.
+            while (end := self.size_bytes()) < length_bytes:
+                os.pwrite(self._fd, bytes(min(length_bytes - end, _ZEROS_BYTES)), end)
 
     def sync_data(self) -> None:
         self._disk.sync(_fdatasync, self._fd)

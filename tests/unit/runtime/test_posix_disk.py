@@ -43,3 +43,18 @@ def test_sync_of_the_file_system_begins_after_the_failure_of_the_one_before_was_
     disk.release_directory(str(tmp_path))
     assert second_began.is_set()
     assert began_early == [False]
+
+
+@pytest.mark.parametrize("has_call", [True, False])
+def test_allocated_file_has_its_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_call: bool) -> None:
+    if not has_call:
+        monkeypatch.delattr("os.posix_fallocate")
+    file = PosixDisk().open(str(tmp_path / "file"), create=True)
+    file.write_at(0, b"kept")
+    file.allocate(3_000_000)
+    # A file system may reserve blocks for written bytes only when it writes them.
+    file.sync_data()
+    assert file.read_at(0, 8) == b"kept\0\0\0\0"
+    assert file.size_bytes() == 3_000_000
+    assert (tmp_path / "file").stat().st_blocks * 512 >= 3_000_000
+    file.close()

@@ -186,9 +186,9 @@ class LogDirectory:
             try:
                 config = self._config_of(each.topic_partition)
                 needs_sync = self._mark_unflushed(each, config) or needs_sync
-                recovery = self._recovery(each, config)
-                found.append((each, recovery.run()))
-                needs_sync = needs_sync or recovery.needs_sync
+                parts, has_changed = self._recover(each, config)
+                found.append((each, parts))
+                needs_sync = needs_sync or has_changed
             except StorageError as error:
                 self._refuse(each.topic_partition, each.topic_id, error)
             except OSError as error:
@@ -282,6 +282,22 @@ class LogDirectory:
                 _log.debug("directory.ignored", extra=fields(path=path, reason="its name is not topic-partition"))
             else:
                 yield topic_partition, path
+
+    def _recover(self, present: PresentLog, config: LogConfig) -> tuple[LogParts, bool]:
+        """The log's parts, and whether files were changed that must be synced.
+
+        A recovery writes indexes and snapshots: a full disk must not keep the log from its readers.
+        """
+        recovery = self._recovery(present, config)
+        try:
+            return recovery.run(), recovery.needs_sync
+        except OSError as error:
+            if not self._makes_room(error):
+                raise
+        # What was removed or cut before the error stays so.
+        names = self._disk.list_directory(present.path)
+        recovery = self._recovery(present._replace(names=names), config)
+        return recovery.run(), True
 
     def _recovery(self, present: PresentLog, config: LogConfig) -> LogRecovery:
         topic_partition = present.topic_partition
@@ -600,9 +616,12 @@ class LogDirectory:
         try:
             work()
         except OSError as error:
-            if not (lacks_room(error) and self.space.relieve()):
+            if not self._makes_room(error):
                 raise
             work()
+
+    def _makes_room(self, error: OSError) -> bool:
+        return lacks_room(error) and self.space.relieve()
 
     def checkpoint(self) -> None:
         """Make moved log starts durable; files of segments below them may then be removed.  Raises `OSError`."""
@@ -610,7 +629,12 @@ class LogDirectory:
 
     async def checkpoint_in_steps(self, offload: Offload) -> None:
         """The same with pauses, and the disk's part elsewhere: what was moved before the call is durable after it."""
-        await self._start_moves.settle_in_steps(self._records.log_starts, offload)
+        try:
+            await self._start_moves.settle_in_steps(self._records.log_starts, offload)
+        except OSError as error:
+            if not self._makes_room(error):
+                raise
+            await self._start_moves.settle_in_steps(self._records.log_starts, offload)
 
     def begin_retention(self) -> None:
         """Let the next `housekeep` begin a whole pass of retention, before its interval is over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 import pytest
 
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
-from ottla.runtime.offload import run_inline
+from ottla.runtime.offload import INLINE, run_inline
 from ottla.storage.directory import directory_identity
 from ottla.storage.directory.directory_space import DirectorySpace
 from ottla.storage.directory.disk_space import SpaceRules
@@ -238,13 +239,31 @@ def test_directory_is_opened_after_a_crash_on_a_full_disk_with_all_records(seed:
         append(opened.log, batch_of())
 
 
-def test_checkpoint_that_meets_a_full_disk_before_a_look_does_takes_the_reserve() -> None:
+@pytest.mark.parametrize("file", [".snapshot", ".timeindex"])
+def test_recovery_that_finds_no_room_for_a_cache_takes_the_reserve(file: str) -> None:
+    place = Filled(config=LogConfig(index_interval_bytes=0))
+    append_many(place.log, 3)
+    place.log.roll(NOW_MS)
+    append_many(place.log, 2)
+    after = place.disk.kill()
+    after.room_bytes = ROOM_BYTES
+    after.faults.fail("write", error=errno.ENOSPC, path_contains=file)
+    opened = Filled(after)
+    assert not opened.directory.failed
+    assert read_all(opened.log) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_checkpoint_that_meets_a_full_disk_before_a_look_does_takes_the_reserve(*, in_steps: bool) -> None:
     place = Filled()
     append_many(place.log, 3)
     place.flush()
     place.foreign_file()
     place.log.delete_records_before(2)
-    place.directory.checkpoint()
+    if in_steps:
+        run_inline(place.directory.checkpoint_in_steps(INLINE))
+    else:
+        place.directory.checkpoint()
     with pytest.raises(DiskFull):
         append(place.log, batch_of())
     assert place.directory.space.reserve_bytes == 0
