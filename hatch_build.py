@@ -5,16 +5,36 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = "ottla/spark/arrow"
-# The library of each; not record_fields.so: Python would import it instead of record_fields.py.
-LIBRARIES = {"record_fields.c": "librecord_fields.so", "record_rows.c": "librecord_rows.so"}
+
+class Compiled(NamedTuple):
+    """A source and what is made of it, below `src`."""
+
+    source: str
+    target: str
+    # Whether it is a module of Python's stable interface, which needs Python's headers.
+    is_module: bool = False
+    without_it: str = "Spark reads and writes more slowly"
+
+
+COMPILED = (
+    # Not record_fields.so: Python would import it instead of record_fields.py.
+    Compiled("ottla/spark/arrow/record_fields.c", "ottla/spark/arrow/librecord_fields.so"),
+    Compiled("ottla/spark/arrow/record_rows.c", "ottla/spark/arrow/librecord_rows.so"),
+    Compiled(
+        "ottla/records/compiled_bounds.c",
+        "ottla/records/compiled_bounds.abi3.so",
+        is_module=True,
+        without_it="the broker does not check the records of the batches that it takes (record.validation)",
+    ),
+)
 FLAGS = ("-O2", "-std=c11", "-shared", "-fPIC", "-Wall", "-Wextra")
 
 
@@ -22,36 +42,48 @@ class CompileHook(BuildHookInterface[Any]):
     """`OTTLA_PURE_PYTHON=1` builds the wheel for every platform, without anything compiled."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        sources = Path(self.root, "src", FOLDER)
         if version == "editable":
-            for source, library in LIBRARIES.items():
-                in_place = sources / library
+            for each in COMPILED:
+                in_place = Path(self.root, "src", each.target)
                 # Python finds it beside its source; a stale one must not stay.
                 in_place.unlink(missing_ok=True)
-                if _is_wanted() and self._compile(sources / source, in_place.with_suffix(f".{os.getpid()}")):
-                    in_place.with_suffix(f".{os.getpid()}").rename(in_place)
+                made = in_place.with_suffix(f".{os.getpid()}")
+                if _is_wanted() and self._compile(each, made):
+                    made.rename(in_place)
             return
         self._scratch = tempfile.mkdtemp(prefix="ottla-build-")
-        for source, library in LIBRARIES.items():
-            compiled = Path(self._scratch, library)
-            if _is_wanted() and self._compile(sources / source, compiled):
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        for each in COMPILED:
+            made = Path(self._scratch, Path(each.target).name)
+            if _is_wanted() and self._compile(each, made):
                 build_data["pure_python"] = False
-                build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
-                build_data["force_include"][str(compiled)] = f"{FOLDER}/{library}"
+                is_for_cpython = each.is_module or build_data.get("tag", "").startswith("cp")
+                build_data["tag"] = f"{'cp311-abi3' if is_for_cpython else 'py3-none'}-{platform}"
+                build_data["force_include"][str(made)] = each.target
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if version != "editable":
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _compile(self, source: Path, library: Path) -> bool:
+    def _compile(self, wanted: Compiled, target: Path) -> bool:
         compiler = shutil.which(os.environ.get("CC", "cc"))
         if compiler is None:
-            self.app.display_warning("no C compiler: Spark reads and writes more slowly")
+            self.app.display_warning(f"no C compiler: {wanted.without_it}")
             return False
-        done = subprocess.run([compiler, *FLAGS, "-o", library, source], capture_output=True, text=True, check=False)
+        source = Path(self.root, "src", wanted.source)
+        flags = [*FLAGS, *(module_flags() if wanted.is_module else ())]
+        done = subprocess.run([compiler, *flags, "-o", target, source], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            self.app.display_warning(f"{compiler} could not compile {source.name}, which is left out:\n{done.stderr}")
+            self.app.display_warning(
+                f"{compiler} could not compile {source.name}, which is left out ({wanted.without_it}):\n{done.stderr}"
+            )
         return done.returncode == 0
+
+
+def module_flags() -> list[str]:
+    """Python's own names are found when the module is loaded."""
+    lookup = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+    return ["-I", sysconfig.get_path("include"), *lookup]
 
 
 def _is_wanted() -> bool:

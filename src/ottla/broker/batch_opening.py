@@ -1,4 +1,5 @@
-"""Topics whose settings force batches open: keys that compaction needs, timestamp bounds, a codec of the topic's own.
+"""Topics whose settings force batches open: keys that compaction needs, timestamp bounds, a codec of the topic's own,
+compressed records that are to be checked.
 
 All other topics have no `BatchOpening`, and their batches are stored as they came (docs/decisions/0001).  The work is
 done on the event loop: it costs what decompressing, walking and compressing the batch costs.
@@ -30,6 +31,7 @@ from ottla.records.header import (
     HEADER,
     LOG_OVERHEAD_BYTES,
 )
+from ottla.records.record_bounds import COMPILED, SOUND, FirstFault, fault_text, first_fault
 from ottla.records.record_walk import FaultKind, RecordFault, WalkRules, walk_records
 from ottla.storage.log_config import FOREVER, LogConfig
 
@@ -61,6 +63,9 @@ class BatchOpening(NamedTuple):
     # Bounds of the records' times around the broker's; both None where the broker's time is stamped.
     before_max_ms: int | None
     after_max_ms: int | None
+    # Of the records of compressed batches; those of others are checked before.
+    check_records: FirstFault | None = None
+    checks_compressed: bool = False
 
     @property
     def walks_always(self) -> bool:
@@ -108,10 +113,26 @@ def opening_of(config: LogConfig) -> BatchOpening | None:
     has_times = config.message_timestamp_type != _LOG_APPEND_TIME
     before_max_ms = config.message_timestamp_before_max_ms
     bounds_past = has_times and before_max_ms != FOREVER
-    if codec is None and not requires_keys and not bounds_past:
+    checks_compressed = config.record_validation == "all"
+    if codec is None and not requires_keys and not bounds_past and not checks_compressed:
         return None
     after_max_ms = config.message_timestamp_after_max_ms if has_times else None
-    return BatchOpening(codec, level, requires_keys, before_max_ms if bounds_past else None, after_max_ms)
+    check = record_check_of(config)
+    bound_ms = before_max_ms if bounds_past else None
+    return BatchOpening(codec, level, requires_keys, bound_ms, after_max_ms, check, checks_compressed)
+
+
+def record_check_of(config: LogConfig) -> FirstFault | None:
+    """What tells whether the records of a topic's batches can be read (`record.validation`); None: nobody asks."""
+    if config.record_validation == "auto":
+        return COMPILED
+    return None if config.record_validation == "none" else first_fault
+
+
+def malformed(number: int, records_count: int) -> RecordErrors:
+    """The errors of a batch of which `FirstFault` gave this number."""
+    text = fault_text(number, records_count)
+    return RecordErrors(f"no client could read the batch: {text}", [(min(number, records_count - 1), text)])
 
 
 def _codec_and_level(config: LogConfig) -> tuple[Codec | None, int | None]:
@@ -139,7 +160,8 @@ def open_batch(
     """
     codec = Codec(header[5] & CODEC_MASK)
     target = codec if opening.codec is None else opening.codec
-    if target is codec and not opening.walks_always:
+    needs_walk = target is not codec or opening.walks_always
+    if not needs_walk and (codec is Codec.NONE or not opening.checks_compressed):
         return batch
     if header[12] > OPENED_BATCH_RECORDS_MAX:
         problem = f"the batch has {header[12]} records, {OPENED_BATCH_RECORDS_MAX} are allowed in this topic"
@@ -148,6 +170,12 @@ def open_batch(
     try:
         body = decompress(codec, batch[BATCH_OVERHEAD_BYTES:], OPENED_BATCH_BYTES_MAX)
         opened.end(len(body))
+        if codec is not Codec.NONE and opening.check_records is not None:
+            faulty = opening.check_records(body, 0, header[12], header[7])
+            if faulty != SOUND:
+                raise BatchRefused(ErrorCode.INVALID_RECORD, malformed(faulty, header[12]))
+        if not needs_walk:
+            return batch
         walked = walk_records(body, header[12], header[7], _walk_rules(opening, now_ms))
     except DecompressedTooLarge as error:
         raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(str(error))) from error

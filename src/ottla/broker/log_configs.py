@@ -76,6 +76,7 @@ def _log_config(of: TopicSettings, broker: BrokerSettings) -> LogConfig:
         message_timestamp_after_max_ms=of[topic.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
         min_insync_replicas=of[topic.MIN_INSYNC_REPLICAS],
         compression_type=of[topic.COMPRESSION_TYPE],
+        record_validation=of[topic.RECORD_VALIDATION],
         compression_gzip_level=of[topic.COMPRESSION_GZIP_LEVEL],
         compression_lz4_level=of[topic.COMPRESSION_LZ4_LEVEL],
         compression_zstd_level=of[topic.COMPRESSION_ZSTD_LEVEL],

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from ottla.broker.applied_fetch import AppliedFetch, apply_fetched
-from ottla.broker.batch_opening import opening_of
+from ottla.broker.batch_opening import opening_of, record_check_of
 from ottla.broker.membership import Membership
 from ottla.broker.parked_produces import ParkedProduces, WaitingProduce
 from ottla.broker.partition_errors import NotEnoughReplicas, NotLeader, RestOfPipeline
@@ -105,6 +105,7 @@ class Partition:
         "_produced_before_role",
         "_replica",
         "_watermark_waiters",
+        "check_records",
         "high_watermark",
         "index",
         "is_served",
@@ -277,6 +278,8 @@ class Partition:
         self.max_message_bytes = config.max_message_bytes
         self.stamps_append_time = config.message_timestamp_type == _LOG_APPEND_TIME
         self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
+        # Tells which record of an uncompressed batch nobody could read; None: nobody asks.
+        self.check_records = record_check_of(config)
         # Why produced batches are opened; None, as a rule: they are not.
         self.opening = opening_of(config)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
     from ottla.client.fetch import FetchedPartition
     from ottla.client.fetcher import Fetcher
+    from ottla.records.header import BatchHeader
 
 _POLL_MS: Final = 1_000
 _PARTS: Final = {
@@ -36,8 +37,8 @@ _PARTS: Final = {
     "print.value": "value",
 }
 _DAMAGED: Final = (
-    "`ottla log verify --deep DIR` finds damage in the broker's data directory, `ottla log repair DIR` makes "
-    "the rest readable; --partition with --offset continues after the batch"
+    "--skip-unreadable leaves such batches out and says where; `ottla log verify --deep DIR` finds damage in the "
+    "broker's data directory, `ottla log repair DIR` makes the rest readable"
 )
 _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separator", "null.literal")
 
@@ -63,6 +64,9 @@ _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separ
     "--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="Stop when no record has arrived for this time."
 )
 @click.option("--until-end", "-e", is_flag=True, help="Stop at the topic's end as of the start.")
+@click.option(
+    "--skip-unreadable", is_flag=True, help="Leave out batches that cannot be read; a note says which.  [default: stop]"
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
 @click.option("--show", metavar="PART,...", help="Parts of a line: timestamp, partition, offset, headers, key, value.")
 @click.option("--key-separator", metavar="TEXT", help="Show the key, with this separator between the parts of a line.")
@@ -77,6 +81,7 @@ def command(
     max_messages: int | None,
     timeout_ms: int | None,
     until_end: bool,
+    skip_unreadable: bool,
     as_json: bool,
     show: str | None,
     key_separator: str | None,
@@ -94,6 +99,7 @@ def command(
     begin = _begin("earliest" if from_beginning else offset or "latest")
     writer = _Writer(sys.stdout.buffer, None if as_json else _line_format(show, key_separator, properties))
     writer.limit = max_messages
+    writer.skips_unreadable = skip_unreadable
     try:
         with open_cluster(bootstrap, "ottla-consume") as cluster:
             chosen = _choose_partitions(cluster, topic, partitions)
@@ -110,6 +116,7 @@ class _Writer:
     def __init__(self, out: BinaryIO, how: LineFormat | None) -> None:
         self.out = out
         self.limit: int | None = None
+        self.skips_unreadable = False
         self._how = how
 
     @property
@@ -129,7 +136,11 @@ class _Writer:
             try:
                 records = decode_batch(batch)
             except CorruptBatch as error:
-                raise CorruptBatch(f"{fetched.partition}: {error}", hint=_DAMAGED) from error
+                place = f"{fetched.partition}, {_offsets(header)}"
+                if not self.skips_unreadable:
+                    raise CorruptBatch(f"{place}: the batch cannot be read: {error}", hint=_DAMAGED) from error
+                say(f"note: {place}: the batch cannot be read and is left out: {error}", err=True)
+                continue
             for record in records:
                 if record.offset < fetched.fetch_offset or (end is not None and record.offset >= end):
                     continue
@@ -142,6 +153,11 @@ class _Writer:
                     self.out.write(format_line(where, record, header.is_log_append_time, self._how))
                 if self.limit is not None:
                     self.limit -= 1
+
+
+def _offsets(header: BatchHeader) -> str:
+    first, last = header.base_offset, header.next_offset - 1
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
 
 
 def _copy(

@@ -197,6 +197,15 @@ LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: Final = int32(
 MESSAGE_MAX_BYTES: Final = int32(
     "message.max.bytes", 1_048_588, "The largest record batch that is accepted, compressed as it was sent.", minimum=0
 )
+RECORD_VALIDATIONS: Final = ("auto", "none", "uncompressed", "all")
+LOG_RECORD_VALIDATION: Final = word(
+    "log.record.validation",
+    "auto",
+    "Batches whose records are checked to be such as any client can read, before they are taken: `none`, "
+    "`uncompressed`, or `all`, which decompresses the others; `auto` is `uncompressed` where the compiled check is "
+    "there, else `none`.",
+    choices=RECORD_VALIDATIONS,
+)
 COMPRESSION_TYPE: Final = word(
     "compression.type",
     "producer",
@@ -536,6 +545,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         LEADER_IMBALANCE_PER_BROKER_PERCENTAGE,
         MESSAGE_MAX_BYTES,
         COMPRESSION_TYPE,
+        LOG_RECORD_VALIDATION,
         COMPRESSION_GZIP_LEVEL,
         COMPRESSION_LZ4_LEVEL,
         COMPRESSION_ZSTD_LEVEL,

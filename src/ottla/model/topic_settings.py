@@ -104,6 +104,12 @@ COMPRESSION_TYPE: Final = word(
     "decompressed and compressed again.",
     choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
 )
+RECORD_VALIDATION: Final = word(
+    "record.validation",
+    broker.LOG_RECORD_VALIDATION.default,
+    "Whose records are checked before a batch is taken (see `log.record.validation`).",
+    choices=broker.RECORD_VALIDATIONS,
+)
 COMPRESSION_GZIP_LEVEL: Final = int32(
     "compression.gzip.level", -1, "For `compression.type=gzip`; -1 is the library's own.", minimum=-1, maximum=9
 )
@@ -161,6 +167,7 @@ _HONOURED: Final[tuple[AnySetting, ...]] = (
     UNCLEAN_LEADER_ELECTION_ENABLE,
     FOLLOWER_THROTTLED_REPLICAS,
     COMPRESSION_TYPE,
+    RECORD_VALIDATION,
     COMPRESSION_GZIP_LEVEL,
     COMPRESSION_LZ4_LEVEL,
     COMPRESSION_ZSTD_LEVEL,
@@ -197,6 +204,7 @@ SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     MIN_INSYNC_REPLICAS.name: (Synonym(broker.MIN_INSYNC_REPLICAS),),
     UNCLEAN_LEADER_ELECTION_ENABLE.name: (Synonym(broker.UNCLEAN_LEADER_ELECTION_ENABLE),),
     COMPRESSION_TYPE.name: (Synonym(broker.COMPRESSION_TYPE),),
+    RECORD_VALIDATION.name: (Synonym(broker.LOG_RECORD_VALIDATION),),
     COMPRESSION_GZIP_LEVEL.name: (Synonym(broker.COMPRESSION_GZIP_LEVEL),),
     COMPRESSION_LZ4_LEVEL.name: (Synonym(broker.COMPRESSION_LZ4_LEVEL),),
     COMPRESSION_ZSTD_LEVEL.name: (Synonym(broker.COMPRESSION_ZSTD_LEVEL),),

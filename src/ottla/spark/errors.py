@@ -21,6 +21,10 @@ class CorruptRecords(WireError):
         self.offset = offset
         self.problem = problem
 
+    def with_advice(self, advice: str) -> CorruptRecords:
+        """The same with what to do in its text: Spark shows its user nothing else."""
+        return CorruptRecords(self.topic, self.partition, self.offset, f"{self.problem}; {advice}")
+
     def __reduce__(self) -> tuple[type[CorruptRecords], tuple[str, int, int, str]]:
         return type(self), (self.topic, self.partition, self.offset, self.problem)
 

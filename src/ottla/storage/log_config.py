@@ -40,6 +40,7 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 3_600_000
     min_insync_replicas: int = 1
     compression_type: str = "producer"
+    record_validation: str = "none"
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3

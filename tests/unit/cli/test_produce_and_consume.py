@@ -15,6 +15,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.header import CONTROL_BIT
 from ottla.records.record import Record
+from tests.malformed_batches import SHAPES, malformed_batch
 from tests.unit.client.fake_cluster import FakeCluster
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -155,7 +156,9 @@ def test_consume_tells_a_damaged_batch(fake: FakeCluster) -> None:
     fake.partitions[P0].batches = [bytes(damaged)]
     done = run_consume("t", "--partition", "0", "--offset", "0")
     assert isinstance(done.exception, OttlaError)
-    assert str(done.exception) == "t-0: the checksum of the batch at offset 0 is wrong"
+    assert (
+        str(done.exception) == "t-0, offset 0: the batch cannot be read: the checksum of the batch at offset 0 is wrong"
+    )
     assert done.exception.hint is not None
     assert "ottla log verify --deep" in done.exception.hint
     assert "ottla log repair" in done.exception.hint
@@ -209,3 +212,18 @@ def test_consume_reads_added_partitions_from_their_start_and_goes_on_in_the_othe
             consume._seek_added(cluster, fetcher, "t", known)
             assert dict(fetcher.positions) == {P0: 7, P1: 0}
             fetcher.seek(P1, 0)
+
+
+@pytest.mark.parametrize("area", SHAPES.values(), ids=SHAPES)
+def test_consume_leaves_out_a_batch_that_cannot_be_read_when_it_is_told_to(fake: FakeCluster, area: bytes) -> None:
+    for batch in (build_batch([Record(0, 5, None, b"before")]), malformed_batch(area)):
+        fake.partitions[P0].append(batch)
+    fake.partitions[P0].append(build_batch([Record(0, 5, None, b"after")]))
+    stopped = run_consume("t", "--from-beginning", "--until-end")
+    assert isinstance(stopped.exception, OttlaError)
+    assert str(stopped.exception).startswith("t-0, offsets 1 to 3: the batch cannot be read: ")
+    assert "--skip-unreadable" in (stopped.exception.hint or "")
+    done = run_consume("t", "--from-beginning", "--until-end", "--skip-unreadable")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "before\nafter\n"
+    assert done.stderr.startswith("note: t-0, offsets 1 to 3: the batch cannot be read and is left out: ")

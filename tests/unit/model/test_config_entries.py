@@ -36,7 +36,7 @@ def test_topic_entry_shows_what_it_inherits_in_its_own_unit() -> None:
 def test_topic_without_values_shows_defaults_of_all_of_kafkas_keys() -> None:
     entries = describe_topic({}, BrokerSettings())
     assert {entry.source for entry in entries} == {Source.DEFAULT}
-    assert len(entries) == 34, "33 of Apache Kafka 4.1 and flush.policy"
+    assert len(entries) == 35, "33 of Apache Kafka 4.1, flush.policy and record.validation"
     assert _entry(entries, "cleanup.policy").value == "delete"
     assert not any(entry.is_read_only for entry in entries)
 

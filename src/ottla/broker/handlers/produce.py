@@ -1,7 +1,8 @@
 """Produce (key 0), v3-v10.
 
-Each partition's batch is checked by its head and CRC (broker/batch_rules.py), stamped and appended as it came, unless
-the topic's settings force the broker to open it (broker/batch_opening.py): then single records may be refused, and are
+Each partition's batch is checked by its head, its CRC (broker/batch_rules.py) and the bounds of its records
+(records/record_bounds.py; `record.validation`), stamped and appended as it came, unless the topic's settings force the
+broker to open it (broker/batch_opening.py): then single records may be refused, and are
 named from v8 on (KIP-467).  Batches that would be opened after many others of the same request are refused with
 NOT_ENOUGH_REPLICAS, which clients retry.
 acks=0 answers nothing, and an error closes the connection; acks=1 answers when the batch is below the leader's stable
@@ -21,7 +22,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpenedSum, open_batch
+from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpenedSum, malformed, open_batch
 from ottla.broker.batch_rules import batch_error
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.leader_hints import LeaderHints
@@ -49,6 +50,7 @@ from ottla.records.header import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
     BATCH_OVERHEAD_BYTES,
+    CODEC_MASK,
     CRC,
     CRC_AT,
     HEADER,
@@ -56,6 +58,7 @@ from ottla.records.header import (
     MAX_TIMESTAMP_AT,
     TIMESTAMP_TYPE_BIT,
 )
+from ottla.records.record_bounds import SOUND
 from ottla.runtime.clock import Clock
 from ottla.storage.errors import OutOfOrderSequence
 
@@ -325,6 +328,11 @@ def _append(
     error = batch_error(batch, header, version)
     if error:
         return _refused(partition, error, _ONE_BATCH if error == _INVALID_RECORD else None)
+    check = partition.check_records
+    if check is not None and not header[5] & CODEC_MASK:
+        faulty = check(batch, BATCH_OVERHEAD_BYTES, header[12], header[7])
+        if faulty != SOUND:
+            return _refused(partition, _INVALID_RECORD, malformed(faulty, header[12]))
     try:
         if partition.opening is not None:
             batch, header = _opened(partition, partition.opening, batch, header, now_ms, opened)

@@ -74,6 +74,8 @@ class ReadOptions:
     isolation: IsolationLevel
     read_timeout_ms: int
     pushes_filters: bool
+    # Batches that cannot be decoded: stepped over and told, else the read fails.
+    skips_unreadable: bool
 
     @property
     def fails_on_data_loss(self) -> bool:
@@ -104,6 +106,7 @@ def parse_read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOp
         _isolation(reader),
         connection.call_timeout_ms if read_ms is None else read_ms,
         reader.flag("pushFilters", False),
+        reader.flag("skipUnreadableBatches", False),
     )
     reader.flag("includeHeaders", False)
     # What would be another read is refused; these values are what is done anyhow.

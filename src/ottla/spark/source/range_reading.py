@@ -6,6 +6,7 @@ Whatever else keeps records from coming is a time-out: the task fails, and Spark
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -25,8 +26,11 @@ from ottla.ledger.topic import write_losses
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
 from ottla.protocol.schema import ZERO_UUID
+from ottla.records.errors import CorruptBatch
+from ottla.records.header import BatchHeader
+from ottla.records.record import check_batch
 from ottla.spark.arrow.decoder import Decoder
-from ottla.spark.errors import DataLoss, ReadTimedOut
+from ottla.spark.errors import CorruptRecords, DataLoss, ReadTimedOut
 from ottla.spark.options.connection import Connection
 from ottla.spark.options.read_options import OnLoss, ReadOptions
 from ottla.spark.source.cluster_view import open_cluster
@@ -34,12 +38,15 @@ from ottla.spark.source.gone_topics import is_gone, is_latest_leader, leaders_lo
 from ottla.spark.source.lost_offsets import lost_until
 from ottla.spark.source.offset_ranges import OffsetRange
 
+log = logging.getLogger(__name__)
+
 FETCH_WAIT_MS: Final = 500
 # A small range is not worth a large fetch: most of it would be after the range's end.
 FETCH_BYTES_MIN: Final = 1 << 16
 BYTES_PER_OFFSET_GUESS: Final = 1024
 # Of this process, for all its tasks: two fetches of each leader, one of which is decoded, and what is decompressed.
 _MEMORY: Final = ReusedMemory(64 * MIB)
+_SKIP_ADVICE: Final = "set the option skipUnreadableBatches to true to go on after this batch"
 # A broker that has stalled is asked once more why, but not for long.
 _QUESTION_MS: Final = 5_000
 
@@ -67,6 +74,8 @@ class ReadTask:
     fails_on_data_loss: bool
     isolation: IsolationLevel
     ledger: Ledger | None = None
+    # A batch that cannot be decoded is stepped over: a warning says where, and the `ledger`.
+    skips_unreadable: bool = False
 
 
 def task_of(options: ReadOptions, columns: tuple[str, ...], ranges: tuple[OffsetRange, ...]) -> ReadTask:
@@ -79,6 +88,7 @@ def task_of(options: ReadOptions, columns: tuple[str, ...], ranges: tuple[Offset
         options.fails_on_data_loss,
         options.isolation,
         Ledger(options.ledger_topic, options.reader) if options.on_loss is OnLoss.LEDGER else None,
+        options.skips_unreadable,
     )
 
 
@@ -134,11 +144,35 @@ class _TaskReader:
         return FetchLimits(max_bytes=size, partition_max_bytes=size, max_wait_ms=FETCH_WAIT_MS)
 
     def _decode(self, part: FetchedPartition) -> Iterator[pa.RecordBatch]:
-        aborted = None
-        if self._task.isolation is IsolationLevel.READ_COMMITTED:
-            aborted = AbortedBatches(part.aborted_transactions)
         decoder = self._decoders[part.partition]
-        return decoder.decode(part.records, part.fetch_offset, self._ends[part.partition], aborted)
+        whole = decoder.decode(part.records, part.fetch_offset, self._ends[part.partition], self._aborted(part))
+        try:
+            # What may have to be decoded once more is not handed on yet.
+            yield from list(whole) if self._task.skips_unreadable else whole
+        except CorruptRecords as damage:
+            if not self._task.skips_unreadable:
+                raise damage.with_advice(_SKIP_ADVICE) from damage
+            yield from self._decode_readable(part, damage)
+
+    def _decode_readable(self, part: FetchedPartition, damage: CorruptRecords) -> Iterator[pa.RecordBatch]:
+        """Batch by batch; what cannot be decoded is stepped over.  Raises `damage` where a head cannot be believed."""
+        place, end, aborted = part.partition, self._ends[part.partition], self._aborted(part)
+        next_offset = 0
+        for batch, header in _with_heads(part, damage):
+            if header.base_offset < next_offset:
+                raise damage
+            next_offset = header.next_offset
+            try:
+                yield from self._decoders[place].decode(batch, part.fetch_offset, end, aborted)
+            except CorruptRecords as unreadable:
+                first = max(header.base_offset, part.fetch_offset)
+                reason = f"the batch cannot be read: {unreadable.problem}"
+                self._pass_over(place, first, min(next_offset, end), reason)
+
+    def _aborted(self, part: FetchedPartition) -> AbortedBatches | None:
+        if self._task.isolation is not IsolationLevel.READ_COMMITTED:
+            return None
+        return AbortedBatches(part.aborted_transactions)
 
     def _on_failure(self, fetcher: Fetcher, failure: FetchFailure) -> None:
         """The partition is not read any more unless it is sought: skip what is proven to be lost, or raise."""
@@ -216,10 +250,20 @@ class _TaskReader:
                 raise DataLoss(str(TopicRecreated(place, expected, found)))
 
     def _lose(self, place: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
-        topic_id = self._topic_ids[place.topic]
-        lost = LostRange(place.topic, topic_id, place.partition, offset, next_offset, reason)
+        lost = self._lost(place, offset, next_offset, reason)
         if self._task.fails_on_data_loss:
             raise DataLoss(str(lost))
+        self._write_down(lost)
+
+    def _pass_over(self, place: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
+        lost = self._lost(place, offset, next_offset, reason)
+        log.warning("%s (skipUnreadableBatches)", lost)
+        self._write_down(lost)
+
+    def _lost(self, place: TopicPartition, offset: int, next_offset: int, reason: str) -> LostRange:
+        return LostRange(place.topic, self._topic_ids[place.topic], place.partition, offset, next_offset, reason)
+
+    def _write_down(self, lost: LostRange) -> None:
         ledger = self._task.ledger
         if ledger is not None:
             write_losses(self._cluster, ledger.topic, ledger.reader, [lost])
@@ -227,3 +271,11 @@ class _TaskReader:
 
 def _has(log: range) -> str:
     return f"log has {log.start} to {log.stop} (exclusive)"
+
+
+def _with_heads(part: FetchedPartition, damage: CorruptRecords) -> Iterator[tuple[memoryview, BatchHeader]]:
+    try:
+        for batch in part.batches():
+            yield batch, check_batch(batch, check_crc=False)
+    except CorruptBatch:
+        raise damage from None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.broker import batch_opening
+from ottla.broker.batch_opening import record_check_of
 from ottla.broker.connection import Connection
 from ottla.broker.context import BrokerAddress
 from ottla.broker.handlers.produce import ProduceHandler
@@ -33,10 +34,14 @@ from ottla.protocol.schemas.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from ottla.records.builder import BatchBuilder
+from ottla.records.builder import BatchBuilder, build_batch
+from ottla.records.compression import Codec
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
+from ottla.records.record import Record
+from ottla.records.record_bounds import COMPILED
 from ottla.storage.errors import DirectoryOffline
 from ottla.storage.log_config import LogConfig
+from tests.malformed_batches import SHAPES, malformed_batch
 from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.live_brokers import BROKER_EPOCH, live
 from tests.unit.broker.served_log import ServedLog
@@ -533,3 +538,56 @@ def test_producer_whose_leader_changed_while_it_waited_is_given_the_new_one(serv
     (response,) = served.answers()
     assert response.responses[0].partition_responses[0].current_leader == LeaderIdAndEpoch(2, 8)
     assert response.node_endpoints == [NodeEndpoint(*OTHER_BROKER)]
+
+
+@pytest.mark.parametrize(
+    ("validation", "codec"),
+    [("uncompressed", Codec.NONE), ("all", Codec.NONE), ("all", Codec.ZSTD), ("all", Codec.GZIP)],
+    ids=str,
+)
+def test_records_that_no_client_can_read_are_refused_with_their_number(
+    served: Served, validation: str, codec: Codec
+) -> None:
+    served.version = 8
+    log = served.add("t", 0, LogConfig(record_validation=validation))
+    served.send(("t", 0, bytes(malformed_batch(codec=codec))))
+    [answer] = served.answers()
+    [partition] = answer.responses[0].partition_responses
+    assert partition.error_code == ErrorCode.INVALID_RECORD
+    assert [each.batch_index for each in partition.record_errors] == [1]
+    assert "record 1 of 3 is malformed" in (partition.error_message or "")
+    served.send(("t", 0, batch(2)))
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0)], "nothing of it was stored"
+
+
+@pytest.mark.parametrize(
+    ("validation", "codec"), [("none", Codec.NONE), ("none", Codec.ZSTD), ("uncompressed", Codec.ZSTD)], ids=str
+)
+def test_records_are_stored_as_they_came_where_the_setting_says_so(
+    served: Served, validation: str, codec: Codec
+) -> None:
+    log = served.add("t", 0, LogConfig(record_validation=validation))
+    served.send(("t", 0, bytes(malformed_batch(codec=codec))))
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0)]
+
+
+@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
+def test_sound_records_are_taken_with_every_check(served: Served, codec: Codec) -> None:
+    log = served.add("t", 0, LogConfig(record_validation="all"))
+    made = build_batch([Record(number, NOW_MS, b"k", b"value", (("h", None),)) for number in range(3)], codec)
+    served.send(("t", 0, bytes(made)))
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0)]
+
+
+@pytest.mark.parametrize("area", SHAPES.values(), ids=SHAPES)
+def test_every_malformed_shape_is_refused(served: Served, area: bytes) -> None:
+    served.add("t", 0, LogConfig(record_validation="uncompressed"))
+    served.send(("t", 0, bytes(malformed_batch(area))))
+    assert served.codes() == [(ErrorCode.INVALID_RECORD, -1)]
+
+
+def test_default_check_is_the_compiled_one_where_it_is_there() -> None:
+    assert record_check_of(LogConfig(record_validation="auto")) is COMPILED

@@ -13,6 +13,8 @@ from ottla.client.streams.message_stream import MessageStream
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.records.errors import CorruptBatch
+from ottla.records.header import BASE_OFFSET
+from tests.malformed_batches import SHAPES, malformed_batch
 from tests.unit.client.streams.scripted import FOREVER_MS, Desk, batch_of, fetched
 
 T0 = TopicPartition("t", 0)
@@ -341,6 +343,21 @@ def test_damaged_batch_is_poison_and_stepping_over_it_goes_on_after_it() -> None
     assert desk.offsets() == [4, 5]
     stream.commit(wait=False)
     assert desk.membership.committed == [(T0, claim, 6)]
+
+
+@pytest.mark.parametrize("area", SHAPES.values(), ids=SHAPES)
+def test_batch_of_a_broken_producer_is_poison_and_is_stepped_over_as_a_whole(area: bytes) -> None:
+    desk = Desk()
+    desk.start(0, 0)
+    malformed = malformed_batch(area)
+    BASE_OFFSET.pack_into(malformed, 0, 2)
+    desk.bring_records(0, 0, 6, batch_of(0, [b"a", b"b"]) + bytes(malformed) + batch_of(5, [b"f"]))
+    stream = desk.streams[0]
+    read = []
+    with pytest.raises(PoisonMessage, match=r"t-0, offset [2345]: its batch is damaged"):
+        read += [message.offset for message in stream]
+    stream.skip()
+    assert desk.offsets()[-1:] == [5]
 
 
 def test_bytes_that_are_no_batches_are_poison_and_are_fetched_behind_when_stepped_over() -> None:

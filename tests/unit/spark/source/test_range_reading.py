@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -14,12 +15,14 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey, VersionRange
 from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
 from ottla.records.record import Record
-from ottla.spark.errors import DataLoss, ReadTimedOut
+from ottla.spark.errors import CorruptRecords, DataLoss, ReadTimedOut
 from ottla.spark.options.connection import Connection
 from ottla.spark.source import range_reading
 from ottla.spark.source.offset_ranges import OffsetRange
 from ottla.spark.source.range_reading import Ledger, ReadTask, read_task
+from tests.malformed_batches import SHAPES, malformed_batch
 from tests.unit.client.fake_cluster import FakeCluster, Fault
 
 OLD, NEW = UUID(int=1000), UUID(int=2000)
@@ -149,3 +152,32 @@ def test_a_broker_that_is_down_is_told_after_the_time_outs(fake: FakeCluster) ->
     with pytest.raises(ReadTimedOut, match="broker-1:9092"):
         offsets(task(goes_on=True))
     assert fake.clock.monotonic_ms() - began_ms < 60_000
+
+
+def skipping(of: ReadTask) -> ReadTask:
+    return replace(of, skips_unreadable=True)
+
+
+@pytest.mark.parametrize("area", SHAPES.values(), ids=SHAPES)
+def test_a_batch_that_cannot_be_read_is_stepped_over_when_it_is_wanted(
+    fake: FakeCluster, area: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (ledger,) = fake.add_topic("ottla-ledger", 1)
+    fake.partitions[PLACE].append(malformed_batch(area))
+    fake.partitions[PLACE].append(build_batch([Record(0, 1000, None, b"x")] * 2))
+    with pytest.raises(CorruptRecords, match=r"'t' partition 0, at offset 30: .*option skipUnreadableBatches"):
+        offsets(task(35))
+    readable = [*range(30), 33, 34]
+    assert offsets(skipping(task(35))) == readable
+    assert "offsets 30 to 33 (exclusive) of t-0" in caplog.text
+    assert offsets(skipping(task(35, ledger=Ledger("ottla-ledger", "loader")))) == readable
+    (record,) = fake.partitions[ledger].records()
+    lost = entry_from_json(bytes(record.value or b"")).lost
+    assert (lost.place, lost.first_offset, lost.end_offset) == (PLACE, 30, 33)
+
+
+def test_rows_before_a_batch_that_cannot_be_read_come_once(fake: FakeCluster) -> None:
+    for _ in range(3):
+        fake.partitions[PLACE].append(build_batch([Record(0, 1000, None, b"x")]))
+        fake.partitions[PLACE].append(malformed_batch(codec=Codec.ZSTD))
+    assert offsets(skipping(task(42))) == [*range(30), 30, 34, 38]

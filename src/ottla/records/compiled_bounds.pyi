@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def first_fault(data: Buffer, position: int, records_count: int, base_timestamp_ms: int, /) -> int: ...

@@ -1,0 +1,83 @@
+"""Whether the records of a batch are such as any client can read: whole, in their order, and nothing behind them.
+
+`compiled_bounds.c` does the same at some five nanoseconds a record, where the package was built with a C compiler and
+Python's headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from ottla.records.errors import CorruptBatch
+from ottla.records.record import INT64_LIMIT, INT64_MIN
+from ottla.records.varint import read_varint, read_varlong
+
+# (data, position, records_count, base_timestamp_ms) -> the number of the first record that cannot be read, counted from
+# 0; `records_count` where bytes follow the last one; -1 where all is well.
+FirstFault: TypeAlias = Callable[[bytes | bytearray | memoryview, int, int, int], int]
+
+SOUND: Final = -1
+
+
+def first_fault_in_python(
+    data: bytes | bytearray | memoryview, position: int, records_count: int, base_timestamp_ms: int
+) -> int:
+    """See `FirstFault`.  One to two microseconds a record."""
+    area = bytes(memoryview(data)[position:])
+    at = number = 0
+    try:
+        while number < records_count:
+            at = _behind_record(area, at, number, base_timestamp_ms)
+            number += 1
+    except CorruptBatch:
+        return number
+    return SOUND if at == len(area) else records_count
+
+
+def _behind_record(area: bytes, at: int, number: int, base_timestamp_ms: int) -> int:
+    length, at = read_varint(area, at)
+    end = at + length
+    if length < 1 or end > len(area):
+        raise CorruptBatch(f"a record of {length} bytes, {len(area) - at} are left")
+    record = area[:end]
+    timestamp_delta, at = read_varlong(record, at + 1)
+    offset_delta, at = read_varint(record, at)
+    if offset_delta != number or not INT64_MIN <= base_timestamp_ms + timestamp_delta < INT64_LIMIT:
+        raise CorruptBatch(f"offset delta {offset_delta}, timestamp delta {timestamp_delta}")
+    at = _behind_bytes(record, _behind_bytes(record, at))
+    headers_count, at = read_varint(record, at)
+    if headers_count < 0:
+        raise CorruptBatch(f"{headers_count} headers")
+    for _ in range(headers_count):
+        at = _behind_bytes(record, _behind_bytes(record, at, length_min=0))
+    if at != end:
+        raise CorruptBatch("the record does not end where its length says")
+    return end
+
+
+def _behind_bytes(record: bytes, at: int, *, length_min: int = -1) -> int:
+    length, at = read_varint(record, at)
+    if length < length_min or length > len(record) - at:
+        raise CorruptBatch(f"a field of {length} bytes, {len(record) - at} are left in the record")
+    return at + max(length, 0)
+
+
+def _compiled() -> FirstFault | None:
+    try:
+        from ottla.records.compiled_bounds import first_fault
+    except ImportError:
+        return None
+    return first_fault
+
+
+# None where the package was built without it.
+COMPILED: Final = _compiled()
+first_fault: Final[FirstFault] = COMPILED or first_fault_in_python
+
+
+def fault_text(number: int, records_count: int) -> str:
+    """What a client is told of a fault that was found."""
+    if number == records_count:
+        return "bytes follow the last record of the batch"
+    return f"record {number} of {records_count} is malformed: its lengths, offset delta or headers are not a record's"
