@@ -65,7 +65,7 @@ def test_decoded_columns_stand_beside_the_records_and_may_give_the_time() -> Non
 @pytest.mark.parametrize(
     ("decoded", "problem"),
     [
-        (pa.table({"x": [1]}), "decode gave 1 rows for 3 records"),
+        (pa.table({"x": [1]}), "decode gave 1 row for 3 records"),
         ([1, 2, 3], "decode gave a list"),
         (pa.table({"offset": [1, 2, 3]}), "a column 'offset', which rows have already"),
         (pa.table({"x": pa.array([1, 2, 3], pa.time32("s"))}), "'x' has the type time32"),
@@ -85,7 +85,7 @@ def test_an_event_time_is_a_timestamp_or_milliseconds_and_else_the_records_own()
     assert as_times(stamps).cast(pa.int64()).to_pylist() == [5000, None]
     with pytest.raises(LakeError, match="event_time gave string"):
         RowShape(event_time=lambda _: pa.array(["x"] * 3)).rows(RECORDS, IDS)
-    with pytest.raises(LakeError, match="1 times for 3 records"):
+    with pytest.raises(LakeError, match="1 time for 3 records"):
         RowShape(event_time=lambda _: times[:1]).rows(RECORDS, IDS)
 
 
