@@ -24,33 +24,18 @@ from ottla.protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from ottla.protocol.schemas.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
-from ottla.protocol.schemas.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from ottla.protocol.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from ottla.protocol.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
-)
+from ottla.protocol.schemas.describe_configs import DescribeConfigsRequest
+from ottla.protocol.schemas.metadata import MetadataRequest
+from ottla.protocol.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest
 from tests.property.kafka_member_node import Node
 from tests.property.property_settings import example_settings, timeout_s
+from tests.unit.client.membership.kafka_group.coordinator_answers import (
+    commit_answer,
+    metadata_answer,
+    offsets_answer,
+    settings_answer,
+)
 from tests.unit.groups.consumer.small_group import SmallGroup, topic_id
 
 EXAMPLES_COUNT = 60
@@ -109,28 +94,18 @@ class KafkaMembersMachine(RuleBasedStateMachine):
     def do(self, message: object, node: Node) -> object:
         match message:
             case MetadataRequest():
-                return self.metadata()
+                return metadata_answer((name, topic_id(name), count) for name, count in self.counts.items())
             case DescribeConfigsRequest():
-                row = DescribeConfigsResourceResult(name="consumer.session.timeout.ms", value="45000")
-                return DescribeConfigsResponse(results=[DescribeConfigsResult(configs=[row])])
+                return settings_answer(session_timeout_ms=45_000)
             case ConsumerGroupHeartbeatRequest():
                 return self.beat(_command(message))
             case OffsetCommitRequest():
                 return self.commit(message, node)
             case OffsetFetchRequest():
-                return self.offsets(message)
+                [asked] = message.groups
+                code = self.group.group.check_fetch(asked.member_id, asked.member_epoch)
+                return offsets_answer(message, self.committed, code)
         raise AssertionError(message)
-
-    def metadata(self) -> MetadataResponse:
-        topics = [
-            MetadataResponseTopic(
-                name=name,
-                topic_id=topic_id(name),
-                partitions=[MetadataResponsePartition(partition_index=number) for number in range(count)],
-            )
-            for name, count in self.counts.items()
-        ]
-        return MetadataResponse(topics=topics)
 
     def beat(self, command: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
         reply = self.group.send(command)
@@ -149,32 +124,15 @@ class KafkaMembersMachine(RuleBasedStateMachine):
     def commit(self, request: OffsetCommitRequest, node: Node) -> OffsetCommitResponse:
         command = CommitOffsets("g", request.member_id, None, request.generation_id_or_member_epoch, ())
         code = self.group.group.check_commit(command, self.group.moment)
-        topics = []
-        for topic in request.topics:
-            for row in topic.partitions:
-                partition = TopicPartition(topic.name, row.partition_index)
-                if code is ErrorCode.NONE:
-                    assert row.committed_offset >= self.committed.get(partition, NO_OFFSET), f"{partition} is set back"
-                    assert row.committed_offset <= node.held[partition].asked, f"{partition} was not asked past"
-                    self.committed[partition] = row.committed_offset
-            rows = [OffsetCommitResponsePartition(row.partition_index, code) for row in topic.partitions]
-            topics.append(OffsetCommitResponseTopic(topic.name, rows))
-        return OffsetCommitResponse(topics=topics)
 
-    def offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        [asked] = request.groups
-        code = self.group.group.check_fetch(asked.member_id, asked.member_epoch)
-        topics = [
-            OffsetFetchResponseTopic(
-                topic.name,
-                [
-                    OffsetFetchResponsePartition(number, self.committed.get(TopicPartition(topic.name, number), -1))
-                    for number in topic.partition_indexes
-                ],
-            )
-            for topic in asked.topics or []
-        ]
-        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", topics, code)])
+        def commit(partition: TopicPartition, offset: int) -> ErrorCode:
+            if code is ErrorCode.NONE:
+                assert offset >= self.committed.get(partition, NO_OFFSET), f"{partition} is set back"
+                assert offset <= node.held[partition].asked, f"{partition} was not asked past"
+                self.committed[partition] = offset
+            return code
+
+        return commit_answer(request, commit)
 
     def turn(self, node: Node, fate: Fate) -> bool:
         """One request of the node, or the answer to it; False when nothing is due."""

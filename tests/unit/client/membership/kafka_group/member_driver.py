@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from uuid import UUID, uuid5
 
 from ottla.client.errors import ConnectionLost
-from ottla.client.membership.kafka_group.encoding import encode_assignment, encode_subscription
+from ottla.client.membership.kafka_group.encoding import encode_assignment
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.kafka_group.requests import Ask
@@ -21,44 +21,26 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import API_VERSIONS
 from ottla.protocol.schemas.consumer_group_heartbeat import (
-    AssignedTopicPartitions,
-    Assignment,
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from ottla.protocol.schemas.describe_configs import (
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
 )
 from ottla.protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from ottla.protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from ottla.protocol.schemas.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from ottla.protocol.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from ottla.protocol.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
-)
+from ottla.protocol.schemas.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.unit.client.membership.kafka_group.coordinator_answers import (
+    commit_answer,
+    heartbeat_answer,
+    join_answer,
+    metadata_answer,
+    offsets_answer,
+    settings_answer,
+)
 
 M = TypeVar("M")
 GROUP: Final = "g"
-INTERVAL_MS: Final = 5_000
-SESSION_MS: Final = 30_000
 _IDS: Final = UUID(int=7)
 
 
@@ -167,46 +149,23 @@ class Driver:
     # --- answers ----------------------------------------------------------------------------------------------
 
     def metadata(self) -> MetadataResponse:
-        return MetadataResponse(
-            topics=[
-                MetadataResponseTopic(
-                    name=topic,
-                    topic_id=self.ids[topic],
-                    partitions=[MetadataResponsePartition(partition_index=number) for number in range(count)],
-                )
-                for topic, count in self.partitions_counts.items()
-            ]
-        )
+        return metadata_answer((topic, self.ids[topic], count) for topic, count in self.partitions_counts.items())
 
     def commit_answer(
         self, request: OffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode] | ErrorCode = ErrorCode.NONE
     ) -> OffsetCommitResponse:
         """What is not refused is in the group then."""
-        topics = []
-        for topic in request.topics:
-            rows = []
-            for row in topic.partitions:
-                partition = TopicPartition(topic.name, row.partition_index)
-                code = codes if isinstance(codes, ErrorCode) else codes.get(partition, ErrorCode.NONE)
-                if not code:
-                    self.committed[partition] = row.committed_offset
-                rows.append(OffsetCommitResponsePartition(row.partition_index, code))
-            topics.append(OffsetCommitResponseTopic(topic.name, rows))
-        return OffsetCommitResponse(topics=topics)
+
+        def commit(partition: TopicPartition, offset: int) -> ErrorCode:
+            code = codes if isinstance(codes, ErrorCode) else codes.get(partition, ErrorCode.NONE)
+            if not code:
+                self.committed[partition] = offset
+            return code
+
+        return commit_answer(request, commit)
 
     def offsets_answer(self, request: OffsetFetchRequest, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponse:
-        [group] = request.groups
-        topics = [
-            OffsetFetchResponseTopic(
-                topic.name,
-                [
-                    OffsetFetchResponsePartition(number, self.committed.get(TopicPartition(topic.name, number), -1))
-                    for number in topic.partition_indexes
-                ],
-            )
-            for topic in group.topics or []
-        ]
-        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(GROUP, topics, code)])
+        return offsets_answer(request, self.committed, code)
 
     # --- shorthands -------------------------------------------------------------------------------------------
 
@@ -246,43 +205,3 @@ class Driver:
                 assert self.claims[event.partition] == event.claim
         self.events += events
         return list(events)
-
-
-def join_answer(
-    member_id: str,
-    subscriptions: Mapping[str, Sequence[str]],
-    *,
-    leader: str | None = None,
-    generation: int = 1,
-    assignor: str = "range",
-) -> JoinGroupResponse:
-    """To a member of a classic group.  Without `leader` it is the leader, which is told what all subscribe to."""
-    members = [
-        JoinGroupResponseMember(each, metadata=encode_subscription(topics)) for each, topics in subscriptions.items()
-    ]
-    return JoinGroupResponse(
-        generation_id=generation,
-        protocol_type="consumer",
-        protocol_name=assignor,
-        leader=leader or member_id,
-        member_id=member_id,
-        members=[] if leader else members,
-    )
-
-
-def heartbeat_answer(
-    epoch: int, assigned: Mapping[UUID, Sequence[int]] | None = None, code: ErrorCode = ErrorCode.NONE
-) -> ConsumerGroupHeartbeatResponse:
-    assignment = (
-        None
-        if assigned is None
-        else Assignment([AssignedTopicPartitions(identity, list(numbers)) for identity, numbers in assigned.items()])
-    )
-    return ConsumerGroupHeartbeatResponse(
-        error_code=code, member_epoch=epoch, heartbeat_interval_ms=INTERVAL_MS, assignment=assignment
-    )
-
-
-def settings_answer(session_timeout_ms: int = SESSION_MS) -> DescribeConfigsResponse:
-    row = DescribeConfigsResourceResult(name="consumer.session.timeout.ms", value=str(session_timeout_ms))
-    return DescribeConfigsResponse(results=[DescribeConfigsResult(configs=[row])])

@@ -23,7 +23,8 @@ from ottla.protocol.schemas.metadata import MetadataRequest
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequest
 from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest
 from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
-from tests.unit.client.membership.kafka_group.member_driver import Driver, heartbeat_answer, join_answer
+from tests.unit.client.membership.kafka_group.coordinator_answers import heartbeat_answer, join_answer
+from tests.unit.client.membership.kafka_group.member_driver import Driver
 
 OPTIONS = KafkaGroupOptions(protocol=CLASSIC)
 T0 = TopicPartition("t", 0)

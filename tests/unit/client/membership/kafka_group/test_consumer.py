@@ -12,14 +12,13 @@ from ottla.protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbe
 from ottla.protocol.schemas.describe_configs import DescribeConfigsRequest
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequest
 from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest
-from tests.unit.client.membership.kafka_group.member_driver import (
+from tests.unit.client.membership.kafka_group.coordinator_answers import (
     INTERVAL_MS,
     SESSION_MS,
-    Driver,
     heartbeat_answer,
     settings_answer,
-    topic_id,
 )
+from tests.unit.client.membership.kafka_group.member_driver import Driver, topic_id
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

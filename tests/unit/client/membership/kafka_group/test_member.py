@@ -14,7 +14,8 @@ from ottla.protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbe
 from ottla.protocol.schemas.metadata import MetadataRequest
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequest
 from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest
-from tests.unit.client.membership.kafka_group.member_driver import Driver, heartbeat_answer, topic_id
+from tests.unit.client.membership.kafka_group.coordinator_answers import heartbeat_answer
+from tests.unit.client.membership.kafka_group.member_driver import Driver, topic_id
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
