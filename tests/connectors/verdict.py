@@ -1,12 +1,10 @@
-"""What the checks found: a count for each kind of wrong, with examples, and how much they looked at."""
+"""What the checks of groups may find."""
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import StrEnum
-from typing import Final
 
-EXAMPLES_MAX: Final = 5
+from tests.tally import Tally
 
 
 class Wrong(StrEnum):
@@ -25,32 +23,6 @@ class Wrong(StrEnum):
     NOT_EMPTY = "after everybody had left, an owner's or a consumer's node was there"
 
 
-class Verdict:
-    """Filled by the checks."""
-
+class Verdict(Tally[Wrong]):
     def __init__(self) -> None:
-        self.counts: Counter[Wrong] = Counter()
-        self.examples: dict[Wrong, list[str]] = {}
-        self.figures: Counter[str] = Counter()
-
-    def add(self, wrong: Wrong, example: str) -> None:
-        self.counts[wrong] += 1
-        examples = self.examples.setdefault(wrong, [])
-        if len(examples) < EXAMPLES_MAX:
-            examples.append(example)
-
-    @property
-    def found(self) -> frozenset[Wrong]:
-        return frozenset(self.counts)
-
-    @property
-    def is_clean(self) -> bool:
-        return not self.counts
-
-    def __str__(self) -> str:
-        """The figures, each kind of wrong with its count, those that are zero too, and examples."""
-        lines = [" ".join(f"{name}={value}" for name, value in self.figures.items())]
-        lines.append(" ".join(f"{wrong.name.lower()}={self.counts[wrong]}" for wrong in Wrong))
-        for wrong, examples in self.examples.items():
-            lines += [f"  {wrong.name.lower()} ({wrong.value}): {example}" for example in examples]
-        return "\n".join(lines)
+        super().__init__(Wrong)

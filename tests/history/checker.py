@@ -30,18 +30,18 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
     commits = [operation for operation in operations if isinstance(operation, Commit)]
     order = log_checks.version_order(sends, polls)
     report = Report()
-    report.figures = {
-        "operations": len(told),
-        "sends_ok": sum(send.outcome is Outcome.OK for send in [*sends, *unplaced]),
-        "sends_failed": sum(send.outcome is Outcome.FAILED for send in sends),
-        "sends_unknown": sum(send.outcome is Outcome.UNKNOWN for send in sends),
-        "snapshots": len(snapshots),
-        "records_polled": sum(len(poll.records) for poll in told if isinstance(poll, Poll)),
-        "commits_ok": sum(commit.outcome is Outcome.OK for commit in commits),
-        "commits_refused": sum(commit.outcome is Outcome.FAILED for commit in commits),
-        "commits_unknown": sum(commit.outcome is Outcome.UNKNOWN for commit in commits),
-        "partitions_given": sum(isinstance(operation, Positioned) for operation in operations),
-    }
+    report.figures.update(
+        operations=len(told),
+        sends_ok=sum(send.outcome is Outcome.OK for send in [*sends, *unplaced]),
+        sends_failed=sum(send.outcome is Outcome.FAILED for send in sends),
+        sends_unknown=sum(send.outcome is Outcome.UNKNOWN for send in sends),
+        snapshots=len(snapshots),
+        records_polled=sum(len(poll.records) for poll in told if isinstance(poll, Poll)),
+        commits_ok=sum(commit.outcome is Outcome.OK for commit in commits),
+        commits_refused=sum(commit.outcome is Outcome.FAILED for commit in commits),
+        commits_unknown=sum(commit.outcome is Outcome.UNKNOWN for commit in commits),
+        partitions_given=sum(isinstance(operation, Positioned) for operation in operations),
+    )
     log_checks.check_values(order, sends, polls, report)
     log_checks.check_losses(sends, polls, FINAL_READER, report)
     log_checks.check_unplaced(unplaced, report)

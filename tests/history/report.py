@@ -1,12 +1,10 @@
-"""What the checker found: a count for each kind of anomaly, with examples, and how much it looked at."""
+"""What the checks of a history may find."""
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import StrEnum
-from typing import Final
 
-EXAMPLES_MAX: Final = 5
+from tests.tally import Tally
 
 
 class Anomaly(StrEnum):
@@ -31,32 +29,6 @@ class Anomaly(StrEnum):
     NOT_DELIVERED = "an acknowledged write was given to no member of the group"
 
 
-class Report:
-    """Filled by the checks."""
-
+class Report(Tally[Anomaly]):
     def __init__(self) -> None:
-        self.counts: Counter[Anomaly] = Counter()
-        self.examples: dict[Anomaly, list[str]] = {}
-        self.figures: dict[str, int] = {}
-
-    def add(self, anomaly: Anomaly, example: str) -> None:
-        self.counts[anomaly] += 1
-        examples = self.examples.setdefault(anomaly, [])
-        if len(examples) < EXAMPLES_MAX:
-            examples.append(example)
-
-    @property
-    def found(self) -> frozenset[Anomaly]:
-        return frozenset(self.counts)
-
-    @property
-    def is_clean(self) -> bool:
-        return not self.counts
-
-    def __str__(self) -> str:
-        """Every count, those that are zero too, and the examples behind them."""
-        lines = [" ".join(f"{name}={value}" for name, value in self.figures.items())]
-        lines += [f"  {self.counts[anomaly]:6d}  {anomaly.name.lower()}: {anomaly.value}" for anomaly in Anomaly]
-        for anomaly, examples in self.examples.items():
-            lines += [f"  {anomaly.name.lower()}: {example}" for example in examples]
-        return "\n".join(lines)
+        super().__init__(Anomaly)
