@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bench.loop import Loop
 from bench.raw_client.load import VALUE_BYTES, LoadFailed
 
 if TYPE_CHECKING:
@@ -35,37 +34,7 @@ def longest_silence_s(answered_s: Sequence[float], from_s: float, to_s: float) -
     return max(after - before for before, after in itertools.pairwise(inside))
 
 
-class _Loop:
-    """A thread that runs while the context is open; what failed in it is raised at the end."""
-
-    def __init__(self) -> None:
-        self._is_stopping = threading.Event()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run_noting_failure, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._is_stopping.set()
-        self._thread.join()
-        if self._failure is not None and error is None:
-            raise LoadFailed(f"{type(self).__name__}: {self._failure}") from self._failure
-
-    def _run_noting_failure(self) -> None:
-        try:
-            self._run()
-        except Exception as failure:  # noqa: BLE001 - raised again where the context ends
-            self._failure = failure
-
-    def _run(self) -> None:
-        raise NotImplementedError
-
-
-class PacedProducer(_Loop):
+class PacedProducer(Loop):
     """Idempotent, acks=all: messages at even distances to the partitions in turn, all acknowledged in the end."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, messages_per_s: float) -> None:
@@ -83,7 +52,7 @@ class PacedProducer(_Loop):
         """Of the messages that were due in this window, counted from when they were due."""
         return [each.answered_s - each.due_s for each in self.answered if from_s <= each.due_s < to_s]
 
-    def _run(self) -> None:
+    def run(self) -> None:
         from confluent_kafka import Producer
 
         producer = Producer(
@@ -91,7 +60,7 @@ class PacedProducer(_Loop):
         )
         sent = 0
         due_s = time.monotonic()
-        while not self._is_stopping.is_set():
+        while not self.is_stopping.is_set():
             partition = sent % self._partitions
             producer.produce(
                 self._topic, VALUE, partition=partition, on_delivery=partial(self._on_delivery, partition, due_s)
@@ -110,7 +79,7 @@ class PacedProducer(_Loop):
             self.answered.append(Answered(partition, due_s, time.monotonic()))
 
 
-class Committer(_Loop):
+class Committer(Loop):
     """A member of a group of one that commits an offset again and again, each before the next."""
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
@@ -127,7 +96,7 @@ class Committer(_Loop):
                 raise LoadFailed(f"group {self._group} has committed nothing")
             time.sleep(0.01)
 
-    def _run(self) -> None:
+    def run(self) -> None:
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         consumer = Consumer(
@@ -143,7 +112,7 @@ class Committer(_Loop):
         consumer.subscribe([self._topic])
         offset = 0
         try:
-            while not self._is_stopping.is_set():
+            while not self.is_stopping.is_set():
                 consumer.poll(1 / COMMITS_PER_S)
                 if not consumer.assignment():
                     continue

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.spark.watch import Watch
+from bench.loop import Watch
 
 EVERY_S: Final = 0.25
 THIRDS: Final = 3

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from tests.peers.process_usage import rss_bytes
 
-from bench.spark.watch import Watch
+from bench.loop import Watch
 
 # Fields of proc(5)'s stat, counted from the first behind the name.
 _OWN_TIMES: Final = slice(11, 13)  # utime, stime

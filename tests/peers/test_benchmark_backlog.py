@@ -50,6 +50,14 @@ def test_watch_gives_the_peak_and_the_growth_of_everything_that_it_reads() -> No
     assert figures["worker_growth_mb"] == figures["worker_third_3_mb"] - figures["worker_third_2_mb"]
 
 
+def test_memory_that_cannot_be_read_fails_the_measurement() -> None:
+    def read() -> dict[str, int]:
+        raise ProcessLookupError("the worker has ended")
+
+    with pytest.raises(LoadFailed, match="the worker has ended"), MemoryWatch(read):
+        pass
+
+
 def test_own_memory_and_that_of_mapped_files_are_told_apart() -> None:
     own, files = held_apart(os.getpid())
     assert own > 1_000_000
