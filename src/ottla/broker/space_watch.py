@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.storage.directory.disk_space import LOOK_EVERY_MS_MAX
 from ottla.storage.directory.log_directory import LogDirectory
 
 
@@ -24,4 +25,9 @@ class SpaceWatch:
             self._timer = None
 
     def _look(self) -> None:
-        self._timer = self._loop.call_later(self._directory.look_at_space() / 1000, self._look)
+        next_look_ms = LOOK_EVERY_MS_MAX
+        try:
+            next_look_ms = self._directory.look_at_space()
+        finally:
+            # Whatever happened: records that are refused are taken again by a look alone.
+            self._timer = self._loop.call_later(next_look_ms / 1000, self._look)

@@ -607,7 +607,7 @@ class LogDirectory:
 
     def look_at_space(self) -> int:
         """Look at the room on the disk; returns in how many milliseconds to do it again."""
-        next_look_ms = self.space.look()
+        next_look_ms = self.space.look(makes=self.offline is None)
         self._retention.set_urgent(self.space.is_full)
         return next_look_ms
 
