@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.groups.offsets_topic import partition_of
+from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster

@@ -20,7 +20,8 @@ from ottla.client.group_types import CommittedOffset
 from ottla.client.groups import GroupAdmin
 from ottla.client.options import ClientOptions
 from ottla.client.producer import RawProducer
-from ottla.model.identifiers import TopicPartition
+from ottla.model.group_partition import partition_of
+from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record, decode_batch
 from ottla.testing.broker import RunningBroker
@@ -189,3 +190,31 @@ def test_broker_refuses_a_directory_without_its_tree_until_repair_has_rebuilt_it
                 producer.send(TopicPartition("orders", 0), build_batch([Record(0, 1_000, None, b"more")]))
                 producer.flush()
         assert values(broker, 0) == [*expected, b"more"]
+
+
+def test_damaged_partition_of_committed_offsets_is_named_and_the_other_groups_are_listed(tmp_path: Path) -> None:
+    groups = [f"readers-{number}" for number in range(4)]
+    with RunningBroker(tmp_path) as broker:
+        fill(broker)
+        with Cluster(broker.bootstrap) as cluster:
+            count = len(cluster.partitions(OFFSETS_TOPIC))
+            for group in groups:
+                GroupAdmin(cluster).commit(group, {TopicPartition("orders", 0): CommittedOffset(5)})
+        damaged = f"{OFFSETS_TOPIC}-{partition_of(groups[0], count)}"
+        broker.stop()
+        path = tmp_path / damaged / f"{0:020}.log"
+        content = bytearray(path.read_bytes())
+        content[70] ^= 1
+        path.write_bytes(content)
+        broker.start()
+        done = ottla("group", "list", "-b", broker.bootstrap)
+        others = [group for group in groups if partition_of(group, count) != partition_of(groups[0], count)]
+        assert len(others) >= 2
+        assert set(others) <= set(done.stdout.splitlines())
+        assert groups[0] not in done.stdout
+        assert f"note: groups of {damaged} are not shown: its coordinator could not load it" in done.stderr
+
+        arguments = ("group", "reset-offsets", others[0], "--all-topics", "--to-current", "--export")
+        exported = ottla(*arguments, "-b", broker.bootstrap)
+        assert exported.stdout.splitlines() == ["orders,0,5", f"orders,1,{BATCHES}"]
+        assert exported.stderr == "note: orders-1 has no committed offset: the log's end is used\n"

@@ -25,9 +25,9 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import TransactionalIdAuthorizationFailedError
 
-from ottla.broker.groups.offsets_topic import partition_of
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
+from ottla.model.group_partition import partition_of
 from ottla.testing.broker import RunningBroker
 from tests.interop.kcat_client import run_kcat
 from tests.peers.java_tool import DUMP_LOG_SEGMENTS, PRODUCER_PERFORMANCE, run_tool

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -31,6 +31,8 @@ PROBLEMS_FOUND = 1
 @click.option("--zookeeper", metavar="CONNECT", help="As for serve: also the cluster is checked.")
 @click.option("--config", "config_option", metavar="FILE", type=click.Path(path_type=Path), help="As for serve.")
 @click.option("--set", "--override", "assignments", multiple=True, metavar="KEY=VALUE", help="As for serve.")
+@click.option("--insecure-listen", is_flag=True, help="As for serve.")
+@click.option("--admin-listen", metavar="HOST:PORT", help="As for serve.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each finding.")
 def command(
     config_argument: Path | None,
@@ -39,6 +41,8 @@ def command(
     zookeeper: str | None,
     config_option: Path | None,
     assignments: tuple[str, ...],
+    insecure_listen: bool,
+    admin_listen: str | None,
     as_json: bool,
 ) -> int:
     """Check settings, address, disk, limits and data directory, as for `serve` with the same flags.
@@ -52,7 +56,8 @@ def command(
     found: list[Finding] = []
     if zookeeper is not None:
         assignments = (*assignments, f"{ZOOKEEPER_CONNECT.name}={zookeeper}")
-    for finding in _findings(config_option or config_argument, data_dir, addresses, assignments):
+    flags = _AddressFlags(addresses, admin_listen, insecure_listen)
+    for finding in _findings(config_option or config_argument, data_dir, flags, assignments):
         found.append(finding)
         say(*([json.dumps(finding_object(finding))] if as_json else finding_text(finding)))
     problems = sum(finding.level is Level.PROBLEM for finding in found)
@@ -64,13 +69,19 @@ def command(
     return PROBLEMS_FOUND if problems else 0
 
 
+class _AddressFlags(NamedTuple):
+    listen: tuple[str, ...]
+    admin_listen: str | None
+    is_insecure: bool
+
+
 def _findings(
-    config: Path | None, data_dir: str | None, addresses: tuple[str, ...], assignments: tuple[str, ...]
+    config: Path | None, data_dir: str | None, flags: _AddressFlags, assignments: tuple[str, ...]
 ) -> Iterator[Finding]:
     from ottla.cli.config_file import read_config_file
     from ottla.cli.doctor_machine import disk_findings, limit_findings, version_findings
     from ottla.cli.doctor_settings import AREA, read_settings
-    from ottla.cli.serve import named_listeners
+    from ottla.cli.serve import admin_listener, named_listeners
     from ottla.model.broker_settings import MAX_CONNECTIONS
     from ottla.model.errors import ConfigError
     from ottla.model.serve_options import serve_options
@@ -85,12 +96,20 @@ def _findings(
     yield from findings
     options: ServeOptions | None = None
     try:
-        listen = tuple(named_listeners(addresses))
-        options = serve_options(settings, data_dir=data_dir, listen=listen, insecure_listen=True)
+        listen = tuple(named_listeners(flags.listen))
+        admin = None if flags.admin_listen is None else admin_listener(flags.admin_listen)
+        options = serve_options(settings, data_dir=data_dir, listen=listen, admin_listener=admin, insecure_listen=True)
     except ConfigError as error:
         yield problem(AREA, str(error), error.hint or "correct it")
     else:
-        yield from _openness(options)
+        try:
+            serve_options(
+                settings, data_dir=data_dir, listen=listen, admin_listener=admin, insecure_listen=flags.is_insecure
+            )
+        except ConfigError as error:
+            yield problem("address", str(error), error.hint or "correct it")
+        else:
+            yield from _openness(options)
         data_dir = options.data_dir
     if data_dir is not None:
         yield from disk_findings(data_dir)
@@ -108,7 +127,7 @@ def _openness(options: ServeOptions) -> Iterator[Finding]:
                 "address",
                 f"port {listener.port} listens on {listener.host or 'every interface'}: anyone who reaches it may do "
                 "everything",
-                "serve needs --insecure-listen for it; protect the port with a firewall",
+                "protect the port with a firewall",
             )
 
 
@@ -120,7 +139,7 @@ def _broker(options: ServeOptions) -> Iterator[Finding]:
         yield from running_findings(options.listeners, held)
         return
     yield ok("lock", f"no broker is running on {options.data_dir}")
-    yield from stopped_findings(options.listeners, options.advertised, options.data_dir, _node_id(options))
+    yield from stopped_findings(options, _node_id(options))
 
 
 def _node_id(options: ServeOptions) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from ottla.cli.doctor_tree import tree_findings
@@ -17,6 +18,7 @@ from ottla.client.options import ClientOptions
 from ottla.model.counted import counted
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.listener import Listener, address_text
+from ottla.model.serve_options import ServeOptions
 from ottla.runtime.names import addresses_of
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
@@ -105,21 +107,12 @@ def _reachable(cluster: Cluster, node_id: int, address: Address) -> Finding:
 # --- a broker that does not run -------------------------------------------------------------------------------
 
 
-def stopped_findings(
-    listeners: Sequence[Listener], advertised: Sequence[Listener], data_dir: str, node_id: int
-) -> Iterator[Finding]:
+def stopped_findings(options: ServeOptions, node_id: int) -> Iterator[Finding]:
     """Whether `serve` could start: addresses, the directory's owner and its content."""
-    from ottla.broker.listener import bind
-
-    for listener in listeners:
-        try:
-            bind(listener.host, listener.port).close()
-        except ConfigError as error:
-            yield problem("address", str(error), error.hint or "choose another port")
-        else:
-            yield ok("address", f"{listener.host or 'every interface'}:{listener.port} is free")
-        if listener.is_every_interface and not advertised:
-            yield ok("address", "clients get the address that they reached")
+    listeners, advertised, data_dir = options.listeners, options.advertised, options.data_dir
+    yield from _bound(options)
+    if advertised == () and any(listener.is_every_interface for listener in listeners):
+        yield ok("address", "clients get the address that they reached")
     for each in advertised:
         if not addresses_of(each.host):
             yield problem(
@@ -144,6 +137,25 @@ def stopped_findings(
                 f"{data_dir} cannot be read: {error}",
                 "run as its owner, or choose another directory",
             )
+
+
+def _bound(options: ServeOptions) -> Iterator[Finding]:
+    """All that a start listens on, held at once as it does: two of them may want one port."""
+    from ottla.broker.listener import bind
+
+    wanted = [(listener, "") for listener in options.listeners]
+    if options.admin_listener is not None:
+        wanted.append((options.admin_listener, ", for metrics"))
+    if options.registry is not None:
+        wanted.append((options.registry.listener, ", for schemas"))
+    with ExitStack() as bound:
+        for listener, purpose in wanted:
+            try:
+                bound.callback(bind(listener.host, listener.port).close)
+            except ConfigError as error:
+                yield problem("address", f"{error}{purpose}", error.hint or "choose another port")
+            else:
+                yield ok("address", f"{listener.host or 'every interface'}:{listener.port} is free{purpose}")
 
 
 def _directory(data_dir: str, node_id: int) -> Iterator[Finding]:

@@ -13,12 +13,14 @@ from ottla.cli.client_flags import open_cluster
 from ottla.cli.cluster_connection import cluster_flag, connect, zookeeper_of
 from ottla.cli.output import say
 from ottla.model.errors import OttlaError
+from ottla.model.identifiers import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
     from ottla.client.consumer_registry.blocking_admin import TreeGroupAdmin
     from ottla.client.group_home import GroupHome
     from ottla.client.group_types import ListedGroup
+    from ottla.client.groups import GroupAdmin
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -63,7 +65,7 @@ class GroupHomes(NamedTuple):
     """`tree` is None where brokers share no ZooKeeper, and where it cannot be reached: `problem` says why."""
 
     cluster: Cluster
-    brokers: GroupHome
+    brokers: GroupAdmin
     tree: TreeGroupAdmin | None
     problem: str | None
 
@@ -71,7 +73,10 @@ class GroupHomes(NamedTuple):
         found: list[ListedGroup] = []
         kafka_kinds = [kind for kind in kinds if kind != "tree"]
         if kafka_kinds or not kinds:
-            found += self.brokers.list_groups(states, kafka_kinds)
+            listed = self.brokers.listing(states, kafka_kinds)
+            found += listed.groups
+            for partition, reason in listed.missing.items():
+                say(f"note: groups of {OFFSETS_TOPIC}-{partition} are not shown: {reason}", err=True)
         if self.tree is not None:
             found += self.tree.list_groups(states, kinds)
         elif "tree" in kinds:

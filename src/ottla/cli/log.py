@@ -17,12 +17,14 @@ from ottla.records.record import decode_batch
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.backup.manifest import damages as backup_damages
 from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE
+from ottla.storage.directory.flushed_ends import read_flushed_ends
 from ottla.storage.log_files import LOG_SUFFIX, base_offsets_in, segment_file_name, topic_partition_of
 from ottla.storage.tools.inspect import (
     DumpedBatch,
     Finding,
     Severity,
     dump_segment,
+    flushed_end_of,
     verify_flushed_ends,
     verify_log,
 )
@@ -109,8 +111,12 @@ def _findings(disk: PosixDisk, directories: Sequence[str], *, is_deep: bool) -> 
         if lost is not None:
             yield Finding(Severity.DAMAGE, lost.path, -1, -1, f"{lost}: the broker refuses to start")
         yield from verify_flushed_ends(disk, data_dir, logs)
-    for directory in directories:
-        yield from verify_log(disk, directory, deep=is_deep)
+    for data_dir, logs in by_data_dir.items():
+        # Before the logs: beside a running broker those only grow.
+        ends = read_flushed_ends(disk, data_dir)
+        for directory in logs:
+            flushed_end = flushed_end_of(disk, directory, ends)
+            yield from verify_log(disk, directory, deep=is_deep, flushed_end=flushed_end)
 
 
 def _dump_records(disk: PosixDisk, batch: DumpedBatch, as_json: bool) -> int:

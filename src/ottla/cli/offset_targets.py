@@ -81,7 +81,7 @@ def new_offsets(
     committed: Mapping[TopicPartition, int],
     given: Mapping[TopicPartition, int],
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """The new offset of each partition, and notes on clamped ones: offsets stay within the log.
+    """The new offset of each partition, and notes on clamped ones (offsets stay within the log) and on missing ones.
 
     `given` are those of a file.
     """
@@ -106,7 +106,9 @@ def new_offsets(
     if target.shift_by is not None:
         return _within({each: committed[each] + target.shift_by for each in partitions}, ranges)
     # As in Kafka's tools: a partition without an offset starts with the next record.
-    return _within({each: committed.get(each, ranges[each].stop) for each in partitions}, ranges)
+    found, notes = _within({each: committed.get(each, ranges[each].stop) for each in partitions}, ranges)
+    notes += [f"{name} has no committed offset: the log's end is used" for name in without]
+    return found, notes
 
 
 def _by_time(cluster: Cluster, target: Target, ranges: Mapping[TopicPartition, range]) -> dict[TopicPartition, int]:

@@ -80,7 +80,7 @@ def command(
         settings,
         data_dir=data_dir,
         listen=listen,
-        admin_listener=None if admin_listen is None else _admin_listener(admin_listen),
+        admin_listener=None if admin_listen is None else admin_listener(admin_listen),
         insecure_listen=insecure_listen,
     )
 
@@ -92,7 +92,7 @@ def command(
     run(serve(options))
 
 
-def _admin_listener(address: str) -> Listener:
+def admin_listener(address: str) -> Listener:
     try:
         return parse_address(address, name="ADMIN")
     except ConfigError as error:

@@ -11,13 +11,13 @@ from ottla.client.coordinators import Coordinators
 from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerRefused, ClientError, error_code_of
 from ottla.client.group_descriptions import describe_classic, describe_consumer
+from ottla.client.group_listing import GroupListing, listing
 from ottla.client.group_offsets import by_topic, commit_topics, group_error_of, offset_fetch, offset_rows
 from ottla.client.group_types import CommittedOffset, GroupDescription, ListedGroup
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.protocol.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -34,8 +34,6 @@ from ottla.protocol.schemas.offset_fetch import (
 
 T = TypeVar("T")
 
-_STATES_FROM: Final = 4  # KIP-518
-_TYPES_FROM: Final = 5  # KIP-848
 _ALL_TOPICS_FROM: Final = 2
 
 
@@ -52,24 +50,17 @@ class GroupAdmin:
         self._coordinators = Coordinators(cluster)
 
     def list_groups(self, states: Sequence[str] = (), kinds: Sequence[str] = ()) -> list[ListedGroup]:
-        """The groups of all brokers, by id; filtered by `states` and `kinds`."""
-        found: dict[str, ListedGroup] = {}
-        at_least = _TYPES_FROM if kinds else _STATES_FROM if states else 0
-        request = ListGroupsRequest(list(states), list(kinds))
+        """The groups of all brokers, by id; filtered by `states` and `kinds`.  `listing` tells which may be missing."""
+        return list(self.listing(states, kinds).groups)
 
-        def attempt(deadline: Deadline) -> None:
-            self._cluster.refresh([], deadline=deadline)
-            for node_id in self._cluster.info.brokers:
-                connection = self._cluster.connect_broker(node_id, deadline)
-                answer = connection.call(ApiKey.LIST_GROUPS, request, ListGroupsResponse, deadline, at_least=at_least)
-                _check(answer.error_code, "listing groups")
-                for row in answer.groups:
-                    found[row.group_id] = ListedGroup(
-                        row.group_id, row.protocol_type, row.group_state, row.group_type.lower()
-                    )
+    def listing(self, states: Sequence[str] = (), kinds: Sequence[str] = ()) -> GroupListing:
+        """The same, and the partitions of `__consumer_offsets` that cannot be asked for their groups."""
+        retrying = self._cluster.retrying
 
-        self._cluster.retrying.run("LIST_GROUPS", attempt, self._cluster.retrying.deadline())
-        return [found[group_id] for group_id in sorted(found)]
+        def attempt(deadline: Deadline) -> GroupListing:
+            return listing(self._cluster, states, kinds, deadline)
+
+        return retrying.run("LIST_GROUPS", attempt, retrying.deadline())
 
     def describe(self, group_id: str) -> GroupDescription:
         """State, members and assignments of a group of either kind.  Raises UnknownGroup."""

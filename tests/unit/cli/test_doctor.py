@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -191,10 +192,36 @@ def test_doctor_of_apache_kafkas_directory_names_the_import(tmp_path: Path, caps
 def test_doctor_judges_the_advertised_address(
     tmp_path: Path, advertised: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(["doctor", "--data-dir", str(tmp_path / "d"), "--listen", ":0", "--set", f"advertised.listeners={advertised}"])
+    arguments = ["doctor", "--data-dir", str(tmp_path / "d"), "--listen", ":0", "--set"]
+    run([*arguments, f"advertised.listeners={advertised}", "--insecure-listen"])
     out = capsys.readouterr().out
     assert told in out
     assert "anyone who reaches it may do everything" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--listen", ":0"], "refused to listen on every interface"),
+        (["--listen", "127.0.0.1:0", "--admin-listen", ":0"], "refused to serve metrics on every interface"),
+        (
+            ["--listen", "127.0.0.1:0", "--set", "schema.registry.listeners=http://10.0.0.1:8081"],
+            "refused to serve schemas on 10.0.0.1",
+        ),
+        (["--listen", "127.0.0.1:{port}", "--admin-listen", "127.0.0.1:{port}"], "cannot listen on 127.0.0.1:{port}"),
+        (
+            ["--listen", "127.0.0.1:0", "--set", "schema.registry.listeners=http://127.0.0.1:{port}"],
+            "127.0.0.1:{port} is free, for schemas",
+        ),
+    ],
+)
+def test_doctor_judges_the_addresses_as_serve_does(
+    tmp_path: Path, flags: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    run(["doctor", "--data-dir", str(tmp_path / "d"), *(flag.format(port=port) for flag in flags)])
+    assert told.format(port=port) in capsys.readouterr().out
 
 
 def test_doctor_tells_every_bad_setting_and_looks_at_the_rest(

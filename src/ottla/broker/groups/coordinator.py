@@ -17,7 +17,6 @@ from uuid import uuid4
 from ottla.broker.groups.gathering import Gathering
 from ottla.broker.groups.loader import Loader
 from ottla.broker.groups.loading import ShardLoading
-from ottla.broker.groups.offsets_topic import partition_of
 from ottla.broker.groups.served_shard import ServedShard
 from ottla.broker.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
 from ottla.broker.membership import Membership
@@ -34,6 +33,7 @@ from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
+from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.observe.events import fields
 from ottla.replication.replica import Role

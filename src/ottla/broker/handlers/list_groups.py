@@ -1,7 +1,8 @@
 """ListGroups (key 16), v0-v5.
 
 Filtered by state (v4+) and by kind (v5+).  While some groups are not loaded yet, COORDINATOR_LOAD_IN_PROGRESS and
-none of them.
+none of them.  Where some cannot be loaded, their error (COORDINATOR_NOT_AVAILABLE) and all others: a client that reads
+on has these, and Apache Kafka's fail with the error as they do there.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ def answer(
         return
 
     def told(listed: list[ListReply]) -> Steps[ListGroupsResponse]:
-        error = next((each.error for each in listed if each.error is not ErrorCode.NONE), ErrorCode.NONE)
+        errors = {each.error for each in listed} - {ErrorCode.NONE}
+        is_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in errors
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else next(iter(errors), ErrorCode.NONE)
         groups: list[ListedGroup] = []
-        for each in () if error else listed:
+        for each in () if is_loading else listed:
             for group in each.groups:
                 groups.append(ListedGroup(*group))
                 yield

@@ -6,7 +6,7 @@ can run beside a live broker; a batch that is just being written then shows as a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -21,13 +21,14 @@ from ottla.storage.checkpoints import (
     read_topic_id,
 )
 from ottla.storage.directory.directory_identity import FORMAT_NAME
-from ottla.storage.directory.flushed_ends import read_flushed_ends
+from ottla.storage.directory.flushed_ends import LogKey, read_flushed_ends
 from ottla.storage.log_files import (
     COMPACTED_FILE,
     FLUSHED_ENDS_FILE,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    UNFLUSHED_FILE,
     base_offsets_in,
     segment_file_name,
     topic_partition_of,
@@ -79,32 +80,68 @@ def dump_segment(disk: Disk, path: str) -> Iterator[DumpedBatch | Finding]:
         file.close()
 
 
-def verify_log(disk: Disk, directory: str, *, deep: bool) -> Iterator[Finding]:
+def flushed_end_of(disk: Disk, directory: str, ends: Mapping[LogKey, int]) -> int | None:
+    """Up to where a partition's log is flushed by the records of its data directory; None where nothing counts as
+    that: there is no record, or the log acknowledges before it flushes (flush policy `os`).
+    """
+    topic_partition = topic_partition_of(directory.rstrip("/").rpartition("/")[2])
+    try:
+        topic_id = read_topic_id(disk, directory)
+    except DamagedCheckpoint:
+        topic_id = None
+    if topic_partition is None or topic_id is None or disk.exists(f"{directory}/{UNFLUSHED_FILE}"):
+        return None
+    return ends.get((topic_id, topic_partition.partition))
+
+
+def verify_log(disk: Disk, directory: str, *, deep: bool, flushed_end: int | None = None) -> Iterator[Finding]:
     """Check every segment of a partition's directory.
+
+    `flushed_end` was recorded before: what is wrong behind it is no damage of what was promised, and the next start
+    cuts it off; a log that ends before it has lost something.
 
     Always: heads, offsets without a gap inside and between segments (a compacted log may have some), epochs that never
     fall, indexes against the log.
     `deep`: also each batch's checksum, and its records decompressed and decoded.
     """
     names = disk.list_directory(directory)
+    end_offset, is_damaged = -1, False
+    for finding, next_offset in _log_findings(disk, directory, names, deep=deep):
+        end_offset = max(end_offset, next_offset)
+        if finding is None:
+            continue
+        if finding.severity is Severity.DAMAGE and flushed_end is not None and finding.offset >= flushed_end:
+            yield finding._replace(
+                severity=Severity.NOTE,
+                problem=f"{finding.problem}; it is behind what was flushed: the next start cuts it off",
+            )
+        else:
+            is_damaged = is_damaged or finding.severity is Severity.DAMAGE
+            yield finding
+    if flushed_end is not None and -1 < end_offset < flushed_end and not is_damaged:
+        problem = f"the log ends here, and was flushed up to offset {flushed_end}"
+        yield Finding(Severity.DAMAGE, directory, -1, end_offset, problem)
+
+
+def _log_findings(
+    disk: Disk, directory: str, names: Sequence[str], *, deep: bool
+) -> Iterator[tuple[Finding | None, int]]:
+    """Each finding, and at the end of each segment None, with the end of the log so far; -1 before its first one."""
     may_have_gaps = COMPACTED_FILE in names
     base_offsets = base_offsets_in(names)
     if not base_offsets:
-        yield Finding(Severity.DAMAGE, directory, -1, -1, "there is no segment file")
+        yield Finding(Severity.DAMAGE, directory, -1, -1, "there is no segment file"), -1
     next_offset = last_epoch = -1
     for base_offset in base_offsets:
         path = f"{directory}/{segment_file_name(base_offset)}"
         if next_offset > base_offset or (-1 < next_offset < base_offset and not may_have_gaps):
-            yield Finding(
-                Severity.DAMAGE,
-                path,
-                -1,
-                next_offset,
-                f"the segment before ends at {next_offset}, not at {base_offset}",
-            )
+            problem = f"the segment before ends at {next_offset}, not at {base_offset}"
+            yield Finding(Severity.DAMAGE, path, -1, next_offset, problem), next_offset
         check = _SegmentCheck(disk, path, base_offset, last_epoch, deep, may_have_gaps)
-        yield from check.findings()
+        for finding in check.findings():
+            yield finding, -1
         next_offset, last_epoch = check.next_offset, check.last_epoch
+        yield None, next_offset
 
 
 def verify_flushed_ends(disk: Disk, data_dir: str, directories: Iterable[str]) -> Iterator[Finding]:

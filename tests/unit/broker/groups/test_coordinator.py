@@ -7,7 +7,6 @@ import errno
 import pytest
 
 from ottla.broker.groups.coordinator import TIMER_TURN_S, GroupCoordinator
-from ottla.broker.groups.offsets_topic import partition_of
 from ottla.broker.limits import GROUP_ID_LENGTH_MAX
 from ottla.coordination.tree import LEASE_FOREVER
 from ottla.groups.commands import Heartbeat, ListGroups, SyncGroup
@@ -16,6 +15,7 @@ from ottla.groups.replies import ListReply
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
+from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.runtime.steps import run_steps
 from ottla.storage.log_config import LogConfig

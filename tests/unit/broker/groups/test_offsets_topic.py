@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.groups.offsets_topic import offsets_topic, partition_of
+from ottla.broker.groups.offsets_topic import offsets_topic
+from ottla.model.group_partition import partition_of
 from ottla.model.settings import BrokerSettings
 
 

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import pytest
 
-from ottla.broker.groups.offsets_topic import partition_of
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
+from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.observe.events import EventFormatter
 from ottla.protocol.api import API_VERSIONS, ApiKey

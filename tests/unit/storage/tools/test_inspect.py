@@ -125,3 +125,25 @@ def test_a_directory_without_segments_is_damage(tmp_path: Path, place: Place) ->
     (tmp_path / "empty-0").mkdir()
     found = list(verify_log(place.disk, str(tmp_path / "empty-0"), deep=True))
     assert [finding.severity for finding in found] == [Severity.DAMAGE]
+
+
+def test_damage_behind_the_flushed_end_is_a_note(place: Place) -> None:
+    """A torn write, or a batch that a crash left half written: nobody was promised it."""
+    path = directory_of(place) / f"{FIRST}.log"
+    change(path, 2 * BATCH_BYTES + 70, 1)
+    ends = {flushed_end: list(verify(place, flushed_end)) for flushed_end in (None, 1, 2, 3)}
+    damages = {end: [each for each in found if each.severity is Severity.DAMAGE] for end, found in ends.items()}
+    assert [len(damages[end]) for end in (None, 1, 2, 3)] == [1, 0, 0, 1]
+    [note] = [each for each in ends[2] if "behind what was flushed" in each.problem]
+    assert (note.offset, note.position) == (2, 2 * BATCH_BYTES)
+
+
+def test_log_that_ends_before_its_flushed_end_is_damage(place: Place) -> None:
+    assert verify(place, 13) == []
+    [damage] = verify(place, 14)
+    assert damage.severity is Severity.DAMAGE
+    assert "was flushed up to offset 14" in damage.problem
+
+
+def verify(place: Place, flushed_end: int | None) -> list[Finding]:
+    return list(verify_log(place.disk, str(directory_of(place)), deep=True, flushed_end=flushed_end))
