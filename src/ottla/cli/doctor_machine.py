@@ -14,6 +14,7 @@ from typing import Final
 from ottla.cli.findings import Finding, ok, problem, warning
 from ottla.model.errors import OttlaError
 from ottla.model.limits import GIB, MIB
+from ottla.records import record_bounds
 from ottla.records.compression import Codec, compress, decompress
 from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
@@ -176,5 +177,11 @@ def version_findings() -> Iterator[Finding]:
             yield problem(
                 "versions", f"codec {codec.name.lower()} does not work", "pip install --force-reinstall cramjam"
             )
+    if record_bounds.COMPILED is None:
+        yield warning(
+            "versions",
+            "the compiled check of records is not there, so record.validation=auto checks nothing",
+            "install with a C compiler and Python's headers, or set log.record.validation",
+        )
     if shutil.which("java") is None:
         yield ok("versions", "no Java on the path: only PySpark needs one, and pip install 'ottla[spark]' brings it")

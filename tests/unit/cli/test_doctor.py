@@ -16,6 +16,8 @@ from ottla.cli.findings import Finding, Level
 from ottla.cli.program import run
 from ottla.cli.stopped_directory import make_data_directory
 from ottla.model.setting_sources import RawSetting
+from ottla.records import record_bounds
+from ottla.records.record_bounds import FirstFault, first_fault_in_python
 from ottla.runtime.limits_of_process import OpenFilesLimit
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import VolumeSize
@@ -129,7 +131,17 @@ def test_limit_of_open_files_is_held_against_partitions_and_connections(
     assert "6 segments of 3 partitions" in finding.text
 
 
+@pytest.mark.parametrize("check", [None, first_fault_in_python])
+def test_check_of_records_that_was_not_compiled_is_told(
+    monkeypatch: pytest.MonkeyPatch, check: FirstFault | None
+) -> None:
+    monkeypatch.setattr(record_bounds, "COMPILED", check)
+    told = [finding for finding in version_findings() if "record.validation" in finding.text]
+    assert len(told) == (check is None)
+
+
 def test_versions_are_told_and_every_codec_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_bounds, "COMPILED", first_fault_in_python)
     found = list(version_findings())
     assert worst(found) == []
     assert f"Python {sys.version_info[0]}." in found[0].text
