@@ -1,7 +1,7 @@
 """The compiled form of `joined_records` and `key_hashes`, where the package was built with a C compiler.
 
-`record_rows.c` writes records straight from Arrow's buffers into the batch: numpy and Arrow copy every value five times
-on the way.
+`record_rows.c` writes records straight from Arrow's buffers, where numpy and Arrow copy every value five times on
+the way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.spark.arrow.varint_columns import Ints, Octets
 
 LIBRARY: Final = Path(__file__).with_name("librecord_rows.so")
 # That of the source; a library that was built from another one is not used.
-_INTERFACE: Final = 1
+_INTERFACE: Final = 2
 _NAMELESS_HEADER: Final = -2
 _TOO_LARGE: Final = -3
 _NO_ROOM: Final = -4
@@ -61,6 +61,8 @@ class CompiledRows:
 
     def __init__(self, library: ctypes.CDLL, parts: Sequence[RecordColumns]) -> None:
         self._library = library
+        # Where records are written: fresh memory for each batch would cost more than the writing.
+        self._memory: Octets = np.empty(0, np.uint8)
         self._count = sum(map(len, parts))
         # The buffers must live as long as what points to them.
         self._kept = parts
@@ -85,21 +87,17 @@ class CompiledRows:
         _checked(self._library.ottla_key_hashes(self._parts, len(self._parts), hashes.ctypes.data))
         return hashes
 
-    def records(self, rows: Ints, room_bytes: int) -> bytearray:
-        size_bytes = _checked(self._library.ottla_records_bytes(*self._arguments(rows)))
-        batch = bytearray(room_bytes + size_bytes)
-        written = self.write(rows, np.frombuffer(batch, np.uint8)[room_bytes:])
-        assert written == size_bytes, "the records have the size that was computed for them"
-        return batch
+    def records(self, rows: Ints, size_bytes_max: int) -> memoryview:
+        if size_bytes_max > len(self._memory):
+            self._memory = np.empty(size_bytes_max, np.uint8)
+        return self._memory.data[: self.write(rows, self._memory)]
 
     def write(self, rows: Ints, target: Octets) -> int:
         """The records of these rows, at the beginning of `target`: the count of their bytes."""
-        return _checked(self._library.ottla_write_records(*self._arguments(rows), target.ctypes.data, len(target)))
-
-    def _arguments(self, rows: Ints) -> tuple[ctypes.Array[_Part], int, int, int, int]:
         assert rows.dtype == np.int64, "numbers of rows have 64 bits"
         assert rows.flags.c_contiguous, "the library reads them one behind the other"
-        return self._parts, len(self._parts), rows.ctypes.data, len(rows), self._timestamps_ms.ctypes.data
+        what = (self._parts, len(self._parts), rows.ctypes.data, len(rows), self._timestamps_ms.ctypes.data)
+        return _checked(self._library.ottla_write_records(*what, target.ctypes.data, len(target)))
 
 
 class RowLibrary:
@@ -120,7 +118,6 @@ def load_row_library(path: Path) -> RowLibrary | None:
         for name, arguments in (
             ("ottla_row_sizes_max", (*parts, _POINTER)),
             ("ottla_key_hashes", (*parts, _POINTER)),
-            ("ottla_records_bytes", (*parts, _POINTER, _NUMBER, _POINTER)),
             ("ottla_write_records", (*parts, _POINTER, _NUMBER, _POINTER, _POINTER, _NUMBER)),
         ):
             function = getattr(library, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -14,8 +14,11 @@ from ottla.records.compression import Codec, compress
 from ottla.records.header import BATCH_OVERHEAD_BYTES, CRC, CRC_AT, HEADER, LOG_OVERHEAD_BYTES, MAGIC
 from ottla.spark.arrow import compiled_rows
 from ottla.spark.arrow.joined_records import JoinedRows
-from ottla.spark.arrow.record_columns import RecordColumns
+from ottla.spark.arrow.record_columns import RecordColumns, records_too_large
 from ottla.spark.arrow.varint_columns import Ints
+
+# A batch's length has 31 bits.
+RECORDS_BYTES_LIMIT: Final = 1 << 31
 
 
 class RowForm(Protocol):
@@ -25,25 +28,23 @@ class RowForm(Protocol):
 
     def key_hashes(self) -> Ints: ...
 
-    def records(self, rows: Ints, room_bytes: int) -> bytearray:
-        """The record area of a batch, behind `room_bytes` for its header."""
+    def records(self, rows: Ints, size_bytes_max: int) -> memoryview:
+        """The record area of a batch, until the next call; `size_bytes_max` is the sum of the rows' `sizes_max`."""
         ...
 
 
 class RecordRows:
-    """The rows of some parts, numbered over all of them.  Raises `UnencodableColumn` for headers without a key."""
+    """The rows of some parts, numbered over all of them.  Raises `UnencodableColumn` for a header without a key."""
 
     def __init__(self, parts: Sequence[RecordColumns]) -> None:
         compiled = compiled_rows.COMPILED
         self._form: RowForm = JoinedRows(parts) if compiled is None else compiled.rows(parts)
         self._timestamps_ms = np.concatenate([part.timestamps_ms for part in parts])
+        self.sizes_max = self._form.sizes_max()
+        """An upper bound of each row's bytes in a batch."""
 
     def __len__(self) -> int:
         return len(self._timestamps_ms)
-
-    def sizes_max(self) -> Ints:
-        """An upper bound of each row's bytes in a batch."""
-        return self._form.sizes_max()
 
     def key_hashes(self) -> Ints:
         """murmur2 of every key, `NO_KEY` for a null."""
@@ -55,17 +56,15 @@ class RecordRows:
         `has_checksum` is False for a batch that `stamp_producer` completes.
         """
         assert len(rows), "a batch holds at least one record"
-        batch = self._form.records(rows, BATCH_OVERHEAD_BYTES)
-        if codec is not Codec.NONE:
-            with memoryview(batch) as whole:
-                body = compress(codec, whole[BATCH_OVERHEAD_BYTES:])
-            batch = bytearray().join([bytes(BATCH_OVERHEAD_BYTES), body])
+        size_bytes_max = int(self.sizes_max[rows].sum())
+        if size_bytes_max >= RECORDS_BYTES_LIMIT:
+            raise records_too_large()
+        records = self._form.records(rows, size_bytes_max)
+        body = records if codec is Codec.NONE else compress(codec, records)
         timestamps_ms = self._timestamps_ms[rows]
-        HEADER.pack_into(
-            batch,
+        header = HEADER.pack(
             0,
-            0,
-            len(batch) - LOG_OVERHEAD_BYTES,
+            BATCH_OVERHEAD_BYTES + len(body) - LOG_OVERHEAD_BYTES,
             NO_LEADER_EPOCH,
             MAGIC,
             0,
@@ -78,6 +77,7 @@ class RecordRows:
             NO_SEQUENCE,
             len(rows),
         )
+        batch = bytearray().join([header, body])
         if has_checksum:
             CRC.pack_into(batch, CRC_AT, batch_crc(batch))
         return batch

@@ -20,14 +20,11 @@ from ottla.spark.arrow.record_columns import (
     as_binary,
     combined,
     nameless_header,
-    records_too_large,
 )
 from ottla.spark.arrow.varint_columns import Ints, to_zigzag, varint_sizes, write_varints
 
 # Everything of a record but key, value and headers, at its widest.
 RECORD_OVERHEAD_BYTES_MAX: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
-# A batch's length has 31 bits.
-RECORDS_BYTES_LIMIT: Final = 1 << 31
 
 
 class JoinedRows:
@@ -42,10 +39,8 @@ class JoinedRows:
     def key_hashes(self) -> Ints:
         return hash_column(self._columns.keys)
 
-    def records(self, rows: Ints, room_bytes: int) -> bytearray:
-        batch = bytearray(room_bytes)
-        batch += joined_records(self._columns.take(rows))
-        return batch
+    def records(self, rows: Ints, size_bytes_max: int) -> memoryview:
+        return joined_records(self._columns.take(rows))
 
 
 def row_sizes_max(columns: RecordColumns) -> Ints:
@@ -69,8 +64,6 @@ def joined_records(columns: RecordColumns) -> memoryview:
     body_sizes = 1 + key_sizes + value_sizes + np.diff(_binary_offsets(tail))
     for raw in (raw_timestamps, raw_offsets, raw_keys, raw_values):
         body_sizes += varint_sizes(raw)
-    if int((body_sizes + varint_sizes(body_sizes << 1)).sum()) >= RECORDS_BYTES_LIMIT:
-        raise records_too_large()
     # The attributes byte is 0, which is what a varint of 0 looks like.
     attributes = np.zeros(count, np.int64)
     head = _varints_joined([body_sizes << 1, attributes, raw_timestamps, raw_offsets, raw_keys])

@@ -36,11 +36,15 @@ def combined(parts: Sequence[RecordColumns]) -> RecordColumns:
     has_headers = any(part.headers is not None for part in parts)
     headers = [pa.nulls(len(part), HEADERS_TYPE) if part.headers is None else part.headers for part in parts]
     return RecordColumns(
-        pa.concat_arrays([part.keys.cast(pa.binary()) for part in parts]),
-        pa.concat_arrays([part.values.cast(pa.binary()) for part in parts]),
-        pa.concat_arrays(headers) if has_headers else None,
+        _joined([part.keys.cast(pa.binary()) for part in parts]),
+        _joined([part.values.cast(pa.binary()) for part in parts]),
+        _joined(headers) if has_headers else None,
         np.concatenate([part.timestamps_ms for part in parts]),
     )
+
+
+def _joined(columns: list[pa.Array]) -> pa.Array:
+    return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
 
 def as_binary(column: pa.Array, name: str) -> pa.Array:

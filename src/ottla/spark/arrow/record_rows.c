@@ -41,7 +41,7 @@ typedef struct {
 } cell;
 
 /* Raised with each change of this interface: a library of another source is not used. */
-int32_t ottla_record_rows_interface(void) { return 1; }
+int32_t ottla_record_rows_interface(void) { return 2; }
 
 static inline int is_null(const ottla_column *column, int64_t row)
 {
@@ -218,28 +218,7 @@ static inline int64_t read_record(const ottla_rows_part *part, const int64_t *ro
     return one->body_bytes < RECORD_BYTES_LIMIT ? 1 : TOO_LARGE;
 }
 
-/* Of the records of these rows, numbered over all parts; or what is wrong. */
-int64_t ottla_records_bytes(const ottla_rows_part *parts, int64_t parts_count, const int64_t *rows, int64_t rows_count,
-                            const int64_t *timestamps_ms)
-{
-    const ottla_rows_part *part = 0;
-    int64_t total = 0;
-    for (int64_t index = 0; index < rows_count; index++) {
-        record one;
-        part = part_of(parts, parts_count, rows[index], part);
-        if (!part)
-            return UNSOUND;
-        int64_t found = read_record(part, rows, timestamps_ms, index, &one);
-        if (found < 0)
-            return found;
-        total += varint_bytes(one.body_bytes) + one.body_bytes;
-        if (total >= RECORD_BYTES_LIMIT)
-            return TOO_LARGE;
-    }
-    return total;
-}
-
-/* Those records, in the order of `rows`: the bytes written, or what is wrong. */
+/* The records of a batch of these rows, numbered over all parts, in this order: the bytes written, or what is wrong. */
 int64_t ottla_write_records(const ottla_rows_part *parts, int64_t parts_count, const int64_t *rows, int64_t rows_count,
                             const int64_t *timestamps_ms, uint8_t *target, int64_t target_bytes)
 {

@@ -59,7 +59,7 @@ class RowEncoder:
         """The rows in record batches; rows of one partition keep their order."""
         for table in gathered(batches, GATHERED_BYTES):
             rows = RecordRows([self._columns(batch) for batch in table.to_batches()])
-            sizes, hashes = rows.sizes_max(), self._key_hashes(rows)
+            sizes, hashes = rows.sizes_max, self._key_hashes(rows)
             wanted = _column(table, "partition")
             for topic, numbers in self._by_topic(table):
                 chosen = None if wanted is None else wanted.take(pa.array(numbers))
