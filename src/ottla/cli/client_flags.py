@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from ottla.cli.output import say
+
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
+    from ottla.client.waiting import Waiting
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -45,15 +48,24 @@ def property_flag(function: F) -> F:
     return option(function)
 
 
-def open_cluster(bootstrap: str, client_id: str) -> Cluster:
-    """A reachable cluster: a wrong address fails at once, only later failures are retried."""
+def tell_of_waiting() -> Waiting:
+    """Says on standard error what a verb waits for."""
+    from ottla.client.waiting import Waiting
+
+    return Waiting(lambda line: say(line, err=True))
+
+
+def open_cluster(bootstrap: str, client_id: str, waiting: Waiting | None = None) -> Cluster:
+    """A reachable cluster: a wrong address fails at once, only later failures are retried, and their reason told."""
     from ottla.client.cluster import Cluster
     from ottla.client.options import ClientOptions
+
+    waiting = waiting or tell_of_waiting()
 
     options = ClientOptions(
         client_id=client_id, call_timeout_ms=CALL_TIMEOUT_MS, unknown_topic_wait_ms=UNKNOWN_TOPIC_WAIT_MS
     )
-    cluster = Cluster(bootstrap, options)
+    cluster = Cluster(bootstrap, options, on_wait=waiting.on_wait)
     cluster.connect_any(cluster.retrying.deadline())
     return cluster
 

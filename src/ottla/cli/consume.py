@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
@@ -173,17 +173,27 @@ def _copy(
     from ottla.client.fetcher import Fetcher
     from ottla.client.offsets import LATEST, list_offsets
 
-    positions = _positions(cluster, partitions, begin)
+    # Without an end it waits as long as it takes: for records, and for partitions that cannot be read now.
+    waits = not until_end and timeout_ms is None
+    wanted = list(partitions)
+    positions = _positions(cluster, wanted, begin, waits)
     ends: dict[TopicPartition, int] = {}
     if until_end:
         ends = {each: answer.offset for each, answer in list_offsets(cluster, dict.fromkeys(positions, LATEST)).items()}
+        _check_begin(begin, ends)
     with Fetcher(cluster, positions, ends) as fetcher:
         quiet_until = cluster.retrying.deadline(timeout_ms or 0)
-        while not (writer.is_full or fetcher.is_finished):
+        while not writer.is_full:
+            missing = [each for each in wanted if each not in positions]
+            if fetcher.is_finished and not missing:
+                return
+            for partition, offset in _positions(cluster, missing, begin, waits).items():
+                positions[partition] = offset
+                fetcher.seek(partition, offset)
             if follows is not None:
-                _seek_added(cluster, fetcher, follows, positions)
+                _seek_added(cluster, fetcher, follows, wanted, positions)
             wait_ms = _POLL_MS if timeout_ms is None else min(_POLL_MS, quiet_until.remaining_ms)
-            fetched = _poll(cluster, fetcher, begin, wait_ms)
+            fetched = _poll(cluster, fetcher, begin, wait_ms, waits)
             for each in fetched:
                 writer.write(each, ends.get(each.partition))
             writer.out.flush()
@@ -193,47 +203,87 @@ def _copy(
                 return
 
 
-def _seek_added(cluster: Cluster, fetcher: Fetcher, topic: str, known: dict[TopicPartition, int]) -> None:
+def _seek_added(
+    cluster: Cluster, fetcher: Fetcher, topic: str, wanted: list[TopicPartition], positions: dict[TopicPartition, int]
+) -> None:
     """Start to read partitions that were added to the topic, from their beginning, when the metadata shows them."""
     for number in cluster.partitions(topic):
         partition = TopicPartition(topic, number)
-        if partition not in known:
-            known[partition] = 0
+        if partition not in wanted:
+            wanted.append(partition)
+            positions[partition] = 0
             fetcher.seek(partition, 0)
 
 
-def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float) -> list[FetchedPartition]:
+def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float, waits: bool) -> list[FetchedPartition]:
     """Where retention has overtaken the reader, continue with the oldest record."""
-    from ottla.client.errors import OffsetOutOfRange
+    from ottla.client.errors import ClientError, OffsetOutOfRange
+    from ottla.client.fetcher import FetchFailure
     from ottla.client.offsets import EARLIEST, LATEST, list_offsets
     from ottla.records.errors import CorruptBatch
 
-    try:
-        return fetcher.poll(wait_ms)
-    except CorruptBatch as error:
-        raise CorruptBatch(str(error), hint=_DAMAGED) from error
-    except OffsetOutOfRange as error:
-        if begin >= 0 and error.offset == begin:
-            raise
-        where = LATEST if begin == LATEST else EARLIEST
-        offset = list_offsets(cluster, {error.partition: where})[error.partition].offset
-        say(f"note: {error}; continuing at offset {offset}", err=True)
-        fetcher.seek(error.partition, offset)
-        return []
+    fetched: list[FetchedPartition] = []
+    for found in fetcher.poll_each(wait_ms):
+        if not isinstance(found, FetchFailure):
+            fetched.append(found)
+            continue
+        error, offset = found.error, found.offset
+        if isinstance(error, CorruptBatch):
+            raise CorruptBatch(str(error), hint=_DAMAGED) from error
+        if isinstance(error, OffsetOutOfRange) and error.offset != begin:
+            where = LATEST if begin == LATEST else EARLIEST
+            offset = list_offsets(cluster, {found.partition: where})[found.partition].offset
+            say(f"note: {error}; continuing at offset {offset}", err=True)
+        elif not (waits and isinstance(error, ClientError) and error.is_retriable):
+            raise error
+        fetcher.seek(found.partition, offset)
+    return fetched
 
 
-def _positions(cluster: Cluster, partitions: Iterable[TopicPartition], begin: int) -> dict[TopicPartition, int]:
-    from ottla.client.offsets import list_offsets
+def _check_begin(begin: int, ends: Mapping[TopicPartition, int]) -> None:
+    """An offset behind the end of every partition is a mistake; one behind that of some is told."""
+    from ottla.client.errors import OffsetOutOfRange
 
-    if begin >= 0:
-        return dict.fromkeys(partitions, begin)
-    answers = list_offsets(cluster, dict.fromkeys(partitions, begin))
-    return {partition: answer.offset for partition, answer in answers.items()}
+    beyond = {partition: end for partition, end in ends.items() if begin > end}
+    for partition, end in beyond.items():
+        if len(beyond) == len(ends):
+            raise OffsetOutOfRange(partition, begin)
+        say(f"note: {partition}: offset {begin} is not in the log, which ends at {end}", err=True)
+
+
+def _positions(
+    cluster: Cluster, partitions: Sequence[TopicPartition], begin: int, waits: bool
+) -> dict[TopicPartition, int]:
+    """Where to begin; without the partitions that do not say it now, when there is time to ask again."""
+    from ottla.client.errors import ClientError
+    from ottla.client.offsets import list_offsets, try_list_offsets
+
+    questions = dict.fromkeys(partitions, begin)
+    if begin >= 0 or not partitions:
+        return questions
+    if not waits:
+        return {partition: answer.offset for partition, answer in list_offsets(cluster, questions).items()}
+    found: dict[TopicPartition, int] = {}
+    for partition, answer in try_list_offsets(cluster, questions).items():
+        if not isinstance(answer, ClientError):
+            found[partition] = answer.offset
+        elif answer.is_retriable:
+            cluster.retrying.on_wait(answer)
+            cluster.forget([partition.topic])
+        else:
+            raise answer
+    return found
 
 
 def _choose_partitions(cluster: Cluster, topic: str, wanted: tuple[int, ...]) -> list[TopicPartition]:
+    from ottla.client.errors import ClientError
+
     for partition in wanted:
-        cluster.leader(TopicPartition(topic, partition))
+        try:
+            cluster.leader(TopicPartition(topic, partition))
+        except ClientError as error:
+            if not error.is_retriable:  # such as a partition that the topic does not have
+                raise
     return [TopicPartition(topic, partition) for partition in wanted or cluster.partitions(topic)]
 
 

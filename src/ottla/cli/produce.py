@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,21 +15,29 @@ from ottla.cli.client_flags import (
     one_topic,
     open_cluster,
     property_flag,
+    tell_of_waiting,
     truth,
 )
 from ottla.cli.input_lines import input_lines
 from ottla.cli.output import say
 from ottla.cli.record_text import BadLine, InputRecord, LineFormat, parse_json, parse_line
 from ottla.model.counted import counted
+from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from ottla.client.delivery import BatchResult
     from ottla.client.record_producer import RecordProducer
+    from ottla.client.waiting import Waiting
 
-# How long produce waits for the last acknowledgements before it prints a note.
-_SILENCE_MS: Final = 5_000
+# Between two looks at what was acknowledged.
+_STEP_MS: Final = 250
+# What refuses a record that is larger.
+_TOO_LARGE: Final = {
+    ErrorCode.MESSAGE_TOO_LARGE: "max.message.bytes",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "segment.bytes",
+}
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _PROPERTIES: Final = (
@@ -111,22 +119,25 @@ def command(
 
     source = sys.stdin.buffer
     batching = Batching(batch_bytes=batch_size, codec=Codec.from_name(codec))
+    waiting = tell_of_waiting()
     with (
-        open_cluster(bootstrap, "ottla-produce") as cluster,
+        open_cluster(bootstrap, "ottla-produce", waiting) as cluster,
         RecordProducer(cluster, ProducerOptions(acks=_ACKS[acks]), batching) as producer,
     ):
         cluster.topic(topic, allow_auto_topic_creation=True)
         try:
-            for number, line in _numbered(input_lines(source, linger_ms)):
+            for number, line in _numbered(input_lines(source, linger_ms, lambda: producer.pending_count > 0)):
                 if line is None:
                     producer.push()
                 else:
                     _add(producer, topic, _record(line, how, as_json, number), fixed)
                 _check(producer.poll(), verbose)
+                while not producer.has_room:
+                    _look(producer.poll(_STEP_MS), verbose, waiting)
         except BadLine:
-            _finish(producer, verbose)
+            _finish(producer, verbose, waiting)
             raise
-        _finish(producer, verbose)
+        _finish(producer, verbose, waiting)
 
 
 def _numbered(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None]]:
@@ -157,12 +168,18 @@ def _add(producer: RecordProducer, topic: str, record: InputRecord, fixed: Input
     )
 
 
-def _finish(producer: RecordProducer, verbose: bool) -> None:
-    """Wait for the result of every batch, with a note when that takes long."""
-    _check(producer.flush(_SILENCE_MS), verbose)
-    if producer.pending_count:
-        say("waiting: nothing has been stored for some seconds; retrying", err=True)
-        _check(producer.flush(), verbose)
+def _finish(producer: RecordProducer, verbose: bool, waiting: Waiting) -> None:
+    """Wait for the result of every batch."""
+    producer.push()
+    while producer.pending_count:
+        _look(producer.poll(_STEP_MS), verbose, waiting)
+    _check(producer.poll(), verbose)
+
+
+def _look(results: Sequence[BatchResult], verbose: bool, waiting: Waiting) -> None:
+    if not results:
+        waiting.on_silence()
+    _check(results, verbose)
 
 
 def _check(results: Iterable[BatchResult], verbose: bool) -> None:
@@ -172,8 +189,8 @@ def _check(results: Iterable[BatchResult], verbose: bool) -> None:
     for result in results:
         if result.delivery in (Delivery.REFUSED, Delivery.UNKNOWN):
             fate = "not stored" if result.delivery is Delivery.REFUSED else "may be stored or not"
-            hint = result.error.hint if result.error is not None else None
-            raise OttlaError(f"{counted(result.records_count, 'record')} {fate}: {result.error}", hint=hint)
+            records = counted(result.records_count, "record")
+            raise OttlaError(f"{records} {fate}: {result.error}", hint=_hint(result))
         if verbose:
             first = result.base_offset
             where = f" offsets {first} to {first + result.records_count - 1}" if first >= 0 else ""
@@ -181,6 +198,15 @@ def _check(results: Iterable[BatchResult], verbose: bool) -> None:
                 f"{result.partition}: {result.delivery.value} {counted(result.records_count, 'record')}{where}",
                 err=True,
             )
+
+
+def _hint(result: BatchResult) -> str | None:
+    from ottla.client.errors import BrokerRefused
+
+    if isinstance(result.error, BrokerRefused) and result.error.code in _TOO_LARGE and result.records_count == 1:
+        size = counted(result.size_bytes, "byte")
+        return f"with its batch it takes {size}: raise the topic's {_TOO_LARGE[result.error.code]}"
+    return None if result.error is None else result.error.hint
 
 
 def _line_format(key_separator: str | None, properties: Iterable[str]) -> LineFormat:

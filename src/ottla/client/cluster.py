@@ -21,6 +21,7 @@ from ottla.client.retrying import Retrying
 from ottla.client.reused_memory import ReusedMemory
 from ottla.client.transport import Dial, Wait, dial_tcp, wait_readable
 from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition, topic_name_problem
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -40,7 +41,7 @@ class Cluster:
         cluster.partitions("clicks")
 
     `dial`, `clock`, `sleep` and `wait` are its only access to the system: tests replace them.  Large responses are
-    received into `memory`, which several clusters may share.
+    received into `memory`, which several clusters may share.  `on_wait` is told each reason to try something again.
     """
 
     def __init__(
@@ -53,11 +54,12 @@ class Cluster:
         sleep: Callable[[float], None] = time.sleep,
         wait: Wait = wait_readable,
         memory: ReusedMemory | None = None,
+        on_wait: Callable[[OttlaError], None] = lambda reason: None,
     ) -> None:
         self.options = options or ClientOptions()
         self.wait = wait
         self.clock: Clock = clock or SystemClock()
-        self.retrying = Retrying(self.options, self.clock, sleep)
+        self.retrying = Retrying(self.options, self.clock, sleep, on_wait)
         self._bootstrap = parse_bootstrap(bootstrap)
         self._metadata = MetadataCache(self.options.metadata_max_age_ms)
         self._dial = dial

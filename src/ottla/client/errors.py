@@ -38,7 +38,10 @@ class BadAddress(ClientError):
 
 class BrokerUnreachable(ClientError):
     is_retriable = True
-    hint = "is the broker running, and is the address right (--bootstrap-server, in Python bootstrap)?"
+    hint = (
+        "is the broker running, and is the address right (--bootstrap-server, in Python bootstrap, "
+        "in Spark kafka.bootstrap.servers)?"
+    )
 
 
 class ConnectionLost(ClientError):
@@ -48,7 +51,7 @@ class ConnectionLost(ClientError):
 
 class CallTimedOut(ClientError):
     is_retriable = True
-    hint = "the broker did not answer in time; try again, or allow more time"
+    hint = "the broker did not answer in time; its log may say why"
 
 
 class UnsupportedByBroker(ClientError):
@@ -132,6 +135,9 @@ _HINTS: Final = {
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not support this in the version that both sides know",
     ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync (min.insync.replicas); start the missing brokers",
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker could not write or read its disk; its log says why",
+    ErrorCode.LEADER_NOT_AVAILABLE: (
+        "its broker is down or refused to open its log; `ottla topic describe` and the broker's log say more"
+    ),
     ErrorCode.CORRUPT_MESSAGE: "the batch was damaged in transit",
     ErrorCode.INVALID_TIMESTAMP: "the record's timestamp is outside the topic's message.timestamp bounds",
     ErrorCode.UNKNOWN_SERVER_ERROR: "the broker's log says what happened",

@@ -307,6 +307,7 @@ class Fetcher:
         may_get_better = isinstance(error, ClientError) and error.is_retriable
         for partition in list(partitions):
             if may_get_better and not self._postponed.is_hopeless(partition):
+                self._cluster.retrying.on_wait(error)
                 self._postponed.postpone(partition)
             elif partition in self._positions:
                 failure = FetchFailure(partition, self._positions[partition], error)

@@ -16,9 +16,6 @@ Q = TypeVar("Q")
 A = TypeVar("A", bound=object)
 
 _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-_NO_LEADER_HINT: Final = (
-    "its broker is down or refused to open its log; `ottla topic describe` and the broker's log say more"
-)
 
 Exchange = Callable[[Connection, Mapping[TopicPartition, Q], Deadline], Mapping[TopicPartition, A | BrokerRefused]]
 
@@ -113,7 +110,7 @@ def leaders_now(
             failures[partition] = UnknownTopic(f"there is no partition {partition}")
         elif found.leader_id < 0:
             failures[partition] = BrokerRefused(
-                ErrorCode.LEADER_NOT_AVAILABLE, str(partition), "no broker leads it now", hint=_NO_LEADER_HINT
+                ErrorCode.LEADER_NOT_AVAILABLE, str(partition), "no broker leads it now"
             )
         else:
             groups.setdefault(found.leader_id, []).append(partition)

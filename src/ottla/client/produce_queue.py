@@ -12,6 +12,7 @@ flight: otherwise the second could be stored where the first was refused tempora
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,7 @@ SEQUENCE_LIMIT: Final = 1 << 31
 class PendingBatch:
     """`may_be_stored`: an attempt ended without an answer.  `base_sequence` is -1 until it is first sent.
 
+    `order`: its place in the queue; parts of a batch that was too large have further numbers behind the whole's.
     `sequences_count`: the count of its numbers, one for each offset.  Here numbers rise without end, so that later ones
     are greater; on the wire they wrap at 2^31.
     """
@@ -36,7 +38,7 @@ class PendingBatch:
     sequences_count: int
     give_up: Deadline
     tag: object
-    order: int = 0
+    order: tuple[int, ...] = ()
     base_sequence: int = -1
     may_be_stored: bool = False
     last_error: OttlaError | None = None
@@ -68,7 +70,7 @@ class ProduceQueue:
         return len(self.waiting) + len(self.flying)
 
     def add(self, batch: PendingBatch) -> None:
-        batch.order = self._added_count
+        batch.order = (self._added_count,)
         self._added_count += 1
         self.waiting.append(batch)
 
@@ -108,6 +110,11 @@ class ProduceQueue:
         self.flying.remove(batch)
         self._is_recovering = True
 
+    def replace(self, batch: PendingBatch, parts: Sequence[PendingBatch]) -> None:
+        """It is not stored: these are sent in its place."""
+        self.refuse(batch)
+        self._insert(parts)
+
     def drop_waiting(self, batch: PendingBatch) -> None:
         """Its delivery time-out passed before it was sent (again)."""
         self.waiting.remove(batch)
@@ -118,10 +125,14 @@ class ProduceQueue:
         self.flying.remove(batch)
         # Once unknown stays unknown: a later attempt that certainly failed proves nothing about the first.
         batch.may_be_stored = batch.may_be_stored or may_be_stored
-        later = [each for each in self.waiting if each.order > batch.order]
-        earlier = [each for each in self.waiting if each.order < batch.order]
-        self.waiting = deque([*earlier, batch, *later])
+        self._insert([batch])
         self._is_recovering = True
+
+    def _insert(self, batches: Sequence[PendingBatch]) -> None:
+        """Each is in the order of `batches` before everything that was added after it."""
+        later = [each for each in self.waiting if each.order > batches[-1].order]
+        earlier = [each for each in self.waiting if each.order < batches[0].order]
+        self.waiting = deque([*earlier, *batches, *later])
 
     def put_back_out_of_order(self, batch: PendingBatch) -> bool:
         """The leader reports that the number does not follow.  False when nothing explains that: it has lost the state.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple
 
@@ -35,6 +36,8 @@ _STOPPING: Final = frozenset(
         ErrorCode.PRODUCER_FENCED,
     }
 )
+# The topic's max.message.bytes, and its segment.bytes.
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 class ProducerIdentity(NamedTuple):
@@ -53,16 +56,25 @@ class RawProducer:
     `identity`: of a producer that has ended.  Its first batch of each partition, sent again with the same records, is
     stored once, as long as the leaders remember the producer (`producer.id.expiration.ms`).
 
+    `split`: a batch of several records that is too large for its topic or for a segment is sent as what it makes of it,
+    in its place; each part has a result of its own, with the tag of the whole.
+
     with RawProducer(cluster) as producer:
         producer.send(TopicPartition("clicks", 0), build_batch(records))
         for result in producer.flush(): ...
     """
 
     def __init__(
-        self, cluster: Cluster, options: ProducerOptions | None = None, *, identity: ProducerIdentity | None = None
+        self,
+        cluster: Cluster,
+        options: ProducerOptions | None = None,
+        *,
+        identity: ProducerIdentity | None = None,
+        split: Callable[[TopicPartition, bytearray], Sequence[bytearray]] | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options or ProducerOptions()
+        self._split = split
         self._lanes = ProduceLanes(cluster, self._options.acks, self._options.max_in_flight)
         self._queues: dict[TopicPartition, ProduceQueue] = {}
         # Queues with a batch: a producer may have written to very many partitions.
@@ -97,6 +109,11 @@ class RawProducer:
     def pending_count(self) -> int:
         """The count of unsettled batches."""
         return sum(len(queue) for queue in self._open.values())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next `send` does not block."""
+        return self._buffered_bytes < self._options.buffer_bytes_max
 
     def send(
         self, partition: TopicPartition, batch: bytearray, tag: object = None, *, give_up: Deadline | None = None
@@ -247,6 +264,7 @@ class RawProducer:
         partition = queue.waiting[0].partition
         queue.waiting[0].last_error = error
         if error.is_retriable:
+            self._cluster.retrying.on_wait(error)
             self._postponed.postpone(partition)
             self._cluster.forget([partition.topic])
             return
@@ -299,6 +317,8 @@ class RawProducer:
                 self._stop(f"{batch.partition}: the leader does not expect this producer's next number", error)
         elif error.code in _STOPPING:
             self._stop(str(error), error)
+        elif error.code in _TOO_LARGE and self._can_be_split(batch):
+            self._send_parts(batch)
         elif batch.may_be_stored:
             # An earlier attempt may have taken its number: the next batch with that number could be taken for this one.
             self._stop(f"{error}, and an earlier attempt was not answered", error)
@@ -306,6 +326,23 @@ class RawProducer:
             queue.refuse(batch)
             self._settle(batch, Delivery.REFUSED, error)
             self._halt(batch.partition, queue, error)
+
+    def _can_be_split(self, batch: PendingBatch) -> bool:
+        return self._split is not None and batch.records_count > 1 and not batch.may_be_stored
+
+    def _send_parts(self, whole: PendingBatch) -> None:
+        assert self._split is not None, "only a producer that can split does"
+        parts = self._split(whole.partition, whole.batch)
+        found = []
+        for number, part in enumerate(parts):
+            header = check_batch(memoryview(part), check_crc=False)
+            order = (*whole.order, number)
+            count = header.last_offset_delta + 1
+            found.append(
+                PendingBatch(whole.partition, part, header.records_count, count, whole.give_up, whole.tag, order)
+            )
+        self._queues[whole.partition].replace(whole, found)
+        self._buffered_bytes += sum(len(part) for part in parts) - len(whole.batch)
 
     def _unanswered(self, batch: PendingBatch, error: OttlaError) -> None:
         """Stored or not: an idempotent producer sends it again, another one cannot."""
@@ -322,6 +359,7 @@ class RawProducer:
             batch.may_be_stored = batch.may_be_stored or may_be_stored
             self._refuse_after_halt(batch, error)
             return
+        self._cluster.retrying.on_wait(error)
         self._queues[batch.partition].put_back(batch, may_be_stored=may_be_stored)
         self._postponed.postpone(batch.partition)
         self._cluster.forget([batch.partition.topic])

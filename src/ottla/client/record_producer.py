@@ -11,9 +11,9 @@ from ottla.client.partitioner import partition_of_key
 from ottla.client.producer import RawProducer
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import KIB
-from ottla.records.builder import BatchBuilder, record_size_bytes_max
+from ottla.records.builder import BatchBuilder, build_batch, record_size_bytes_max
 from ottla.records.compression import Codec
-from ottla.records.record import Headers
+from ottla.records.record import Headers, decode_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,8 @@ class Batching:
 class RecordProducer:
     """Collects records by partition.  Full batches are sent at once, `push` sends the others.
 
-    Records with a key go to the partition that Java's clients choose; those without change it with each batch.
+    Records with a key go to the partition that Java's clients choose; those without change it with each batch.  A batch
+    that its topic or a segment cannot take is sent in halves, as Kafka's producers do.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class RecordProducer:
     ) -> None:
         self._cluster = cluster
         self._options = options or ProducerOptions()
-        self._raw = RawProducer(cluster, self._options)
+        self._raw = RawProducer(cluster, self._options, split=self._halves)
         self._batching = batching or Batching()
+        # Of topics that refused larger batches.
+        self._limits_bytes: dict[str, int] = {}
         self._builders: dict[TopicPartition, BatchBuilder] = {}
         self._keyless: dict[str, int] = {}
 
@@ -63,7 +66,8 @@ class RecordProducer:
         target = TopicPartition(topic, partition if partition is not None else self._choose(topic, key))
         builder = self._builders.get(target)
         size_bytes = record_size_bytes_max(key, value, headers)
-        if builder is not None and builder.size_bytes + size_bytes > self._batching.batch_bytes:
+        limit_bytes = self._limits_bytes.get(topic, self._batching.batch_bytes)
+        if builder is not None and builder.size_bytes + size_bytes > limit_bytes:
             self._send(target)
             builder = None
         if builder is None:
@@ -89,6 +93,23 @@ class RecordProducer:
     def pending_count(self) -> int:
         """The count of unsettled batches."""
         return self._raw.pending_count
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next `add` does not block."""
+        return self._raw.has_room
+
+    def _halves(self, partition: TopicPartition, batch: bytearray) -> list[bytearray]:
+        records = decode_batch(memoryview(batch))
+        # The next batches are smaller from the start, unless compression hides how large they are.
+        if self._batching.codec is Codec.NONE:
+            former_bytes = self._limits_bytes.get(partition.topic, self._batching.batch_bytes)
+            self._limits_bytes[partition.topic] = min(former_bytes, len(batch) // 2)
+        middle = len(records) // 2
+        return [
+            build_batch(part, codec=self._batching.codec, level=self._batching.level)
+            for part in (records[:middle], records[middle:])
+        ]
 
     def _send(self, partition: TopicPartition) -> None:
         builder = self._builders.pop(partition)

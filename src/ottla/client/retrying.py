@@ -9,18 +9,29 @@ from typing import TypeVar
 from ottla.client.deadline import Backoff, Deadline
 from ottla.client.errors import CallTimedOut, ClientError
 from ottla.client.options import ClientOptions
+from ottla.model.errors import OttlaError
 from ottla.runtime.clock import Clock
 
 T = TypeVar("T")
 
 
 class Retrying:
-    """The options' times, with this clock and sleep function (seconds)."""
+    """The options' times, with this clock and sleep function (seconds).
 
-    def __init__(self, options: ClientOptions, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> None:
+    `on_wait` is told why something is tried again, each time: for whoever tells a user what a call waits for.
+    """
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        clock: Clock,
+        sleep: Callable[[float], None] = time.sleep,
+        on_wait: Callable[[OttlaError], None] = lambda reason: None,
+    ) -> None:
         self._options = options
         self._clock = clock
         self._sleep = sleep
+        self.on_wait = on_wait
 
     def deadline(self, timeout_ms: float | None = None) -> Deadline:
         """`call_timeout_ms` from now unless the caller gives another time."""
@@ -41,6 +52,7 @@ class Retrying:
 
     def pause_or_give_up(self, what: str, backoff: Backoff, deadline: Deadline, reason: ClientError) -> None:
         """Wait before the next attempt; CallTimedOut when no time is left for one."""
+        self.on_wait(reason)
         pause_ms = backoff.next_ms()
         if deadline.remaining_ms <= pause_ms:
             raise CallTimedOut(f"{what} did not succeed in time: {reason}", hint=reason.hint) from reason

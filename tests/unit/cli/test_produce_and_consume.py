@@ -9,7 +9,9 @@ from click.testing import CliRunner, Result
 
 from ottla.cli import consume, produce, topic
 from ottla.client.cluster import Cluster
+from ottla.client.errors import OffsetOutOfRange
 from ottla.client.fetcher import Fetcher
+from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
@@ -26,7 +28,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     fake = FakeCluster()
     fake.add_topic("t", 1, 1)
 
-    def open_cluster(bootstrap: str, client_id: str) -> Cluster:
+    def open_cluster(bootstrap: str, client_id: str, waiting: object = None) -> Cluster:
         return fake.client()
 
     monkeypatch.setattr(produce, "open_cluster", open_cluster)
@@ -144,7 +146,7 @@ def test_consume_ends_quietly_when_it_is_interrupted(fake: FakeCluster, monkeypa
     def interrupted(*arguments: object) -> list[object]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ottla.client.fetcher.Fetcher.poll", interrupted)
+    monkeypatch.setattr("ottla.client.fetcher.Fetcher.poll_each", interrupted)
     done = run_consume("t", "--offset", "0")
     assert (done.exit_code, done.output) == (0, "")
 
@@ -207,9 +209,9 @@ def test_topic_refuses_flags_that_cannot_be(arguments: list[str], what: str) -> 
 
 def test_consume_reads_added_partitions_from_their_start_and_goes_on_in_the_others(fake: FakeCluster) -> None:
     with fake.client() as cluster, Fetcher(cluster, {P0: 7}) as fetcher:
-        known = {P0: 7}
+        known, wanted = {P0: 7}, [P0]
         for _ in range(2):
-            consume._seek_added(cluster, fetcher, "t", known)
+            consume._seek_added(cluster, fetcher, "t", wanted, known)
             assert dict(fetcher.positions) == {P0: 7, P1: 0}
             fetcher.seek(P1, 0)
 
@@ -227,3 +229,23 @@ def test_consume_leaves_out_a_batch_that_cannot_be_read_when_it_is_told_to(fake:
     assert done.exit_code == 0, done.output
     assert done.stdout == "before\nafter\n"
     assert done.stderr.startswith("note: t-0, offsets 1 to 3: the batch cannot be read and is left out: ")
+
+
+def test_consume_says_that_an_offset_behind_the_end_is_not_there(fake: FakeCluster) -> None:
+    fill(fake, P0, b"v")
+    done = run_consume("t", "--offset", "99999", "--until-end")
+    assert isinstance(done.exception, OffsetOutOfRange)
+    assert "offset 99999 is not in the log" in str(done.exception)
+    done = run_consume("t", "--offset", "1", "--until-end")
+    assert done.exit_code == 0, "nothing follows, and that is the end"
+    assert "note: t-1: offset 1 is not in the log, which ends at 0" in done.stderr
+
+
+def test_consume_goes_on_in_other_partitions_while_one_is_refused(fake: FakeCluster) -> None:
+    fill(fake, P0, b"first")
+    fill(fake, P1, b"second")
+    refusals = iter([ErrorCode.KAFKA_STORAGE_ERROR] * 40)
+    fake.brokers[1].error_of = lambda _, partition: next(refusals, None) if partition == P1 else None
+    done = run_consume("t", "--from-beginning", "--max-messages", "2")
+    assert (done.exit_code, done.stdout) == (0, "first\nsecond\n")
+    assert next(refusals, None) is None, "it waited for the refused partition"

@@ -23,6 +23,7 @@ from ottla.client.offsets import EARLIEST
 from ottla.client.options import ClientOptions
 from ottla.client.transport import Readable
 from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import read_request_header, response_frame
@@ -75,9 +76,12 @@ class FakePartition:
     batches: list[bytes] = field(default_factory=list)
     end: int = 0
     numbers: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
+    batch_bytes_max: int | None = None
 
     def append(self, batch: bytearray) -> tuple[ErrorCode, int]:
         header = read_header(batch)
+        if self.batch_bytes_max is not None and len(batch) > self.batch_bytes_max:
+            return ErrorCode.RECORD_LIST_TOO_LARGE, -1
         if header.producer_id >= 0:
             known = self.numbers.setdefault(header.producer_id, deque(maxlen=5))
             last = header.base_sequence + header.last_offset_delta
@@ -306,9 +310,16 @@ class FakeCluster:
         self.partitions[partition].leader_id = leader_id
         self.partitions[partition].leader_epoch += 1
 
-    def client(self, options: ClientOptions | None = None, bootstrap: str | None = None) -> Cluster:
+    def client(
+        self,
+        options: ClientOptions | None = None,
+        bootstrap: str | None = None,
+        on_wait: Callable[[OttlaError], None] = lambda reason: None,
+    ) -> Cluster:
         addresses = bootstrap or ",".join(str(broker.address) for broker in self.brokers.values())
-        return Cluster(addresses, options, dial=self.dial, clock=self.clock, sleep=self.sleep, wait=self.wait)
+        return Cluster(
+            addresses, options, dial=self.dial, clock=self.clock, sleep=self.sleep, wait=self.wait, on_wait=on_wait
+        )
 
     def dial(self, address: Address, deadline: Deadline) -> FakeTransport:
         self.dialled.append(address)

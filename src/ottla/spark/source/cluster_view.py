@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,6 +15,7 @@ from ottla.client.log_dirs import describe_replicas
 from ottla.client.metadata import TopicInfo
 from ottla.client.offsets import IsolationLevel, list_offsets
 from ottla.client.reused_memory import ReusedMemory
+from ottla.client.waiting import Waiting
 from ottla.ledger.entry import LostRange
 from ottla.ledger.topic import write_losses
 from ottla.model.identifiers import TopicPartition
@@ -35,7 +37,14 @@ from ottla.spark.source.gone_topics import is_gone, is_latest_leader, leaders_lo
 
 
 def open_cluster(connection: Connection, memory: ReusedMemory | None = None) -> Cluster:
-    return Cluster(connection.bootstrap, connection.client_options, memory=memory)
+    """Says on standard error what it waits for, which a driver shows, and an executor's log keeps."""
+    waiting = Waiting(_tell)
+    return Cluster(connection.bootstrap, connection.client_options, memory=memory, on_wait=waiting.on_wait)
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"ottla: {line}\n")
+    sys.stderr.flush()
 
 
 @dataclass(frozen=True, slots=True)

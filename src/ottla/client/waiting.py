@@ -1,0 +1,58 @@
+"""Tells why calls wait: one line within a second, and another when the reason is another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.client.errors import BrokerRefused
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.observe.text import safe_line
+from ottla.runtime.clock import Clock, SystemClock
+
+# What passes by itself so fast (an election, a topic that is just made) is not told.
+PATIENCE_MS: Final = 500
+SILENCE_MS: Final = 900
+# A wait has ended when nothing was told of it for so long: attempts are at most a second apart, and calls are short.
+OVER_AFTER_MS: Final = 5_000
+# Has a short wait of its own (`unknown_topic_wait_ms`), and an error that says the same.
+_NOT_TOLD: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class Waiting:
+    """`on_wait` of a `Cluster`; `tell` gets the lines."""
+
+    def __init__(self, tell: Callable[[str], None], clock: Clock | None = None) -> None:
+        self._tell = tell
+        self._clock = clock or SystemClock()
+        self._began_ms = 0
+        self._latest_ms = -OVER_AFTER_MS
+        self._told: set[object] = set()
+
+    def on_wait(self, reason: OttlaError) -> None:
+        self._note()
+        # Many partitions wait for the same.
+        kind = reason.code if isinstance(reason, BrokerRefused) else str(reason)
+        if self._waited_ms >= PATIENCE_MS and kind not in self._told and kind not in _NOT_TOLD:
+            self._told.add(kind)
+            hint = f": {reason.hint}" if reason.hint else ""
+            self._tell(safe_line(f"waiting: {reason}{hint}"))
+
+    def on_silence(self) -> None:
+        """Nobody has answered anything since the last look, and nothing has failed."""
+        self._note()
+        if self._waited_ms >= SILENCE_MS and not self._told:
+            self._told.add(None)
+            self._tell("waiting: the broker has not acknowledged anything yet")
+
+    def _note(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._latest_ms >= OVER_AFTER_MS:
+            self._began_ms = now_ms
+            self._told.clear()
+        self._latest_ms = now_ms
+
+    @property
+    def _waited_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._began_ms
