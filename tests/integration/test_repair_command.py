@@ -167,7 +167,7 @@ def test_broker_refuses_a_directory_without_its_tree_until_repair_has_rebuilt_it
         (data_dir / "tree.sqlite").rename(tmp_path / "tree.sqlite")
         before = {path: path.read_bytes() for path in data_dir.rglob("*") if path.is_file() and path.name != ".lock"}
         refused = ottla("serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", status=1).stderr
-        assert "tree.sqlite: is missing, and the logs beside it are those of topics" in refused
+        assert "tree.sqlite: is missing, and its directory is not new" in refused
         assert "hint: the partitions' own directories are untouched by this: `ottla restore`" in refused
         assert "`ottla log repair DIR`" in refused
         after = {path: path.read_bytes() for path in data_dir.rglob("*") if path.is_file() and path.name != ".lock"}

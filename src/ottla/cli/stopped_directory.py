@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from types import MappingProxyType, TracebackType
 from typing import Final
 
+from ottla.cli.copied_tree import lost_tree_of
 from ottla.coordination.configs import ConfigRegistry, ConfigsView
 from ottla.coordination.embedded.errors import TreeStoreDamaged, TreeStoreError, TreeStoreForeign, TreeStoreLost
 from ottla.coordination.embedded.home import EmbeddedHome
@@ -79,14 +80,14 @@ class StoppedDirectory:
 
     def read_tree(self) -> None:
         """Once at the beginning; again after somebody else has written it."""
-        self.tree_problem = None
-        try:
+        # Of a copy: SQLite would write to a damaged file, and take its write-ahead log away.
+        lost = lost_tree_of(self.disk, self.path)
+        if lost is not None and not (self._may_be_lost and isinstance(lost, LOST_TREE)):
+            raise lost
+        self.tree_problem = lost
+        if lost is None:
             may_be_new = directory_tree.may_have_new_tree(self.disk, self.path)
             self.topics, self.configs = run(_read_tree(self.tree_path, may_be_new=may_be_new))
-        except LOST_TREE as error:
-            if not self._may_be_lost:
-                raise
-            self.tree_problem = error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

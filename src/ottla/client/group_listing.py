@@ -11,7 +11,6 @@ from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerRefused, error_code_of
 from ottla.client.group_types import ListedGroup
 from ottla.client.metadata import PartitionInfo
-from ottla.model.error_code import ErrorCode
 from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.protocol.api import ApiKey
@@ -20,6 +19,7 @@ from ottla.protocol.schemas.list_groups import ListGroupsRequest, ListGroupsResp
 
 _STATES_FROM: Final = 4  # KIP-518
 _TYPES_FROM: Final = 5  # KIP-848
+_NOT_LOADED: Final = "its coordinator could not load it, and says why in its log (groups.not_loaded)"
 
 
 class GroupListing(NamedTuple):
@@ -45,8 +45,12 @@ def listing(cluster: Cluster, states: Sequence[str], kinds: Sequence[str], deadl
         connection = cluster.connect_broker(node_id, deadline)
         answer = connection.call(ApiKey.LIST_GROUPS, request, ListGroupsResponse, deadline, at_least=at_least)
         if answer.error_code:
-            led = led_by.get(node_id, [])
-            missing.update(_refused(connection, answer.error_code, led, _count(led_by, missing), deadline))
+            refusal = BrokerRefused(error_code_of(answer.error_code), "listing groups")
+            if not answer.groups:
+                # Of Apache Kafka, and of a broker whose other groups are none: nothing tells the two apart.
+                raise refusal
+            refused = _refused(connection, refusal, led_by.get(node_id, []), _count(led_by, missing), deadline)
+            missing.update(dict.fromkeys(refused, _NOT_LOADED))
         for row in answer.groups:
             found[row.group_id] = ListedGroup(row.group_id, row.protocol_type, row.group_state, row.group_type.lower())
     return GroupListing([found[group_id] for group_id in sorted(found)], missing)
@@ -61,23 +65,20 @@ def _count(led_by: Mapping[int, Sequence[int]], missing: Mapping[int, str]) -> i
     return max([-1, *missing, *(index for led in led_by.values() for index in led)]) + 1
 
 
-def _refused(connection: Connection, code: int, led: Sequence[int], count: int, deadline: Deadline) -> dict[int, str]:
+def _refused(
+    connection: Connection, refusal: BrokerRefused, led: Sequence[int], count: int, deadline: Deadline
+) -> list[int]:
     """Which of a broker's partitions cannot be asked: those that refuse to describe a group that would be theirs.
 
-    Raises `BrokerRefused` when it is not some of them, but all.
+    Raises the refusal when it is of no single partitions.
     """
-    refusal = BrokerRefused(error_code_of(code), "listing groups")
-    if code != ErrorCode.COORDINATOR_NOT_AVAILABLE or not led:
-        raise refusal
     by_id = {_group_in(index, count): index for index in led}
-    answer = connection.call(
-        ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(list(by_id)), DescribeGroupsResponse, deadline
-    )
-    refused = {by_id[row.group_id] for row in answer.groups if row.error_code == code}
-    if len(refused) == len(led):
+    request = DescribeGroupsRequest(list(by_id))
+    answer = connection.call(ApiKey.DESCRIBE_GROUPS, request, DescribeGroupsResponse, deadline)
+    refused = sorted(by_id[row.group_id] for row in answer.groups if row.error_code == refusal.code)
+    if not refused:
         raise refusal
-    reason = "its coordinator could not load it, and says why in its log (groups.not_loaded)"
-    return dict.fromkeys(sorted(refused), reason)
+    return refused
 
 
 def _group_in(index: int, count: int) -> str:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.copied_tree import CopiedTree, read_copied_tree
-from ottla.cli.exit_status import FAILED
+from ottla.cli.exit_status import FAILED, INTERRUPTED
 from ottla.cli.program import run
 from ottla.cli.stopped_directory import StoppedDirectory, make_data_directory
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
-from ottla.coordination.embedded.errors import TreeStoreLost
+from ottla.coordination.embedded.errors import TreeStoreError, TreeStoreLost
 from ottla.coordination.imported_topics import ImportedTopic, register
 from ottla.coordination.registries import cluster_id
 from ottla.coordination.tree import Tree
@@ -241,9 +241,36 @@ def test_repair_keeps_the_damaged_tree_and_its_log(data_dir: Path, capsys: pytes
     assert run(["log", "repair", str(data_dir), "--execute"]) == 0
     [kept] = data_dir.glob("tree.sqlite.*Z.damaged")
     assert kept.read_bytes() == damaged
+    [kept_log] = data_dir.glob("tree.sqlite.*Z-wal.damaged")
+    assert kept_log.read_bytes() == b"of the damaged one"
     assert str(kept) in capsys.readouterr().out
     assert not (data_dir / "tree.sqlite-wal").exists()
     assert len(tree_of(data_dir).topics.by_name) == 3
+
+
+@pytest.mark.parametrize("renames_count", range(3))
+def test_repair_that_is_interrupted_while_it_puts_the_tree_in_place_begins_again(
+    data_dir: Path, renames_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truncate(data_dir / "tree.sqlite")
+    (data_dir / "tree.sqlite-wal").write_bytes(b"of the damaged one")
+    rename = PosixDisk.rename
+    done: list[str] = []
+
+    def rename_some(disk: PosixDisk, source: str, target: str) -> None:
+        if len(done) == renames_count:
+            raise KeyboardInterrupt
+        done.append(source)
+        rename(disk, source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PosixDisk, "rename", rename_some)
+        assert run(["log", "repair", str(data_dir), "--execute"]) == INTERRUPTED
+    with pytest.raises(TreeStoreError), StoppedDirectory(str(data_dir)):
+        pass
+    assert run(["log", "repair", str(data_dir), "--execute"]) == 0
+    assert len(tree_of(data_dir).topics.by_name) == 3
+    assert not (data_dir / "tree.sqlite-wal").exists()
 
 
 def test_settings_are_refused_where_the_tree_is_whole(data_dir: Path, tmp_path: Path) -> None:

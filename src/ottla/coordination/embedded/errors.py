@@ -10,7 +10,7 @@ _RESTORE: Final = (
     "the partitions' own directories are untouched by this: `ottla restore` a backup into a new directory, or see what "
     "`ottla log repair DIR` would rebuild of the tree from the logs"
 )
-NOTHING_IN_IT: Final = "holds nothing, and the logs beside it are those of topics"
+NOTHING_IN_IT: Final = "holds nothing, and its directory is not new"
 
 
 class TreeStoreError(OttlaError):

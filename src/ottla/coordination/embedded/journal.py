@@ -212,7 +212,7 @@ def _require_present(path: str) -> None:
         raise TreeStoreError(path, f"cannot be read: {error.strerror}") from error
     if not size_bytes:
         problem = "is missing" if size_bytes is None else "is empty"
-        raise TreeStoreLost(path, f"{problem}, and the logs beside it are those of topics")
+        raise TreeStoreLost(path, f"{problem}, and its directory is not new")
 
 
 def _is_empty(path: str, connection: sqlite3.Connection) -> bool:
