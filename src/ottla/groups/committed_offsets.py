@@ -63,13 +63,22 @@ class CommittedOffsets:
         partitions[partition] = value
         return partitions
 
-    def remove(self, topic: str, partition: int) -> None:
+    def remove(self, topic: str, partition: int) -> bytes | None:
+        """The value that was there."""
         partitions = self.by_topic.get(topic)
-        if partitions is not None and partitions.pop(partition, None) is not None and not partitions:
+        if partitions is None:
+            return None
+        removed = partitions.pop(partition, None)
+        if not partitions:
             del self.by_topic[topic]
+        return removed
 
     def has(self, topic: str, partition: int) -> bool:
         return partition in self.by_topic.get(topic, ())
+
+    def size_bytes(self, topic: str, partition: int) -> int:
+        """Of the value that is there; 0 for none."""
+        return len(self.by_topic.get(topic, {}).get(partition, b""))
 
     def partitions(self, topic: str) -> Iterable[int]:
         return self.by_topic.get(topic, {}).keys()

@@ -12,6 +12,7 @@ from ottla.groups.consumer.record_codec import decode_key, is_consumer_record
 from ottla.groups.errors import GroupRecordError
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_metadata import GROUP_KEY_VERSION, parse_group_key, parse_group_value
+from ottla.groups.offset_bytes import ShardOffsetBytes, bytes_of_group, bytes_of_topic, bytes_of_value
 from ottla.groups.offset_records import (
     OFFSET_KEY_VERSION,
     checked_offset_value,
@@ -31,12 +32,16 @@ AnyGroup = ClassicGroup | ConsumerGroup
 class GroupTable:
     """A group is kept when the log holds records of it, when it has committed offsets, or while a member joins it.
 
-    `new_classic` and `new_consumer` make a group from its id.
+    `new_classic` and `new_consumer` make a group from its id.  `held` counts what the offsets take in memory.
     """
 
     def __init__(
-        self, new_classic: Callable[[str], ClassicGroup], new_consumer: Callable[[str], ConsumerGroup]
+        self,
+        new_classic: Callable[[str], ClassicGroup],
+        new_consumer: Callable[[str], ConsumerGroup],
+        held: ShardOffsetBytes,
     ) -> None:
+        self._held: Final = held
         self._new_classic: Final = new_classic
         self._new_consumer: Final = new_consumer
         self._groups: Final[dict[str, AnyGroup]] = {}
@@ -122,7 +127,13 @@ class GroupTable:
         """Apply one record.  Raises `GroupRecordError` for damaged bytes, and then nothing has changed."""
         if value is not None and (partitions := self._places.get(key[:-4])) is not None:
             partition = partition_of(key)
-            partitions[partition] = checked_offset_value(value)
+            value = checked_offset_value(value)
+            before = partitions.get(partition)
+            partitions[partition] = value
+            if before is None:
+                self._held.add(bytes_of_value(value))
+            elif len(before) != len(value):
+                self._held.add(len(value) - len(before))
             return
         if len(key) < 2:
             raise GroupRecordError(f"a key has {len(key)} bytes, two are its version")
@@ -143,11 +154,21 @@ class GroupTable:
             self._topic_names[topic_bytes] = topic
             if offsets is None:
                 offsets = self._add_offsets(group_bytes)
+            before = offsets.by_topic.get(topic)
+            if before is None:
+                self._held.add(bytes_of_topic(topic_bytes) + bytes_of_value(value))
+            else:
+                replaced = before.get(partition)
+                self._held.add(bytes_of_value(value) - (0 if replaced is None else bytes_of_value(replaced)))
             if len(self._places) >= PLACES_MAX:
                 self._places.clear()
             self._places[key[:-4]] = offsets.keep(topic, partition, value)
         elif offsets is not None:
-            offsets.remove(topic, partition)
+            removed = offsets.remove(topic, partition)
+            if removed is not None:
+                self._held.add(-bytes_of_value(removed))
+            if removed is not None and topic not in offsets.by_topic:
+                self._held.add(-bytes_of_topic(topic_bytes))
             if topic not in offsets.by_topic:
                 # Independent of the version of the remembered key.
                 for version in range(OFFSET_KEY_VERSION + 1):
@@ -161,12 +182,14 @@ class GroupTable:
             # A client without a group commits.
             self.add_classic(group_id)
         offsets = CommittedOffsets()
+        self._held.add(bytes_of_group(group_bytes))
         self._offsets[group_id] = self._offsets_by_bytes[group_bytes] = offsets
         return offsets
 
     def _remove_offsets(self, group_bytes: bytes) -> None:
         group_id = _text(group_bytes)
         del self._offsets[group_id], self._offsets_by_bytes[group_bytes]
+        self._held.add(-bytes_of_group(group_bytes))
         self.forget_if_vacant(self._groups[group_id])
 
     def _replay_classic(self, key: bytes, value: bytes | None) -> None:

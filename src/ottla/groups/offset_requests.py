@@ -10,6 +10,7 @@ from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, To
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_table import AnyGroup, GroupTable
 from ottla.groups.moment import Moment
+from ottla.groups.offset_bytes import OffsetBytes
 from ottla.groups.offset_records import METADATA_BYTES_MAX, offset_key, offset_key_prefix, offset_value
 from ottla.groups.replies import CommitReply, DeleteOffsetsReply, FetchReply, TopicErrors
 from ottla.groups.shard_services import ShardServices
@@ -19,12 +20,14 @@ from ottla.model.error_code import ErrorCode
 class OffsetRequests:
     """For all groups of a shard, of both kinds."""
 
-    def __init__(self, table: GroupTable, services: ShardServices) -> None:
+    def __init__(self, table: GroupTable, services: ShardServices, held: OffsetBytes) -> None:
         self._table: Final = table
+        self._held: Final = held
         self._services: Final = services
 
     def commit(self, command: CommitOffsets, reply: Callable[[CommitReply], None], moment: Moment) -> None:
-        """All offsets of a request are appended as one batch, except those with too much metadata."""
+        """All offsets of a request are appended as one batch, but those with too much metadata, and new ones when all
+        groups together hold too many."""
         error = self._check_commit(command, moment)
         if error is not ErrorCode.NONE:
             self._services.answer(reply, CommitReply((error,) * len(command.offsets)))
@@ -51,6 +54,8 @@ class OffsetRequests:
         errors: list[ErrorCode] = []
         records: list[GroupRecord] = []
         last_topic, prefix = None, b""
+        # Those that are there may be committed again, without more metadata.
+        is_full, known = self._held.is_full, self._table.offsets(command.group_id)
         for commit in command.offsets:
             # A character has four bytes at most: short ones need no exact count.
             if len(commit.metadata) * 4 > metadata_max_bytes and len(commit.metadata.encode()) > metadata_max_bytes:
@@ -59,6 +64,9 @@ class OffsetRequests:
             if commit.topic != last_topic:
                 last_topic, prefix = commit.topic, offset_key_prefix(command.group_id, commit.topic)
             value = offset_value(commit, wall_ms, command.retention_ms)
+            if is_full and len(value) > known.size_bytes(commit.topic, commit.partition):
+                errors.append(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                continue
             records.append(GroupRecord(offset_key(prefix, commit.partition), value))
             errors.append(ErrorCode.NONE)
         return errors, records

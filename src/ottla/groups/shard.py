@@ -37,6 +37,7 @@ from ottla.groups.held_replies import HeldReplies
 from ottla.groups.issued_member_ids import IssuedMemberIds
 from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
+from ottla.groups.offset_bytes import OffsetBytes, ShardOffsetBytes
 from ottla.groups.offset_expiry import OffsetExpiry, write_in_batches
 from ottla.groups.offset_requests import OffsetRequests
 from ottla.groups.refusals import refusal, refused
@@ -64,7 +65,7 @@ DEADLINES_PER_CALL: Final = 64
 
 class GroupShard:
     """`new_member_id` generates a new member id from a client's id; `times_of` returns the current times of a consumer
-    group by its id; all shards of a broker share `member_bytes`.
+    group by its id; all shards of a broker share `member_bytes` and `offset_bytes`.
 
     No reply is called while a command is being decided, so a reply may submit the next command.
     """
@@ -77,6 +78,7 @@ class GroupShard:
         topics: TopicsImage,
         times_of: Callable[[str], ConsumerTimes],
         member_bytes: MemberBytes,
+        offset_bytes: OffsetBytes,
     ) -> None:
         self.settings: Final = settings
         self.deadlines: Final = Deadlines()
@@ -91,8 +93,11 @@ class GroupShard:
         # The exclusive end of the newest batch that is applied.
         self._appended_end = 0
         self._failure: ErrorCode | None = None
-        self._table: Final = GroupTable(lambda group_id: ClassicGroup(group_id, self), self._new_consumer_group)
-        self._offsets: Final = OffsetRequests(self._table, self)
+        self._offset_bytes: Final = ShardOffsetBytes(offset_bytes)
+        self._table: Final = GroupTable(
+            lambda group_id: ClassicGroup(group_id, self), self._new_consumer_group, self._offset_bytes
+        )
+        self._offsets: Final = OffsetRequests(self._table, self, offset_bytes)
         self._expiry: Final = OffsetExpiry(self._table, self)
         self._topic_tombstones: Final = DeletedTopicTombstones(self._table, self)
         # The type of a command determines the type of its reply, which no single annotation can express.
@@ -215,6 +220,7 @@ class GroupShard:
             group.fail_all(error)
         self.deadlines.clear()
         self.issued_ids.clear()
+        self._offset_bytes.release()
 
     def story(self, group_id: str) -> MultilineFact | None:
         """The last transitions of a group, for the log event of a failure."""

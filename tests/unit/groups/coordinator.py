@@ -24,6 +24,7 @@ from ottla.groups.commands import (
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
+from ottla.groups.offset_bytes import OffsetBytes
 from ottla.groups.replies import (
     CommitReply,
     DescribedGroup,
@@ -102,6 +103,7 @@ class Coordinator:
         self.monotonic_ms = START_MONOTONIC_MS
         self._ids_made = 0
         self.member_bytes = MemberBytes()
+        self.offset_bytes = OffsetBytes()
         self.shard = self._new_shard()
         self.shard.loaded(self.now)
 
@@ -110,7 +112,15 @@ class Coordinator:
         return Moment(self.wall_ms, self.monotonic_ms)
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.log, self.settings, self._new_member_id, self.topics, self._times_of, self.member_bytes)
+        return GroupShard(
+            self.log,
+            self.settings,
+            self._new_member_id,
+            self.topics,
+            self._times_of,
+            self.member_bytes,
+            self.offset_bytes,
+        )
 
     def _times_of(self, group_id: str) -> ConsumerTimes:
         return self.own_times.get(group_id, self.settings.consumer_times)
@@ -122,6 +132,7 @@ class Coordinator:
     def restart(self) -> None:
         """A new process: what was logged is read again, and its clock begins anew."""
         self.member_bytes = MemberBytes()
+        self.offset_bytes = OffsetBytes()
         self.shard = self._new_shard()
         for key, value in self.log.records():
             self.shard.replay(key, value)

@@ -27,6 +27,7 @@ from ottla.groups.commands import Command, ListGroups
 from ottla.groups.group_figures import GroupFigures
 from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
+from ottla.groups.offset_bytes import OffsetBytes
 from ottla.groups.refusals import refusal
 from ottla.groups.replies import ListReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
@@ -69,6 +70,8 @@ class GroupCoordinator:
         self._settings = settings
         self._times_of = times_of
         self._member_bytes = MemberBytes()
+        self._offset_bytes = OffsetBytes()
+        self._are_offsets_full = False
         self._load_bytes_max = load_bytes_max
         self._partitions = partitions
         self._clock = clock
@@ -109,6 +112,8 @@ class GroupCoordinator:
             reply(refusal(command, error))
             return
         shard.shard.submit(command, reply, self._moment())
+        if self._offset_bytes.is_full is not self._are_offsets_full:
+            self._note_full()
         self._poke_flusher()
         self._arm_for(shard)
 
@@ -206,6 +211,7 @@ class GroupCoordinator:
             self._image,
             self._times_of,
             self._member_bytes,
+            self._offset_bytes,
             on_moved=self._on_moved,
             on_lost=self._on_lost,
         )
@@ -258,6 +264,14 @@ class GroupCoordinator:
     def _reload_lost(self) -> None:
         self._reload = None
         self.follow(None if self._view is None else self._view.by_name.get(OFFSETS_TOPIC))
+
+    def _note_full(self) -> None:
+        """Committed offsets came to their bound, or have room again."""
+        self._are_offsets_full = self._offset_bytes.is_full
+        if self._are_offsets_full:
+            groups_count = sum(len(served.shard) for served in self._shards if served is not None)
+            held_bytes = self._offset_bytes.held_bytes
+            log.warning("groups.offsets_full", extra=fields(held_bytes=held_bytes, groups_count=groups_count))
 
     def _shard_of(self, group_id: str) -> ServedShard | None:
         shards = self._shards

@@ -10,6 +10,7 @@ from ottla.broker.groups.partition_log import PartitionLog
 from ottla.broker.partition import Partition
 from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
+from ottla.groups.offset_bytes import OffsetBytes
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.groups.topics_image import TopicsImage
@@ -30,6 +31,7 @@ class ServedShard:
         topics: TopicsImage,
         times_of: Callable[[str], ConsumerTimes],
         member_bytes: MemberBytes,
+        offset_bytes: OffsetBytes,
         on_moved: Callable[[ServedShard], None],
         on_lost: Callable[[], None],
     ) -> None:
@@ -51,6 +53,7 @@ class ServedShard:
             topics,
             times_of,
             member_bytes,
+            offset_bytes,
         )
 
     def serves(self, partition: Partition | None) -> bool:
