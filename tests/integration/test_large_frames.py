@@ -15,7 +15,12 @@ from ottla.broker.limits import COLD_ANSWER_BYTES_MAX
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.protocol.api import API_VERSIONS, ApiKey
+from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+from ottla.records.record import Record
 from ottla.testing.broker import RunningBroker
 from tests.integration.raw_peer import RawPeer, resident_bytes
 from tests.large_frames import LargeFrame, large_frames
@@ -71,9 +76,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timed]:
         yield Timed(broker, turns)
 
 
-@pytest.mark.parametrize(
-    "api", sorted(API_VERSIONS.keys() - {ApiKey.PRODUCE, ApiKey.FETCH}), ids=lambda api: api.name.lower()
-)
+@pytest.mark.parametrize("api", API_VERSIONS, ids=lambda api: api.name.lower())
 def test_no_frame_keeps_the_loop_from_others(timed: Timed, api: ApiKey) -> None:
     memory = resident_bytes(timed.broker)
     lowest, highest = API_VERSIONS[api]
@@ -84,3 +87,51 @@ def test_no_frame_keeps_the_loop_from_others(timed: Timed, api: ApiKey) -> None:
         timed.assert_turns_on(sent)
     assert resident_bytes(timed.broker) - memory < MEMORY_MORE_MAX
     assert not [line for line in timed.broker.log_lines if "request.failed" in line]
+
+
+WIDE, WIDE_PARTITIONS = "wide", 700
+
+
+def produce(timed: Timed, batches: list[bytes]) -> ProduceResponse:
+    data = [PartitionProduceData(index, batch) for index, batch in enumerate(batches)]
+    request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(WIDE, data)])
+    with RawPeer(timed.broker) as peer:
+        peer.ask(ApiKey.PRODUCE, 9, request)
+        response = peer.answer(ApiKey.PRODUCE, 9)[1]
+    assert isinstance(response, ProduceResponse)
+    return response
+
+
+def test_request_of_many_partitions_is_produced_and_fetched_whole(timed: Timed) -> None:
+    with Cluster(timed.broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(WIDE, WIDE_PARTITIONS)
+    batch = bytes(build_batch([Record(0, 1, b"key", b"value")], Codec.NONE))
+    (produced,) = produce(timed, [batch] * WIDE_PARTITIONS).responses
+    assert [(each.index, each.error_code, each.base_offset) for each in produced.partition_responses] == [
+        (index, 0, 0) for index in range(WIDE_PARTITIONS)
+    ]
+    wanted = [FetchPartition(index, fetch_offset=0, partition_max_bytes=1_000) for index in range(WIDE_PARTITIONS)]
+    for version, session_epoch in ((11, 0), (11, -1), (4, -1)):
+        request = FetchRequest(
+            max_wait_ms=60_000, min_bytes=1, max_bytes=50 * MIB, session_epoch=session_epoch,
+            topics=[FetchTopic(WIDE, partitions=wanted)],
+        )  # fmt: skip
+        with RawPeer(timed.broker) as peer:
+            peer.ask(ApiKey.FETCH, version, request)
+            response = peer.answer(ApiKey.FETCH, version)[1]
+            assert isinstance(response, FetchResponse)
+            (topic,) = response.responses
+            found = [(each.partition_index, len(each.records or b"")) for each in topic.partitions]
+            assert found == [(index, len(batch)) for index in range(WIDE_PARTITIONS)]
+            assert bool(response.session_id) is (session_epoch == 0)
+
+
+def test_request_of_many_bytes_is_appended_in_steps(timed: Timed) -> None:
+    batch = bytes(build_batch([Record(0, 1, b"key", b"v" * 900_000)], Codec.NONE))
+    longest_ms = []
+    for _ in range(3):
+        timed.turns.forget()
+        (produced,) = produce(timed, [batch] * 10).responses
+        assert [each.error_code for each in produced.partition_responses] == [0] * 10
+        longest_ms.append(timed.turns.longest_ms)
+    assert min(longest_ms) < TURN_MS_MAX, longest_ms

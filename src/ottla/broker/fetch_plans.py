@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.broker.fetch_read import READ_COMMITTED, FetchRead, ends_in_older_segment, read_partitions
-from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response
+from ottla.broker.fetch_read import READ_COMMITTED, FetchRead, ends_in_older_segment, in_parts, read_partitions
+from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps
 from ottla.broker.fetch_session import FetchSession, next_epoch
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetch_session_read import SessionRead, fill_session, note_sent, read_session
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.outbox import Piece
 from ottla.broker.partition import Partition, WaitingFetch, WakeOn
-from ottla.broker.partition_read import LEADER_ONLY, ConsumerReader, ReplicaReader
+from ottla.broker.partition_read import LEADER_ONLY, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
 from ottla.protocol.current_leaders import CurrentLeaders
 from ottla.protocol.fetch import LEADERS_FROM_VERSION, TOPIC_IDS_FROM_VERSION, FetchRequest
 from ottla.runtime.clock import Clock
+from ottla.runtime.steps import Steps
 
 NEW_SESSION_EPOCH: Final = 0
 _WRONG_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -64,21 +65,26 @@ class FetchService:
         self, partitions: PartitionIndex, request: FetchRequest, read: FetchRead, replica: ReplicaReader | None
     ) -> int:
         """Begin a session with a full response; its id, 0 when there is no room for it."""
-        if has_long_name(request):
+        session = self.new_session(partitions, request, replica)
+        if session is None:
             return NO_SESSION
-        now_ms = self.clock.monotonic_ms()
-        session = self.sessions.open(
+        fill_session(partitions, session, request, read)
+        self.sessions.touch(session, session.created_ms)
+        return session.id
+
+    def new_session(
+        self, partitions: PartitionIndex, request: FetchRequest, replica: ReplicaReader | None
+    ) -> FetchSession | None:
+        """One that is to be filled, and touched then; None when there is no room for it."""
+        if has_long_name(request):
+            return None
+        return self.sessions.open(
             sum(len(wanted) for _, wanted in request.topics),
-            now_ms,
+            self.clock.monotonic_ms(),
             is_privileged=replica is not None,
             uses_topic_ids=partitions is self.table.by_id,
             replica=None if replica is None else replica.incarnation,
         )
-        if session is None:
-            return NO_SESSION
-        fill_session(partitions, session, request, read)
-        self.sessions.touch(session, now_ms)
-        return session.id
 
 
 class FullFetch:
@@ -131,6 +137,60 @@ class FullFetch:
             or read.readable_bytes >= self._service.enough_bytes(request)
             or not request.topics
             or ends_in_older_segment(self._partitions, request, as_replica=self._replica is not None)
+        )
+
+    def read_steps(self) -> Steps[list[FetchRead]]:
+        """`read` in steps: the parts, each with the bytes of those before it."""
+        parts: list[FetchRead] = []
+        readable_bytes = 0
+        for part in in_parts(self._request):
+            read = read_partitions(
+                self._partitions, part, self._service.size_bytes_max, self._replica, self._consumer, readable_bytes
+            )
+            readable_bytes = read.readable_bytes
+            parts.append(read)
+            yield
+        if self._replica is not None:
+            self._replica.count()
+        return parts
+
+    def is_enough_steps(self, parts: Sequence[FetchRead]) -> Steps[bool]:
+        """`is_enough` in steps."""
+        request = self._request
+        if not parts or parts[-1].readable_bytes >= self._service.enough_bytes(request):
+            return True
+        for part, read in zip(in_parts(request), parts, strict=True):
+            yield
+            if read.is_due or ends_in_older_segment(self._partitions, part, as_replica=self._replica is not None):
+                return True
+        return False
+
+    def response_steps(self, parts: Sequence[FetchRead]) -> Steps[Sequence[Piece]]:
+        """`response` in steps."""
+        request, service = self._request, self._service
+        session_id = NO_SESSION
+        if request.session_epoch == NEW_SESSION_EPOCH:
+            session = service.new_session(self._partitions, request, self._replica)
+            for part, read in zip(in_parts(request), parts, strict=True):
+                if session is not None:
+                    fill_session(self._partitions, session, part, read)
+                yield
+            if session is not None and service.sessions.touch(session, service.clock.monotonic_ms()):
+                session_id = session.id
+        if parts:
+            service.sent_bytes += parts[-1].readable_bytes
+        topics: dict[bytes, list[PartitionRead]] = {}
+        for read in parts:
+            for topic, reads in read.topics:
+                topics.setdefault(topic, []).extend(reads)
+            yield
+        leaders = None
+        if any(read.is_due for read in parts):
+            leaders = service.leaders(self._version, list(topics.items()), self._local_address)
+        return (
+            yield from fetch_response_steps(
+                request, self._version, self._correlation_id, list(topics.items()), session_id, leaders
+            )
         )
 
     def response(self, read: FetchRead) -> Sequence[Piece]:

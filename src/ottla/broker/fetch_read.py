@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from ottla.broker.limits import PARTITIONS_OF_STEP
 from ottla.broker.partition_read import LEADER_ONLY, WAITED_OUT, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex
 from ottla.protocol.fetch import FetchRequest
@@ -25,15 +27,17 @@ def read_partitions(
     size_bytes_max: int,
     replica: ReplicaReader | None = None,
     consumer: ConsumerReader = LEADER_ONLY,
+    readable_bytes: int = 0,
 ) -> FetchRead:
     """Read the partitions in request order, at most the request's and `size_bytes_max` bytes.
+
+    `readable_bytes`: what was read of the same request before, and counts.
 
     The first partition that has any records gives at least one whole batch, so a consumer always progresses (KIP-74).
     `replica`: the follower whose request it is, None for a consumer's, which `consumer` is for.
     """
     may_follow, nearby = consumer
-    left_bytes = min(request.max_bytes, size_bytes_max)
-    readable_bytes = 0
+    left_bytes = min(request.max_bytes, size_bytes_max) - readable_bytes
     is_due = False
     reads_committed = request.isolation_level == READ_COMMITTED
     topics: list[tuple[bytes, list[PartitionRead]]] = []
@@ -76,6 +80,13 @@ def read_partitions(
             reads.append(read)
         topics.append((topic, reads))
     return FetchRead(topics, readable_bytes, is_due)
+
+
+def in_parts(request: FetchRequest) -> Iterator[FetchRequest]:
+    """The request's partitions in its order, some at a time."""
+    for topic, wanted in request.topics:
+        for start in range(0, len(wanted), PARTITIONS_OF_STEP):
+            yield request._replace(topics=[(topic, wanted[start : start + PARTITIONS_OF_STEP])])
 
 
 def ends_in_older_segment(partitions: PartitionIndex, request: FetchRequest, *, as_replica: bool = False) -> bool:

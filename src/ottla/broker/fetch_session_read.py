@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from ottla.broker.fetch_read import FetchRead
 from ottla.broker.fetch_session import FetchSession, SessionPartition
+from ottla.broker.limits import SESSION_READS_MAX
 from ottla.broker.partition_read import LEADER_ONLY, WAITED_OUT, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex
 from ottla.model.error_code import ErrorCode
@@ -49,10 +51,12 @@ def read_session(
     """
     left_bytes = limit_bytes
     readable_bytes = 0
-    is_due = would_not_grow = has_news = False
+    is_due = has_news = False
     may_follow, nearby = consumer
     reads: list[tuple[SessionPartition, PartitionRead]] = []
-    for entry in list(session.candidates):
+    # More than are read at once come with the next response.
+    would_not_grow = len(session.candidates) > SESSION_READS_MAX
+    for entry in list(islice(session.candidates, SESSION_READS_MAX)):
         partition = entry.find_partition(partitions)
         if isinstance(partition, ErrorCode):
             reads.append((entry, PartitionRead(entry.index, partition)))
@@ -114,7 +118,8 @@ def note_sent(session: FetchSession, read: SessionRead) -> None:
     for entry, part in read.reads:
         entry.note_sent(part)
         if part.error_code or part.preferred_replica != NO_PREFERRED_REPLICA:
-            # Sent each time.
+            # Sent each time, behind those that were not read.
+            session.move_to_end(entry)
             continue
         if part.run is not None:
             session.move_to_end(entry)

@@ -30,6 +30,21 @@ IN_STEPS_BYTES: Final = 2 * KIB
 # An answer with more elements is written in steps.
 IN_STEPS_ELEMENTS: Final = 256
 
+# A Produce or full Fetch above this may name so many partitions that it is served in steps.
+PARTITIONS_IN_STEPS_BYTES: Final = 16 * KIB
+# Then so many partitions are one step; each takes some 10 microseconds.
+PARTITIONS_OF_STEP: Final = 64
+# A Produce that appends more than this is served in steps as well.
+APPENDED_IN_TURN_BYTES: Final = 8 * MIB
+
+# A full Fetch above that size (500 partitions) that wants no session waits for its time to pass, whatever records come,
+# at most so long.
+LARGE_FETCH_WAITS_MS: Final = 5_000
+
+# A fetch session reads at most so many of its partitions that have changed, for one response; the others come with the
+# next.
+SESSION_READS_MAX: Final = 500
+
 # The largest request of those APIs.  With 65,536 elements, which is the most, real ones take a tenth of it.
 COLD_REQUEST_BYTES_MAX: Final = 16 * MIB
 

@@ -26,8 +26,8 @@ from ottla.protocol.primitives import (
 
 FLEXIBLE_FROM_VERSION: Final = 9
 LEADERS_FROM_VERSION: Final = 10
-# Of one request: a partition takes 8 bytes on the wire and some 200 in memory.
-PARTITIONS_MAX: Final = 200_000
+# Of one request.  Producers send a megabyte, in batches of 70 bytes and more.
+PARTITIONS_MAX: Final = 8_000
 
 ProducePartition = tuple[int, int, int]
 """Partition index; start of its records, -1 when they are null; their end."""

@@ -19,20 +19,26 @@ Not done: transactional batches (INVALID_TXN_STATE).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpenedSum, malformed, open_batch
 from ottla.broker.batch_rules import batch_error
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.leader_hints import LeaderHints
-from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
+from ottla.broker.limits import (
+    APPENDED_IN_TURN_BYTES,
+    PARTITIONS_IN_STEPS_BYTES,
+    PARTITIONS_OF_STEP,
+    PIPELINED_PARTITIONS_MAX,
+)
 from ottla.broker.membership import Lease
 from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
 from ottla.broker.partition_errors import RestOfPipeline
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.sequence_gaps import GapReports
+from ottla.broker.started_tasks import StartedTasks
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS
@@ -40,7 +46,9 @@ from ottla.observe.events import fields
 from ottla.protocol.current_leaders import CurrentLeaders
 from ottla.protocol.produce import (
     LEADERS_FROM_VERSION,
+    ProducePartition,
     ProducePartitionResult,
+    ProduceRequest,
     RecordErrors,
     read_produce,
     write_produce_response,
@@ -60,6 +68,7 @@ from ottla.records.header import (
 )
 from ottla.records.record_bounds import SOUND
 from ottla.runtime.clock import Clock
+from ottla.runtime.loop_offload import LoopOffload
 from ottla.storage.errors import OutOfOrderSequence
 
 log = logging.getLogger(__name__)
@@ -158,16 +167,16 @@ class WaitingProduce:
             self._has_failed = True
 
     def is_expired(self, now_ms: int) -> bool:
-        return self._waits_for > 0 and now_ms >= self._deadline_ms
+        # Not before it was parked: its handler may still add batches.
+        return self._waits_for > 0 and now_ms >= self._deadline_ms and self._answer is not None
 
     def release(self, slot: int) -> None:
         if self._waits_for == 0:
             return  # it expired and has been answered
         self._waits_for -= 1
+        self._slots[slot] = None
         if self._waits_for == 0:
             self._complete()
-        else:
-            self._slots[slot] = None
 
     def fail(self, slot: int, error_code: int) -> None:
         if self._waits_for == 0:
@@ -211,6 +220,7 @@ class ProduceHandler:
         "_partitions",
         "_poke_flusher",
         "_ready",
+        "_tasks",
     )
 
     def __init__(
@@ -232,12 +242,30 @@ class ProduceHandler:
         # The sizes that the current request opened: zero, for most.
         self._opened = OpenedSum()
         self._gap_reports = GapReports()
+        self._tasks = StartedTasks()
 
     def handle(
-        self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
+        self,
+        connection: Connection,
+        view: memoryview,
+        position: int,
+        end: int,
+        version: int,
+        correlation_id: int,
+        part: _Part | None = None,
     ) -> None:
-        """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed."""
-        request = read_produce(view, position, end, version)
+        """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed.
+
+        `part`: some of the partitions of a request that is served in steps, which takes what became of them.
+        """
+        if part is None:
+            request = read_produce(view, position, end, version)
+            if end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position):
+                serving = self._serve_in_steps(connection, connection.hold(), request, view, version, correlation_id)
+                self._tasks.start(connection, serving)
+                return
+        else:
+            request = part.request
         acks = request.acks
         now_ms = self._clock.now_ms()
         topics: list[TopicResult] = []
@@ -246,6 +274,8 @@ class ProduceHandler:
         opened = self._opened
         if opened.records_count:
             opened.clear()
+        if part is not None:
+            topics, waiting, failure, opened = part.topics, part.waiting, part.error_code, part.opened
         partitions, lease = self._partitions.by_name, self._lease
         if lease is not None and self._clock.boottime_ms() >= lease.until_ms:
             # The session may have ended, and others may lead.
@@ -256,8 +286,11 @@ class ProduceHandler:
                         partition.on_refused(now_ms)
             partitions = _NOTHING_LED
         for name_bytes, wanted in request.topics:
-            results: list[ProducePartitionResult] = []
-            topics.append((name_bytes, results))
+            if part is None or part.begins_topic:
+                results: list[ProducePartitionResult] = []
+                topics.append((name_bytes, results))
+            else:
+                results = topics[-1][1]
             is_internal = name_bytes in _INTERNAL_TOPICS
             for index, start, stop in wanted:
                 partition = None if is_internal else partitions.get(name_bytes, index)
@@ -283,12 +316,12 @@ class ProduceHandler:
                     slot = waiting.add_slot(len(topics) - 1, len(results) - 1)
                     partition.park_produce(required_end, acks, waiting, slot)
         self._poke_flusher()
+        if part is not None:
+            part.waiting, part.error_code = waiting, failure
+            return
         if not acks:
             if failure:
-                # A client that requests no answers notices only a closed connection.
-                reason = f"a produce with acks=0 failed: {ErrorCode(failure).name}"
-                log.warning("produce.failed", extra=fields(peer=connection.peer_name, reason=reason))
-                connection.close(reason)
+                self._close_failed(connection, failure)
         elif waiting is None or not waiting.waits:
             leaders = None
             if failure or waiting is not None:
@@ -297,6 +330,78 @@ class ProduceHandler:
         else:
             is_large = len(results) > PIPELINED_PARTITIONS_MAX if len(topics) == 1 else _is_large(topics)
             waiting.park(connection.park(exclusive=is_large), failure)
+
+    def _close_failed(self, connection: Connection, failure: int) -> None:
+        """A client that requests no answers notices only a closed connection."""
+        reason = f"a produce with acks=0 failed: {ErrorCode(failure).name}"
+        log.warning("produce.failed", extra=fields(peer=connection.peer_name, reason=reason))
+        connection.close(reason)
+
+    async def _serve_in_steps(
+        self,
+        connection: Connection,
+        answer: Answer,
+        request: ProduceRequest,
+        view: memoryview,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        """A request of many partitions, or of many bytes: others are served between some of them."""
+        turn = LoopOffload()
+        part = _Part(request)
+        for part.begins_topic, name_bytes, some in _parts(request):
+            part.request = request._replace(topics=[(name_bytes, some)])  # type: ignore[list-item]
+            self.handle(connection, view, 0, 0, version, correlation_id, part)
+            await turn.pause()
+            if connection.is_closed:
+                return
+        connection.let_go()
+        waiting = part.waiting
+        if not request.acks and part.error_code:
+            self._close_failed(connection, part.error_code)
+        elif waiting is not None and waiting.waits:
+            waiting.park(answer, part.error_code)
+        else:
+            frame = b""
+            if request.acks:
+                leaders = _leaders(self._leader_hints, version, part.topics, connection)
+                frame = write_produce_response(correlation_id, version, part.topics, leaders)
+            answer.complete((frame,) if frame else ())
+            self._ready.add(connection)
+
+
+class _Part:
+    """Some partitions of one topic of a long request, and what became of those before them."""
+
+    __slots__ = ("begins_topic", "error_code", "opened", "request", "topics", "waiting")
+
+    def __init__(self, request: ProduceRequest) -> None:
+        self.request = request
+        self.begins_topic = True
+        self.topics: list[TopicResult] = []
+        self.waiting: WaitingProduce | None = None
+        self.error_code = _NONE
+        self.opened = OpenedSum()
+
+
+def _parts(request: ProduceRequest) -> Iterator[tuple[bool, bytes, Sequence[ProducePartition]]]:
+    """Whether it begins a topic, the topic, some partitions: so many as are appended in a few milliseconds."""
+    for name_bytes, wanted in request.topics:
+        yield True, name_bytes, ()
+        for start in range(0, len(wanted), PARTITIONS_OF_STEP):
+            some = wanted[start : start + PARTITIONS_OF_STEP]
+            if some[-1][2] - some[0][1] > APPENDED_IN_TURN_BYTES // 8:
+                for each in some:
+                    yield False, name_bytes, (each,)
+            else:
+                yield False, name_bytes, some
+
+
+def _takes_long(request: ProduceRequest, size_bytes: int) -> bool:
+    """Whether it would keep the loop for more than some milliseconds."""
+    topics = request.topics
+    partitions_count = len(topics[0][1]) if len(topics) == 1 else sum(1 + len(wanted) for _, wanted in topics)
+    return partitions_count > PARTITIONS_OF_STEP or (partitions_count > 1 and size_bytes > APPENDED_IN_TURN_BYTES)
 
 
 def _is_large(topics: list[TopicResult]) -> bool:
