@@ -246,7 +246,7 @@ def test_backup_beside_a_broker_that_appends_rolls_deletes_and_compacts(
 @pytest.mark.parametrize("links", [False, True], ids=["copies", "links"])
 def test_backup_is_of_one_state_wherever_a_compaction_comes_in_between(links: bool) -> None:
     for moment in range(400):
-        place = place_of(COMPACTED, batches=60)
+        place = place_of(COMPACTED, batches=24)
         compaction = CompactionAtLook(place, moment)
         disk_of(place).on_look = compaction.look
         back_up(place, links=links)
