@@ -110,7 +110,9 @@ def make_venv() -> None:
 
 def prepare(extras: str) -> None:
     """Make .venv and install the project with these extras, unless this very state is installed already."""
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + extras.encode() + sys.version.encode())
+    # What is installed is a link to the sources but for what is compiled of them.
+    made_of = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", *sorted((ROOT / "src").rglob("*.c"))]
+    wanted = hashlib.sha256(b"".join(each.read_bytes() for each in made_of) + f"{extras}{sys.version}".encode())
     stamp = VENV / f".installed-{extras.replace(',', '-') or 'core'}"
     if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted.hexdigest():
         return
