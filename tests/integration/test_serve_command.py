@@ -230,7 +230,7 @@ def test_start_in_a_directory_of_others_is_refused_and_changes_nothing(tmp_path:
 
 
 def test_start_in_a_directory_of_apache_kafka_leaves_no_lock(tmp_path: Path) -> None:
-    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\n")
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=a\n")
     error, hint = serve_once(tmp_path)
     assert "was made by Apache Kafka" in error
     assert "ottla log import" in hint
@@ -282,3 +282,48 @@ def _listening_addresses(pid: int) -> set[str]:
             if columns[9] in inodes and columns[3] == "0A":
                 found.add(columns[1].split(":")[0])
     return found
+
+
+def test_service_manager_hears_when_it_is_ready_and_its_journal_gets_priorities(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, open(tmp_path / "journal", "w+b") as journal:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(READY_WITHIN_S)
+        found = os.fstat(journal.fileno())
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ottla", "serve", "--data-dir", tmp_path / "data", "--listen", "127.0.0.1:0"],
+            stderr=journal,
+            env={
+                **os.environ,
+                "NOTIFY_SOCKET": str(tmp_path / "notify"),
+                "JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}",
+            },
+        )
+        try:
+            assert manager.recv(100) == b"READY=1"
+            # As when its terminal is closed: it ends in order.
+            process.send_signal(signal.SIGHUP)
+            assert manager.recv(100) == b"STOPPING=1"
+            assert process.wait(READY_WITHIN_S) == 0
+        finally:
+            process.kill()
+            process.wait()
+        journal.seek(0)
+        lines = journal.read().decode().splitlines()
+    assert any(line.startswith("<6>INFO broker.ready ") for line in lines), lines
+    assert all(re.match(r"<[3467]>", line) for line in lines), lines
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel does not tell which signals are ignored")
+def test_signal_of_a_closed_terminal_stays_ignored_where_it_was(tmp_path: Path) -> None:
+    serve = f"exec {sys.executable} -m ottla serve --data-dir {tmp_path}/data --listen 127.0.0.1:0"
+    with subprocess.Popen(["sh", "-c", f"trap '' HUP; {serve}"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "broker.ready" not in process.stderr.readline():
+            assert process.poll() is None
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        process.terminate()
+        assert process.wait(READY_WITHIN_S) == 0
+    ignored = re.search(r"^SigIgn:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    assert ignored is not None
+    assert int(ignored[1], 16) & 1 << (signal.SIGHUP - 1)

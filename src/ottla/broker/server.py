@@ -19,6 +19,7 @@ from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.installed import SCHEMAS, require_modules
 from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.runtime.service_manager import READY, STOPPING, notify
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ async def serve(
     sockets: SocketLoop | None = None,
     on_started: Callable[[Broker], None] | None = None,
 ) -> None:
-    """Run a broker until SIGTERM or SIGINT; then answer requests in progress, flush, and return.
+    """Run a broker until SIGTERM, SIGINT or SIGHUP; then answer requests in progress, flush, and return.
 
     Raises `OttlaError` when it cannot start.  `clock`, `disk`, `sockets`: the machine's own, unless a test has
     something between; `on_started` is called before anybody hears that the broker is ready.
@@ -47,8 +48,10 @@ async def serve(
     open_files = raise_open_files_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # As Apache Kafka: a terminal that closes ends it in order, and `nohup` keeps it.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop.set)
     broker = await Broker.start(
         options,
         clock=clock,
@@ -79,10 +82,12 @@ async def serve(
                 took_ms=clock.monotonic_ms() - started_ms,
             ),
         )
+        notify(READY)
         if registry is not None:
             registry.start()
         await stop.wait()
         log.info("broker.stopping")
+        notify(STOPPING)
     finally:
         try:
             if registry is not None:

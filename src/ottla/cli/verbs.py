@@ -32,6 +32,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "spark-archive": Verb("ottla.cli.spark_archive", "Pack what the workers of a Spark cluster need."),
     "testing": Verb("ottla.cli.testing", "Run a broker for tests, in any language."),
     "doctor": Verb("ottla.cli.doctor", "Check settings, address, disk and limits."),
+    "systemd-unit": Verb("ottla.cli.systemd_unit", "Print a systemd unit that runs the broker."),
     "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),
 }
 

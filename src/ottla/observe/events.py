@@ -14,6 +14,7 @@ may come from peers: they are escaped and truncated (text.py), so no peer can fo
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import traceback
@@ -27,6 +28,8 @@ LEVEL_NAMES: Final = ("debug", "info", "warning", "error")
 DEFAULT_LEVEL: Final = "info"
 
 _FACTS: Final = "ottla_facts"
+# Of syslog: err, warning, info, debug.
+_PRIORITIES: Final = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 _EVENT_NAME: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_-]+)+\Z", re.ASCII)
 
 
@@ -52,28 +55,52 @@ class EventFormatter(logging.Formatter):
     """Formats our events, and those of libraries, as lines of one form."""
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, UTC)
-        stamp = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+        return "\n".join(self._lines(record, f"{_time_text(record)} {record.levelname}"))
+
+    def _lines(self, record: logging.LogRecord, head: str) -> list[str]:
         facts = getattr(record, _FACTS, {})
-        lines = [f"{stamp} {record.levelname} {_event_text(record, facts)}"]
+        lines = [f"{head} {_event_text(record, facts)}"]
         for fact in facts.values():
             if isinstance(fact, MultilineFact):
                 lines += _marked(fact.lines)
         if record.exc_info is not None and record.exc_info[1] is not None:
             lines += _marked("".join(traceback.format_exception(record.exc_info[1])).splitlines())
-        return "\n".join(lines)
+        return lines
+
+
+class JournalFormatter(EventFormatter):
+    """For systemd's journal, which has the time by itself: each line with its priority, as sd-daemon(3)."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
+        return "\n".join(f"<{priority}>{line}" for line in self._lines(record, record.levelname))
 
 
 def start_logging(level: str = DEFAULT_LEVEL, stream: TextIO | None = None) -> None:
     """Send events of this level and above to `stream` (standard error).  Called once, by the program's entry."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(EventFormatter())
+    stream = sys.stderr if stream is None else stream
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JournalFormatter() if _is_journal(stream) else EventFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # Their INFO concerns themselves; a warning concerns us.
     for library in ("asyncio", "kazoo", "py4j"):
         logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def _is_journal(stream: TextIO) -> bool:
+    """systemd.exec(5): the variable names the device and inode of what it connected; a redirected stream is another."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def _time_text(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 
 
 def _event_text(record: logging.LogRecord, facts: Mapping[str, object]) -> str:

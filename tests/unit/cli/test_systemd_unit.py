@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.program import run
+
+
+def _unit(capsys: pytest.CaptureFixture[str], *arguments: str) -> configparser.RawConfigParser:
+    assert run(["systemd-unit", *arguments]) == 0
+    found = configparser.RawConfigParser(delimiters=("=",), strict=True)
+    found.optionxform = str  # type: ignore[assignment,method-assign]  # as configparser documents it
+    found.read_string(capsys.readouterr().out)
+    return found
+
+
+def test_unit_runs_what_is_installed_here_with_enough_files(capsys: pytest.CaptureFixture[str]) -> None:
+    service = _unit(capsys, "--config", "/etc/ottla.properties", "--", "--listen", "127.0.0.1:9092")["Service"]
+    assert service["ExecStart"].endswith(
+        " -P -m ottla serve /etc/ottla.properties --data-dir /var/lib/ottla --listen 127.0.0.1:9092"
+    )
+    assert (service["Type"], service["LimitNOFILE"], service["User"]) == ("notify", "1048576", "ottla")
+    assert (service["StateDirectory"], "ReadWritePaths" in service) == ("ottla", False)
+
+
+def test_directory_elsewhere_is_opened_for_writing_and_what_systemd_takes_for_itself_is_quoted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    service = _unit(capsys, "--data-dir", '/data/a b%$"c')["Service"]
+    assert service["ReadWritePaths"] == '"/data/a b%%$$\\"c"'
+    assert service["ExecStart"].endswith('--data-dir "/data/a b%%$$\\"c"')
+    assert "StateDirectory" not in service
+
+
+@pytest.mark.parametrize("flag", ["--user", "--data-dir", "--config"])
+def test_nothing_that_is_given_adds_a_line_to_the_unit(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["systemd-unit", flag, "a\nExecStartPre=/bin/x"]) != 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze (Debian: systemd)")
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["systemd-unit", "--data-dir", "/data/a b", "--config", "/etc/a b.properties"]) == 0
+    unit = tmp_path / "ottla.service"
+    unit.write_text(capsys.readouterr().out)
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
