@@ -34,6 +34,12 @@ log = logging.getLogger(__name__)
 _ACCEPT_PAUSE_S = 0.1
 _EXHAUSTED_REPORT_SWEEPS = 10_000 // SWEEP_INTERVAL_MS
 _EXHAUSTED_HINT = "raise the limit of open files (ulimit -Hn, LimitNOFILE=), or find the clients that connect so often"
+_BIND_HINTS = {
+    errno.EADDRINUSE: "another broker may run there: choose another port with --listen, or port 0 for a free one",
+    errno.EACCES: "ports below 1024 need a privilege: choose one above, such as 9092",
+    errno.EADDRNOTAVAIL: "no interface of this machine has it: --listen takes an address of this machine, and "
+    "advertised.listeners the one that clients use",
+}
 _ACCEPT_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -62,8 +68,8 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listening.close()
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {error}",
-            hint="another broker may run there: choose another port with --listen, or port 0 for a free one",
+            f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
+            hint=_BIND_HINTS.get(getattr(error, "errno", 0), "is HOST:PORT an address of this machine?"),
         ) from error
     listening.setblocking(False)
     return listening
