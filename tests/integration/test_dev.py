@@ -94,6 +94,11 @@ def test_first_run_that_was_interrupted_is_begun_anew(
     ]
     dev_verbs.prepare("")
     assert capfd.readouterr().err == "", "the next run starts at once"
+    source = tree / "src" / "walk.c"
+    source.parent.mkdir()
+    source.write_text("int walk(void);")
+    dev_verbs.prepare("")
+    assert capfd.readouterr().err == "dev: installing . (once)\n", "what is compiled is compiled anew"
 
 
 def test_venv_that_the_user_made_without_pip_gets_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +119,8 @@ class _Terminal(io.StringIO):
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project's root of its own."""
-    (tmp_path / "pyproject.toml").touch()
+    for name in ("pyproject.toml", "hatch_build.py"):
+        (tmp_path / name).touch()
     for name, path in (("ROOT", ""), ("VENV", ".venv"), ("PYTHON", ".venv/bin/python"), ("BEGUN", ".venv/.dev-begun")):
         monkeypatch.setattr(dev_verbs, name, tmp_path / path)
     return tmp_path
