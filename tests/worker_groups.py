@@ -70,6 +70,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_schema_registries.py": "cluster",
     "tests/cluster/test_doctor_of_a_cluster.py": "cluster",
     "tests/cluster/test_follower_fetching.py": "cluster",
+    "tests/cluster/test_full_disks.py": "cluster",
     "tests/cluster/test_kills.py": "cluster",
     "tests/cluster/test_moved_coordinators.py": "cluster",
     "tests/cluster/test_moves_under_load.py": "cluster",

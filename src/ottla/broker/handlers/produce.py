@@ -92,6 +92,7 @@ _NOTHING_LED: Final = PartitionIndex(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 # Plain ints: they are compared and packed for every batch.
 _NONE: Final = int(ErrorCode.NONE)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 _NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
@@ -334,7 +335,9 @@ class ProduceHandler:
     def _close_failed(self, connection: Connection, failure: int) -> None:
         """A client that requests no answers notices only a closed connection."""
         reason = f"a produce with acks=0 failed: {ErrorCode(failure).name}"
-        log.warning("produce.failed", extra=fields(peer=connection.peer_name, reason=reason))
+        # A full or failed disk has said so once; its clients come again and again.
+        level = logging.DEBUG if failure == _STORAGE_ERROR else logging.WARNING
+        log.log(level, "produce.failed", extra=fields(peer=connection.peer_name, reason=reason))
         connection.close(reason)
 
     async def _serve_in_steps(

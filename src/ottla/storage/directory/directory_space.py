@@ -81,6 +81,9 @@ class DirectorySpace:
             self._act(verdict)
             if makes and (verdict.makes or not (self._is_proven or self.is_full)):
                 self._make()
+        else:
+            # What `relieve` closed must not stay so for ever.
+            self._set_rooms()
         return self._space.next_look_ms(self.free_bytes)
 
     def on_no_room(self) -> None:

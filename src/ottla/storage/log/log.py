@@ -34,6 +34,7 @@ from ottla.storage.errors import (
     DirectoryOffline,
     LogOffline,
     OffsetOutOfRange,
+    OutOfOrderSequence,
     RunDoesNotFollow,
     StorageError,
     SwapRefused,
@@ -313,7 +314,13 @@ class Log:
         if producer_id >= 0:
             first_sequence = header[11]
             last_sequence = (first_sequence + last_offset_delta) & _SEQUENCE_MASK
-            original = self.producers.check(producer_id, header[10], first_sequence, last_sequence)
+            try:
+                original = self.producers.check(producer_id, header[10], first_sequence, last_sequence)
+            except OutOfOrderSequence as gap:
+                if self._room.is_closed:
+                    # What it should follow was refused as well.
+                    raise self._room.refusal(self.topic_partition) from gap
+                raise
             if original is not None:
                 return original
         if self._room.is_closed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import struct
 from collections.abc import Iterator
 
@@ -422,6 +423,17 @@ def test_failed_produce_without_answers_leaves_a_line_in_the_log(
     served.send(("unknown", 0, batch()), acks=0)
     assert served.connection.is_closed
     assert [record.message for record in caplog.records] == ["produce.failed"]
+
+
+def test_produces_without_answers_on_a_full_disk_leave_no_line_each(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    log = served.add("t", 0)
+    log.disk.faults.fail("write", error=errno.ENOSPC)
+    served.send(("t", 0, batch()), acks=0)
+    assert served.connection.is_closed
+    assert [record.message for record in caplog.records] == []
 
 
 @pytest.mark.parametrize("cleanup_policy", ["compact", "delete"])

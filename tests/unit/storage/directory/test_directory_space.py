@@ -139,6 +139,21 @@ def test_duplicate_of_a_stored_batch_is_acknowledged_on_a_full_disk() -> None:
     assert append(place.log, memoryview(bytearray(batch))) == offset
 
 
+def test_pipeline_of_an_idempotent_producer_is_refused_as_a_whole_and_stored_in_order_later() -> None:
+    place = Filled()
+    first, *pipeline = (batch_of(producer_id=7, producer_epoch=0, base_sequence=number) for number in range(4))
+    append(place.log, first)
+    place.produce_until_refused()
+    for _ in range(2):
+        for batch in pipeline:
+            with pytest.raises(DiskFull):
+                append(place.log, batch)
+    place.disk.room_bytes = 2 * ROOM_BYTES
+    place.directory.look_at_space()
+    end = place.log.log_end_offset
+    assert [append(place.log, batch) for batch in pipeline] == [end, end + 1, end + 2]
+
+
 def test_followers_log_refuses_what_its_leader_sends() -> None:
     leader, follower = Filled(), Filled()
     follower.produce_until_refused()
@@ -299,3 +314,24 @@ def test_nothing_is_refused_after_a_failed_write_when_nobody_looks_at_the_space(
     space.on_no_room()
     assert not space.records.is_closed
     assert not space.relieve()
+
+
+def test_records_are_not_refused_for_ever_when_the_free_space_cannot_be_seen(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = MemoryDisk()
+    disk.make_directory("/data")
+    space = DirectorySpace(disk, "/data", RULES)
+    space.look()
+
+    def blind(path: str) -> int:
+        raise OSError(errno.EIO, "nothing is known", path)
+
+    monkeypatch.setattr(disk, "free_bytes", blind)
+    assert space.relieve()
+    are_closed = [space.records.is_closed]
+    for _ in range(2):
+        space.look()
+        are_closed.append(space.records.is_closed)
+    assert are_closed == [True, False, False]
+    assert [record.message for record in caplog.records] == ["disk.not_seen"]
