@@ -192,6 +192,20 @@ def test_late_requests_are_answered_late_and_in_time_again(broker: ControlledBro
         cluster.refresh([])
 
 
+def test_request_that_waits_long_for_its_flush_gets_a_line_in_the_log(
+    broker: ControlledBroker, namespace: Namespace
+) -> None:
+    orders = namespace.topic("orders")
+    with broker.slowed(flushes_ms=LATE_MS):
+        for _ in range(5):  # there is a line a second at most, perhaps another request's
+            produce(orders, ["late"])
+            lines = [line for line in broker.log_lines if "request.slow" in line and "api=PRODUCE" in line]
+            if lines:
+                break
+        assert "flush_ms=" in lines[0]
+        assert "peer=127.0.0.1" in lines[0]
+
+
 def test_slow_flushes_delay_acknowledgements(broker: ControlledBroker, namespace: Namespace) -> None:
     orders = namespace.topic("orders")
     produce(orders, ["one"])

@@ -41,6 +41,7 @@ from ottla.broker.record_deletions import RecordDeletions
 from ottla.broker.request_meter import RequestMeter
 from ottla.broker.router import Router
 from ottla.broker.served_topics import ServedTopics
+from ottla.broker.slow_requests import SlowRequests
 from ottla.broker.socket_loop import SocketLoop
 from ottla.broker.space_watch import SpaceWatch
 from ottla.broker.topics import Topics
@@ -201,7 +202,8 @@ class Broker:
         deadlines = Deadlines(loop)
         self._closing.callback(deadlines.cancel)
         leader_hints = LeaderHints(self.node_id, lambda: self.topics, lambda: self.live, self._brokers_at)
-        produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke, leader_hints, lease)
+        slow = SlowRequests(self.settings[setting.REQUEST_SLOW_MS])
+        produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke, leader_hints, lease, slow)
         self._directory.on_log_start_moved = self._on_log_start_moved
         selector = None
         if self.settings[setting.REPLICA_SELECTOR_CLASS] == setting.RACK_AWARE_SELECTOR:
@@ -226,9 +228,9 @@ class Broker:
             selector,
         )
         self.groups = self._open_groups(loop, flusher)
-        groups = GroupCalls(self, ready)
+        groups = GroupCalls(self, ready, slow)
         meter = None if admin is None else RequestMeter()
-        router = Router(produce, fetch, groups, GROUP_HANDLERS, ColdCalls(self).answer, ready, meter)
+        router = Router(produce, fetch, groups, GROUP_HANDLERS, ColdCalls(self, slow).answer, ready, meter)
         if admin is not None and meter is not None:
             self._add_figures(admin, router, meter, fetch, flusher)
         self._closing.push_async_callback(router.stop)
@@ -242,7 +244,7 @@ class Broker:
         self._start_compaction()
         for listening in bound:
             limits = self._connection_limits()
-            listener = Listener(listening, loop, router, limits, housekeeping.expire_produces, self._sockets)
+            listener = Listener(listening, loop, router, limits, housekeeping.expire_produces, self._sockets, slow)
             self._listeners.append(listener)
             listener.start()
         self._closing.push_async_callback(self._drain, flusher, deadlines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Final
 
 from ottla.broker.answer_pieces import response_pieces
@@ -12,6 +13,7 @@ from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import unsupported_version_response
 from ottla.broker.metadata_answers import MetadataAnswers
 from ottla.broker.outbox import Piece
+from ottla.broker.slow_requests import SlowRequests
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import RequestHeader, response_frame
 from ottla.protocol.messages import decode_request, decode_request_steps, encode_response_steps
@@ -24,8 +26,10 @@ _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
 class ColdCalls:
     """Answers the requests of every API but Produce and Fetch."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: BrokerContext, slow: SlowRequests | None = None) -> None:
+        """`slow` reports the requests that take long."""
         self._broker = broker
+        self._slow = slow
         self._metadata_answers = MetadataAnswers()
 
     async def answer(
@@ -37,6 +41,7 @@ class ColdCalls:
         """
         api = ApiKey(header.api_key)
         version = header.api_version
+        began_s = read_s = served_s = perf_counter()
         if version not in API_VERSIONS[api]:
             assert api is ApiKey.API_VERSIONS
             version = _UNKNOWN_VERSION_ANSWERED_AS
@@ -52,9 +57,15 @@ class ColdCalls:
                 request = await paced(decode_request_steps(api, version, body))
                 del body
                 connection.let_go()
+            read_s = perf_counter()
             response = await HANDLERS[api](request, self._broker, call)
+            served_s = perf_counter()
             del request
-        return await paced(response_pieces(api, version, header.correlation_id, response))
+        pieces = await paced(response_pieces(api, version, header.correlation_id, response))
+        if self._slow is not None and perf_counter() - began_s > self._slow.limit_s:
+            parts = {"read": read_s - began_s, "work": served_s - read_s, "write": perf_counter() - served_s}
+            self._slow.note(connection, api, version, **parts)
+        return pieces
 
     async def _metadata(self, call: Call, body: bytes) -> bytes | bytearray:
         """The body of the answer, which for many partitions is cached until the topics change."""

@@ -19,6 +19,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Final, Protocol
 
 from ottla.broker.auto_creations import AutoCreations
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _LENGTH: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
 _PRODUCE: Final = 0
 # Linux tells the state of a connection in the first byte; elsewhere such a peer is noticed when it is answered.
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
@@ -71,6 +73,15 @@ class Router(Protocol):
         ...
 
 
+class SlowReports(Protocol):
+    """Takes the times of requests; see slow_requests.py."""
+
+    @property
+    def limit_s(self) -> float: ...
+
+    def note(self, connection: Connection, api_key: int, version: int, **parts_s: float) -> None: ...
+
+
 class Connection:
     """A client's socket and its state; every method runs on the event loop's thread."""
 
@@ -88,8 +99,10 @@ class Connection:
         "_received_bytes",
         "_request_bytes_max",
         "_router",
+        "_slow",
         "_socket",
         "_swept_bytes",
+        "_waits_for_room_since_s",
         "auto_creations",
         "client_id",
         "closed_reason",
@@ -110,7 +123,10 @@ class Connection:
         budget: ReceiveBudget,
         request_bytes_max: int,
         on_closed: Callable[[Connection], None],
+        slow: SlowReports | None = None,
     ) -> None:
+        self._slow = slow
+        self._waits_for_room_since_s = 0.0
         self._socket = peer
         self._loop = loop
         self._router = router
@@ -314,6 +330,7 @@ class Connection:
 
     def _process(self) -> None:
         """Route every whole frame that may start, then send their answers."""
+        began_s, routed_at = perf_counter(), 0
         self._processing = True
         self._blocked = False
         received, outbox, route = self._buffer, self._outbox, self._router.route
@@ -338,6 +355,7 @@ class Connection:
                 break
             # The frame is consumed before it is routed: a handler that acts on this connection sees a consistent state.
             received.start = frame_end
+            routed_at = frame_at
             route(self, data, view, frame_at, frame_end)
             if self.is_closed or self.is_draining or self._is_held:
                 break
@@ -346,6 +364,9 @@ class Connection:
         if self.is_closed:
             return
         outbox.send()
+        if self._slow is not None and routed_at and perf_counter() - began_s > self._slow.limit_s:
+            # The last of them: which one it was of several is not known.
+            self._slow.note(self, *_KEY_AND_VERSION.unpack_from(data, routed_at), turn=perf_counter() - began_s)
         if self.is_closed or self.is_draining or self._is_held:
             return
         if self._blocked:
@@ -372,6 +393,8 @@ class Connection:
         """Read as soon as there is something, if there is room for it."""
         if not self._buffer.make_room():
             self._pause_reading()
+            if not self._waits_for_room_since_s:
+                self._waits_for_room_since_s = perf_counter()
         elif not self._reading and not self.is_draining:
             self._reading = True
             self._loop.add_reader(self._socket.fileno(), self._on_readable)
@@ -379,6 +402,15 @@ class Connection:
     def _on_budget(self) -> None:
         if not self.is_closed and not self._is_held:
             self._read_on()
+            if self._reading and self._waits_for_room_since_s:
+                self._note_wait_for_room()
+
+    def _note_wait_for_room(self) -> None:
+        waited_s, self._waits_for_room_since_s = perf_counter() - self._waits_for_room_since_s, 0.0
+        buffer = self._buffer
+        if self._slow is not None and buffer.end - buffer.start >= LENGTH_BYTES + _KEY_AND_VERSION.size:
+            key, version = _KEY_AND_VERSION.unpack_from(buffer.data, buffer.start + LENGTH_BYTES)
+            self._slow.note(self, key, version, memory=waited_s)
 
     def _pause_reading(self) -> None:
         if self._reading:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from time import perf_counter
 from typing import Final
 
 from ottla.broker.answer_pieces import response_pieces
@@ -17,6 +18,7 @@ from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.limits import IN_STEPS_ELEMENTS
 from ottla.broker.outbox import Piece
 from ottla.broker.ready_connections import ReadyConnections
+from ottla.broker.slow_requests import SlowRequests
 from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import RequestHeader, response_frame
@@ -25,11 +27,26 @@ from ottla.protocol.writer_steps import is_long
 from ottla.runtime.loop_offload import began, paced, run_slice
 from ottla.runtime.steps import Steps
 
+# For other members, as long as they take.
+_WAITS_BY_INTENTION: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+
 
 class GroupCall:
     """One request that is being answered; `reply` takes the response, or the steps that make it, once."""
 
-    __slots__ = ("_answer", "_api", "_connection", "_frame", "_header", "_ready", "_start")
+    __slots__ = (
+        "_answer",
+        "_api",
+        "_began_s",
+        "_connection",
+        "_frame",
+        "_header",
+        "_read_s",
+        "_ready",
+        "_served_s",
+        "_slow",
+        "_start",
+    )
 
     def __init__(
         self,
@@ -39,8 +56,13 @@ class GroupCall:
         ready: ReadyConnections,
         start: Callable[[Coroutine[object, object, None]], None],
         answer: Answer | None = None,
+        slow: SlowRequests | None = None,
+        began_s: float = 0.0,
     ) -> None:
-        """`start` runs a coroutine beside others; `answer`: the request's position, when it has one already."""
+        """`start` runs a coroutine beside others; `answer`: the request's position, when it has one already.
+
+        `slow` reports it when it takes long, since `began_s`.
+        """
         self._connection = connection
         self._api = api
         self._header = header
@@ -48,6 +70,26 @@ class GroupCall:
         self._start = start
         self._answer = answer
         self._frame: bytes | None = None
+        self._slow = slow
+        self._began_s = began_s
+        self._read_s = self._served_s = perf_counter()
+
+    def served(self) -> None:
+        """The handler has returned; the reply may come later."""
+        self._served_s = perf_counter()
+        if self._api in _WAITS_BY_INTENTION:
+            self._note(self._served_s)
+
+    def _note(self, now_s: float) -> None:
+        slow = self._slow
+        if slow is not None and now_s - self._began_s > slow.limit_s:
+            served_s = max(self._served_s, self._read_s)
+            parts = {
+                "read": self._read_s - self._began_s,
+                "work": served_s - self._read_s,
+                "flush": max(now_s - served_s, 0.0),
+            }
+            slow.note(self._connection, self._api, self._header.api_version, **parts)
 
     def reply(self, response: object) -> None:
         if self._connection.is_closed:
@@ -72,6 +114,8 @@ class GroupCall:
             close_failed(self._connection, error, api_key=int(self._api))
             return
         frame = response_frame(self._api, header.api_version, header.correlation_id, body)
+        if self._api not in _WAITS_BY_INTENTION:
+            self._note(perf_counter())
         if self._answer is None:
             self._frame = frame
         else:
@@ -89,7 +133,10 @@ class GroupCall:
         try:
             if isinstance(response, Generator):
                 response = await paced(response)
-            self._complete(await paced(response_pieces(self._api, header.api_version, header.correlation_id, response)))
+            pieces = await paced(response_pieces(self._api, header.api_version, header.correlation_id, response))
+            if self._api not in _WAITS_BY_INTENTION:
+                self._note(perf_counter())
+            self._complete(pieces)
         except WireError as error:
             self._connection.refuse(str(error))
         except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
@@ -105,7 +152,11 @@ class GroupCall:
 class GroupCalls:
     """Serves the APIs of `GROUP_HANDLERS`."""
 
-    def __init__(self, broker: BrokerContext, ready: ReadyConnections) -> None:
+    def __init__(
+        self, broker: BrokerContext, ready: ReadyConnections, slow: SlowRequests | None = None
+    ) -> None:  # fmt: skip
+        """`slow` reports the requests that take long."""
+        self._slow: Final = slow
         self._broker: Final = broker
         self._ready: Final = ready
         self._tasks: Final[set[asyncio.Task[None]]] = set()
@@ -113,11 +164,13 @@ class GroupCalls:
     def handle(self, header: RequestHeader, body: bytes, connection: Connection) -> None:
         """Serve one request of an offered version.  Raises `WireError` when the body is not what its version says."""
         api = ApiKey(header.api_key)
+        began_s = perf_counter()
         request = decode_request(api, header.api_version, body)
-        waiting = GroupCall(connection, api, header, self._ready, self._start)
+        waiting = GroupCall(connection, api, header, self._ready, self._start, None, self._slow, began_s)
         steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
         if steps is not None and not run_slice(steps):
             self._start(_go_on(steps, connection, api))
+        waiting.served()
         waiting.send_or_park()
 
     async def handle_large(
@@ -125,14 +178,16 @@ class GroupCalls:
     ) -> None:  # fmt: skip
         """The same in steps; the connection holds the body, and has reserved the answer's position."""
         api = ApiKey(header.api_key)
+        began_s = perf_counter()
         request = await paced(decode_request_steps(api, header.api_version, body))
         del body
         connection.let_go()
-        waiting = GroupCall(connection, api, header, self._ready, self._start, answer)
+        waiting = GroupCall(connection, api, header, self._ready, self._start, answer, self._slow, began_s)
         steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
         del request
         if steps is not None:
             await paced(steps)
+        waiting.served()
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

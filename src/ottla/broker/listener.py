@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.broker.connection import Connection, Router
+from ottla.broker.connection import Connection, Router, SlowReports
 from ottla.broker.frame_pace import FramePace, PaceRules
 from ottla.broker.limits import (
     ACCEPTS_PER_TURN,
@@ -86,11 +86,16 @@ class Listener:
         limits: ConnectionLimits,
         on_sweep: Callable[[], None],
         sockets: SocketLoop | None = None,
+        slow: SlowReports | None = None,
     ) -> None:
-        """`sockets`: serves the connections; the loop itself unless a test has something between."""
+        """`sockets`: serves the connections; the loop itself unless a test has something between.
+
+        `slow` takes the times of requests.
+        """
         self._listening = listening
         self._loop = loop
         self._sockets: SocketLoop = sockets or loop
+        self._slow = slow
         self._router = router
         self._limits = limits
         self._on_sweep = on_sweep
@@ -206,7 +211,7 @@ class Listener:
             if limits.receive_buffer_bytes > 0:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
             connection = Connection(
-                peer, self._sockets, self._router, self._budget, limits.request_bytes_max, self._forget
+                peer, self._sockets, self._router, self._budget, limits.request_bytes_max, self._forget, self._slow
             )
         except OSError as error:
             # The peer disconnected between its connect and our accept.

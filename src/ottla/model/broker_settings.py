@@ -130,6 +130,12 @@ SOCKET_RECEIVE_MIN_BYTES_PER_SECOND: Final = int32(
     "A client that sends a request more slowly, over 30 s, is disconnected; over 5 s while others wait for the memory.",
     minimum=0,
 )
+REQUEST_SLOW_MS: Final = int32(
+    "request.slow.ms",
+    200,
+    "A request that takes longer gets a line in the log, `request.slow`, at most one a second; 0 is never.",
+    minimum=0,
+)
 MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS: Final = int32(
     "max.incremental.fetch.session.cache.slots",
     1_000,
@@ -526,6 +532,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         MAX_CONNECTIONS,
         QUEUED_MAX_REQUEST_BYTES,
         SOCKET_RECEIVE_MIN_BYTES_PER_SECOND,
+        REQUEST_SLOW_MS,
         FETCH_MAX_BYTES,
         MAX_REQUEST_PARTITION_SIZE_LIMIT,
         MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,

@@ -315,3 +315,22 @@ def test_connection_that_was_closed_while_its_request_was_held_is_let_go_without
     peer.connection.close("its time is over")
     peer.connection.let_go()
     assert peer.budget.taken_bytes == 0
+
+
+class EveryTurnIsSlow:
+    limit_s = -1.0
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[int, int, list[str]]] = []
+
+    def note(self, connection: Connection, api_key: int, version: int, **parts_s: float) -> None:
+        self.noted.append((api_key, version, list(parts_s)))
+
+
+def test_turn_that_was_long_is_reported_with_the_last_request_of_it(peer: Peer) -> None:
+    slow = EveryTurnIsSlow()
+    peer.connection._slow = slow
+    peer.send(frame(PRODUCE, b"a") + frame(OTHER, b"b")[:6])
+    assert slow.noted == [(PRODUCE, 7, ["turn"])]
+    peer.send(frame(OTHER, b"b")[6:])
+    assert slow.noted[1:] == [(OTHER, 7, ["turn"])]

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
 from typing import Final
 
 from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpenedSum, malformed, open_batch
@@ -38,11 +39,13 @@ from ottla.broker.partition_errors import RestOfPipeline
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.sequence_gaps import GapReports
+from ottla.broker.slow_requests import SlowRequests
 from ottla.broker.started_tasks import StartedTasks
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS
 from ottla.observe.events import fields
+from ottla.protocol.api import ApiKey
 from ottla.protocol.current_leaders import CurrentLeaders
 from ottla.protocol.produce import (
     LEADERS_FROM_VERSION,
@@ -117,12 +120,14 @@ class WaitingProduce:
 
     __slots__ = (
         "_answer",
+        "_began_s",
         "_correlation_id",
         "_deadline_ms",
         "_has_failed",
         "_leader_hints",
         "_ready",
         "_slots",
+        "_slow",
         "_topics",
         "_version",
         "_waits_for",
@@ -136,7 +141,10 @@ class WaitingProduce:
         version: int,
         deadline_ms: int,
         topics: list[TopicResult],
+        slow: SlowRequests | None,
     ) -> None:
+        self._slow = slow
+        self._began_s = perf_counter()
         self._ready = ready
         self._leader_hints = leader_hints
         self._correlation_id = correlation_id
@@ -204,6 +212,9 @@ class WaitingProduce:
         if answer is None or answer.connection.is_closed:
             return
         connection = answer.connection
+        slow = self._slow
+        if slow is not None and (took_s := perf_counter() - self._began_s) > slow.limit_s:
+            slow.note(connection, ApiKey.PRODUCE, self._version, flush=took_s)
         leaders = _leaders(self._leader_hints, self._version, self._topics, connection) if self._has_failed else None
         answer.complete((write_produce_response(self._correlation_id, self._version, self._topics, leaders),))
         self._ready.add(connection)
@@ -221,6 +232,7 @@ class ProduceHandler:
         "_partitions",
         "_poke_flusher",
         "_ready",
+        "_slow",
         "_tasks",
     )
 
@@ -232,10 +244,15 @@ class ProduceHandler:
         poke_flusher: Callable[[], None],
         leader_hints: LeaderHints | None = None,
         lease: Lease | None = None,
+        slow: SlowRequests | None = None,
     ) -> None:
-        """`lease`: until when this broker may lead; None is forever."""
+        """`lease`: until when this broker may lead; None is forever.
+
+        `slow` reports the requests that wait long for their acknowledgement.
+        """
         self._partitions = partitions
         self._lease = lease
+        self._slow = slow
         self._ready = ready
         self._leader_hints = leader_hints
         self._clock = clock
@@ -312,7 +329,7 @@ class ProduceHandler:
                         timeout_ms = request.timeout_ms
                         deadline_ms = self._clock.monotonic_ms() + (timeout_ms if timeout_ms > 0 else 0)
                         waiting = WaitingProduce(
-                            self._ready, self._leader_hints, correlation_id, version, deadline_ms, topics
+                            self._ready, self._leader_hints, correlation_id, version, deadline_ms, topics, self._slow
                         )
                     slot = waiting.add_slot(len(topics) - 1, len(results) - 1)
                     partition.park_produce(required_end, acks, waiting, slot)
