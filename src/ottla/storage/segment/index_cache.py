@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, Protocol
 
-INDEX_CACHE_BYTES: Final = 32 * 1024 * 1024
+# A full segment of small batches has 5 MB of them: room for some 25 readers that lag in different ones.
+INDEX_CACHE_BYTES: Final = 128 * 1024 * 1024
 
 
 class HasIndexes(Protocol):

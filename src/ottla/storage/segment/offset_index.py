@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from itertools import islice
+from operator import lt
 from typing import Final
 
 ENTRY_BYTES: Final = 8
@@ -69,7 +71,7 @@ class OffsetIndex:
         index = cls()
         index.relative_offsets = entries[0::2]
         index.positions = entries[1::2]
-        if not _strictly_increasing(index.relative_offsets) or not _strictly_increasing(index.positions):
+        if not is_increasing(index.relative_offsets) or not is_increasing(index.positions):
             return None
         if index.positions and (index.positions[0] < 0 or index.positions[-1] >= log_size_bytes):
             return None
@@ -78,5 +80,7 @@ class OffsetIndex:
         return index
 
 
-def _strictly_increasing(values: array[int]) -> bool:
-    return all(map(int.__lt__, values, values[1:]))
+def is_increasing(values: array[int]) -> bool:
+    """Each value is above the one before.  A full index has 262,144, and the event loop waits for them."""
+    listed = values.tolist()
+    return all(map(lt, listed, islice(listed, 1, None)))

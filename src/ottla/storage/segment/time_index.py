@@ -6,15 +6,16 @@ Timestamps rise strictly, offsets never fall.  A closed segment's last entry is 
 
 from __future__ import annotations
 
-import struct
+import sys
 from array import array
 from bisect import bisect_left
 from typing import Final, NamedTuple
 
-ENTRY_BYTES: Final = 12
-ENTRY: Final = struct.Struct(">qi")
+from ottla.storage.segment.offset_index import is_increasing
 
-assert ENTRY.size == ENTRY_BYTES
+ENTRY_BYTES: Final = 12
+
+assert array("i").itemsize == 4
 assert array("q").itemsize == 8
 
 
@@ -67,10 +68,12 @@ class TimeIndex:
         return len(self.timestamps_ms) * ENTRY_BYTES
 
     def to_bytes(self) -> bytes:
-        content = bytearray(self.size_bytes)
-        for slot, (timestamp_ms, offset) in enumerate(zip(self.timestamps_ms, self.relative_offsets, strict=True)):
-            ENTRY.pack_into(content, slot * ENTRY_BYTES, timestamp_ms, offset)
-        return bytes(content)
+        # As words of four bytes: the high and the low one of the timestamp, the offset.
+        words = array("i", bytes(self.size_bytes))
+        timestamps = array("i", _swapped(self.timestamps_ms).tobytes())
+        words[0::3], words[1::3] = timestamps[0::2], timestamps[1::2]
+        words[2::3] = _swapped(self.relative_offsets)
+        return words.tobytes()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> TimeIndex | None:
@@ -78,11 +81,21 @@ class TimeIndex:
         if len(content) % ENTRY_BYTES:
             return None
         index = cls()
-        last_ms = last_offset = -1
-        for timestamp_ms, offset in ENTRY.iter_unpack(content):
-            if timestamp_ms <= last_ms or offset <= last_offset:
-                return None
-            index.timestamps_ms.append(timestamp_ms)
-            index.relative_offsets.append(offset)
-            last_ms, last_offset = timestamp_ms, offset
+        words = array("i", content)
+        timestamps = array("i", bytes(len(content) // ENTRY_BYTES * 8))
+        timestamps[0::2], timestamps[1::2] = words[0::3], words[1::3]
+        index.timestamps_ms = _swapped(array("q", timestamps.tobytes()))
+        index.relative_offsets = _swapped(words[2::3])
+        if content and (index.timestamps_ms[0] < 0 or index.relative_offsets[0] < 0):
+            return None
+        if not is_increasing(index.timestamps_ms) or not is_increasing(index.relative_offsets):
+            return None
         return index
+
+
+def _swapped(values: array[int]) -> array[int]:
+    """A copy in the other byte order, which is that of the file or of this machine."""
+    swapped = values[:]
+    if sys.byteorder == "little":
+        swapped.byteswap()
+    return swapped

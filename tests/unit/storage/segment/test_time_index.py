@@ -51,3 +51,15 @@ def test_time_index_drops_entries_at_and_above_an_offset_when_truncated() -> Non
     index = index_of((100, 5), (110, 9))
     index.truncate_to(9)
     assert list(index.timestamps_ms) == [100]
+
+
+def test_times_and_offsets_of_any_size_come_back_from_the_file() -> None:
+    index = TimeIndex()
+    for timestamp_ms, offset in ((0, 0), (1, 7), (2**31 + 5, 8), (2**40, 2**24), (2**62, 2**31 - 1)):
+        index.append(timestamp_ms, offset)
+    content = index.to_bytes()
+    assert content[:24] == bytes(12) + (1).to_bytes(8, "big") + (7).to_bytes(4, "big")
+    read = TimeIndex.from_bytes(content)
+    assert read is not None
+    assert list(read.timestamps_ms) == [0, 1, 2**31 + 5, 2**40, 2**62]
+    assert list(read.relative_offsets) == [0, 7, 8, 2**24, 2**31 - 1]
