@@ -37,17 +37,14 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     may_change_count = request.allow_replication_factor_change
     turn = LoopOffload()
-    # A partition that is named several times is answered once: the last of its targets holds.
-    wanted: dict[str, dict[int, Sequence[int] | None]] = {}
+    # As in Apache Kafka a topic that is named several times is answered each time, one after the other.
+    responses: list[ReassignableTopicResponse] = []
     for topic in request.topics:
-        targets = wanted.setdefault(topic.name, {})
+        targets: dict[int, Sequence[int] | None] = {}
         for partition in topic.partitions:
             targets[partition.partition_index] = partition.replicas
             await turn.pause()
-        await turn.pause()
-    responses: list[ReassignableTopicResponse] = []
-    for name, targets in wanted.items():
-        responses.append(await _altered(name, targets, broker, may_change_count=may_change_count))
+        responses.append(await _altered(topic.name, targets, broker, may_change_count=may_change_count))
         await turn.pause()
     return AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_count, responses=responses)
 
