@@ -7,6 +7,7 @@ these bounds took up to 42 s for one of these frames.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,9 +93,9 @@ def test_no_frame_keeps_the_loop_from_others(timed: Timed, api: ApiKey) -> None:
 WIDE, WIDE_PARTITIONS = "wide", 700
 
 
-def produce(timed: Timed, batches: list[bytes]) -> ProduceResponse:
-    data = [PartitionProduceData(index, batch) for index, batch in enumerate(batches)]
-    request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(WIDE, data)])
+def produce(timed: Timed, batches: list[bytes], topic: str = WIDE, first: int = 0) -> ProduceResponse:
+    data = [PartitionProduceData(index, batch) for index, batch in enumerate(batches, first)]
+    request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(topic, data)])
     with RawPeer(timed.broker) as peer:
         peer.ask(ApiKey.PRODUCE, 9, request)
         response = peer.answer(ApiKey.PRODUCE, 9)[1]
@@ -124,6 +125,29 @@ def test_request_of_many_partitions_is_produced_and_fetched_whole(timed: Timed) 
             found = [(each.partition_index, len(each.records or b"")) for each in topic.partitions]
             assert found == [(index, len(batch)) for index in range(WIDE_PARTITIONS)]
             assert bool(response.session_id) is (session_epoch == 0)
+
+
+def test_large_fetch_that_waits_is_woken_by_records_and_by_its_time(timed: Timed) -> None:
+    topic, partitions_count = "woken", 1_000
+    with Cluster(timed.broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(topic, partitions_count)
+    batch = bytes(build_batch([Record(0, 1, b"key", b"value")], Codec.NONE))
+    wanted = [FetchPartition(index, fetch_offset=0, partition_max_bytes=1_000) for index in range(partitions_count)]
+    request = FetchRequest(
+        max_wait_ms=3_600_000, min_bytes=2 * len(batch), max_bytes=50 * MIB, session_epoch=-1,
+        topics=[FetchTopic(topic, partitions=wanted)],
+    )  # fmt: skip
+    with RawPeer(timed.broker) as peer:
+        peer.ask(ApiKey.FETCH, 11, request)
+        # Each of them wakes it; the first one is too little.
+        for index in (7, 999):
+            produce(timed, [batch], topic, index)
+        response = peer.answer(ApiKey.FETCH, 11)[1]
+        assert isinstance(response, FetchResponse)
+        found = {each.partition_index: len(each.records or b"") for each in response.responses[0].partitions}
+        assert {index: size for index, size in found.items() if size} == {7: len(batch), 999: len(batch)}
+        peer.ask(ApiKey.FETCH, 11, replace(request, max_wait_ms=10, min_bytes=MIB))
+        assert isinstance(peer.answer(ApiKey.FETCH, 11)[1], FetchResponse)
 
 
 def test_request_of_many_bytes_is_appended_in_steps(timed: Timed) -> None:

@@ -37,10 +37,6 @@ PARTITIONS_OF_STEP: Final = 64
 # A Produce that appends more than this is served in steps as well.
 APPENDED_IN_TURN_BYTES: Final = 8 * MIB
 
-# A full Fetch above that size (500 partitions) that wants no session waits for its time to pass, whatever records come,
-# at most so long.
-LARGE_FETCH_WAITS_MS: Final = 5_000
-
 # A fetch session reads at most so many of its partitions that have changed, for one response; the others come with the
 # next.
 SESSION_READS_MAX: Final = 500

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from ottla.broker.connection import Answer, Connection
-from ottla.broker.deadlines import Deadlines
+from ottla.broker.deadlines import Deadlines, Expiring
 from ottla.broker.limits import PARKED_PARTITIONS_MAX
 from ottla.broker.outbox import Piece
 from ottla.broker.partition import WaitingFetch
@@ -65,17 +65,21 @@ class ParkedFetches:
     def park(self, plan: FetchPlan[Read], connection: Connection, max_wait_ms: int) -> None:
         """Answer `connection` when the plan has enough, or after `max_wait_ms` with what it has then."""
         fetch = ParkedFetch(plan, connection.park(exclusive=True), self)
+        self.begin(fetch, fetch.partitions_count, max_wait_ms)
+
+    def begin(self, waiting: Expiring, partitions_count: int, max_wait_ms: int) -> None:
+        """A fetch waits, held by so many partitions."""
         self.fetches_count += 1
-        self.partitions_count += fetch.partitions_count
-        self._deadlines.add(fetch, max_wait_ms)
+        self.partitions_count += partitions_count
+        self._deadlines.add(waiting, max_wait_ms)
 
     def wake(self, fetch: ParkedFetch[Read]) -> None:
         self._ready.wake(fetch)
 
-    def drop(self, fetch: ParkedFetch[Read]) -> None:
-        """The fetch waits no more."""
+    def end(self, partitions_count: int) -> None:
+        """It waits no more."""
         self.fetches_count -= 1
-        self.partitions_count -= fetch.partitions_count
+        self.partitions_count -= partitions_count
 
     def send(self, connection: Connection) -> None:
         """The connection has an answer to send."""
@@ -127,7 +131,7 @@ class ParkedFetch(Generic[Read]):
         plan, self._plan = self._plan, None
         assert plan is not None
         plan.unpark(self)
-        self._owner.drop(self)
+        self._owner.end(self.partitions_count)
 
     def _finish(self, plan: FetchPlan[Read], read: Read) -> None:
         self.cancel()

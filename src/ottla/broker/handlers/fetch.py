@@ -35,31 +35,29 @@ Not done: tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE from v14 on).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from ottla.broker.connection import Answer, Connection
+from ottla.broker.connection import Connection
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_plans import NEW_SESSION_EPOCH, FetchService, FullFetch, SessionFetch, has_long_name
 from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response
 from ottla.broker.fetch_session import FetchSession
 from ottla.broker.fetch_session_cache import FetchSessionCache
+from ottla.broker.large_fetches import LargeFetches
 from ottla.broker.leader_hints import LeaderHints
-from ottla.broker.limits import LARGE_FETCH_WAITS_MS, PARTITIONS_IN_STEPS_BYTES
+from ottla.broker.limits import PARTITIONS_IN_STEPS_BYTES
 from ottla.broker.membership import Membership
 from ottla.broker.parked_fetches import FetchPlan, ParkedFetches
 from ottla.broker.partition_read import ANY_REPLICA, LEADER_ONLY, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.rack_aware_selector import RackAwareSelector
 from ottla.broker.ready_connections import ReadyConnections
-from ottla.broker.started_tasks import StartedTasks
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
 from ottla.protocol.fetch import PREFERRED_REPLICA_FROM_VERSION, TOPIC_IDS_FROM_VERSION, FetchRequest, read_fetch
 from ottla.runtime.clock import Clock
-from ottla.runtime.loop_offload import paced
 
 _CONSUMER: Final = -1
 _FULL_EPOCHS: Final = frozenset({-1, NEW_SESSION_EPOCH})
@@ -102,7 +100,7 @@ class FetchHandler:
         self._on_replica_closed = on_replica_closed
         self._selector = selector
         self.parked = ParkedFetches(ready, deadlines)
-        self._tasks = StartedTasks()
+        self._large = LargeFetches(self.parked)
 
     @property
     def sent_bytes(self) -> int:
@@ -122,25 +120,6 @@ class FetchHandler:
         self._serve_full(
             connection, request, version, correlation_id, is_large=end - position > PARTITIONS_IN_STEPS_BYTES
         )
-
-    async def _serve_full_in_steps(
-        self, connection: Connection, answer: Answer, request: FetchRequest, plan: FullFetch
-    ) -> None:
-        """Of many partitions.  It waits for records only when its reader wants no session: then it reads again."""
-        read = await paced(plan.read_steps())
-        if (
-            request.max_wait_ms > 0
-            and request.session_epoch != NEW_SESSION_EPOCH
-            and not await paced(plan.is_enough_steps(read))
-        ):
-            await asyncio.sleep(min(request.max_wait_ms, LARGE_FETCH_WAITS_MS) / 1000)
-            if connection.is_closed:
-                return
-            read = await paced(plan.read_steps())
-        pieces = await paced(plan.response_steps(read))
-        if not connection.is_closed:
-            answer.complete(pieces)
-            self.parked.send(connection)
 
     def _serve_full(
         self,
@@ -172,8 +151,10 @@ class FetchHandler:
             self._consumer_reader(request, version, connection.local_address),
         )
         if is_large:
-            answer = connection.park(exclusive=True)
-            self._tasks.start(connection, self._serve_full_in_steps(connection, answer, request, plan))
+            # A reader that wants a session is answered at once: from then on the session waits.
+            self._large.start(
+                connection, plan, 0 if request.session_epoch == NEW_SESSION_EPOCH else request.max_wait_ms
+            )
             return
         self._serve(connection, plan, request.max_wait_ms)
 
