@@ -36,7 +36,7 @@ def single(tmp_path: Path) -> RunningBroker:
 def test_records_ids_and_offsets_go_on_in_the_cluster(single: RunningBroker, member: Member, connect: str) -> None:
     done = adopt(single.data_dir, connect)
     assert done.returncode == 0, done.stderr
-    assert "were moved and read back" in done.stdout
+    assert "of the tree moved and read back" in done.stdout
     first = member(None, "single")
     second = member(2)
     found = eventually(lambda: metadata(second.bootstrap), lambda found: set(found.brokers) == {0, 2})

@@ -230,7 +230,9 @@ def test_a_broker_that_does_not_start_is_named_with_its_own_reason(tmp_path: Pat
     properties.parent.mkdir()
     properties.write_text("junk\n")
     said = failed_up(tmp_path, "--brokers", "2")
-    assert re.search(r"^error: broker 2 did not start: \S*meta\.properties: 'junk'", said, re.MULTILINE), said
+    assert re.search(r"^error: broker 2 did not start: \S*meta\.properties is damaged: 'junk'", said, re.MULTILINE), (
+        said
+    )
     assert re.search(r"^hint: it says whose directory this is", said, re.MULTILINE), said
 
 

@@ -293,6 +293,8 @@ def test_service_manager_hears_when_it_is_ready_and_its_journal_gets_priorities(
         process = subprocess.Popen(
             [sys.executable, "-m", "ottla", "serve", "--data-dir", tmp_path / "data", "--listen", "127.0.0.1:0"],
             stderr=journal,
+            # The tests may run below `nohup`, which ignores it.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
             env={
                 **os.environ,
                 "NOTIFY_SOCKET": str(tmp_path / "notify"),

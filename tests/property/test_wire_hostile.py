@@ -24,7 +24,7 @@ from ottla.protocol.messages import (
     response_class,
 )
 from ottla.protocol.primitives import write_uvarint
-from ottla.protocol.produce import read_produce
+from ottla.protocol.produce import PARTITIONS_MAX, read_produce
 from ottla.protocol.reader import ELEMENT_BYTES, REQUEST_ELEMENTS_MAX
 from ottla.protocol.schemas.metadata import MetadataRequestTopic
 from tests.property.wire_samples import sample
@@ -193,9 +193,9 @@ def test_request_with_too_many_elements_is_refused_before_they_are_made() -> Non
 
 
 def test_produce_with_too_many_partitions_is_refused() -> None:
-    count = 200_001
+    count = PARTITIONS_MAX + 1
     body = struct.pack(">hhiih1si", -1, -1, 1000, 1, 1, b"t", count) + struct.pack(">ii", 0, -1) * count
-    with pytest.raises(WireError, match="more than 200000 partitions"):
+    with pytest.raises(WireError, match=f"more than {PARTITIONS_MAX} partitions"):
         read_produce(bytearray(body), 0, len(body), 7)
 
 

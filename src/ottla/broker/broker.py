@@ -161,6 +161,10 @@ class Broker:
         await self._housekeeping.run_all()
         self.groups.on_clock_moved()
 
+    def on_room_changed(self) -> None:
+        """Look at the disk's room at once: a test has filled it, or made room."""
+        self._directory.look_at_space()
+
     async def stop(self) -> None:
         """Stop accepting, answer requests in progress, flush, and write the clean shutdown mark."""
         await self._closing.aclose()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.fetch_plans import FullFetch
@@ -38,7 +37,7 @@ class LargeFetches:
 
     async def _read_when_enough(
         self, connection: Connection, plan: FullFetch, max_wait_ms: int
-    ) -> Sequence[FetchRead]:  # fmt: skip
+    ) -> list[FetchRead]:  # fmt: skip
         wait = _Wait()
         connection.on_close = wait.on_readable
         try:
@@ -53,7 +52,7 @@ class LargeFetches:
             connection.on_close = None
             plan.unpark(wait)
 
-    async def _read_until_enough(self, connection: Connection, plan: FullFetch, wait: _Wait) -> Sequence[FetchRead]:
+    async def _read_until_enough(self, connection: Connection, plan: FullFetch, wait: _Wait) -> list[FetchRead]:
         while True:
             # What comes from here on wakes it; what came before all partitions held it is read now.
             wait.forget()

@@ -103,8 +103,7 @@ class DiskSpace:
     def on_look(self, free_bytes: int, held_bytes: int) -> Verdict:
         """`free_bytes` may be written by this process, and `held_bytes` are allocated to the reserve."""
         rules = self.rules
-        # What would be free beside a whole reserve.
-        beside_bytes = free_bytes - max(rules.reserve_bytes - held_bytes, 0)
+        beside_bytes = self._beside_bytes(free_bytes, held_bytes)
         if self._calm_looks < _CALM_LOOKS:
             self._calm_looks += 1
         else:
@@ -127,11 +126,15 @@ class DiskSpace:
     def on_no_room(self, free_bytes: int, held_bytes: int) -> Verdict:
         """A write failed for want of room."""
         self._calm_looks = 0
+        # Where the bytes tell of the want of room, they will also tell when it returns.
+        is_unseen = self._beside_bytes(free_bytes, held_bytes) >= self.rules.resume_bytes
         if not self.is_full:
-            self._hold_looks = self._next_hold_looks
-            self._next_hold_looks = min(2 * self._next_hold_looks, _HOLD_LOOKS_MAX)
+            if is_unseen:
+                self._hold_looks = self._next_hold_looks
+                self._next_hold_looks = min(2 * self._next_hold_looks, _HOLD_LOOKS_MAX)
             return self._begin_full(free_bytes, held_bytes)
-        self._hold_looks = max(self._hold_looks, _HOLD_LOOKS_MIN)
+        if is_unseen:
+            self._hold_looks = max(self._hold_looks, _HOLD_LOOKS_MIN)
         return Verdict(gives_back=held_bytes > 0 and free_bytes < self.rules.kept_bytes)
 
     def next_look_ms(self, free_bytes: int) -> int:
@@ -140,6 +143,10 @@ class DiskSpace:
             return LOOK_WHEN_FULL_MS
         spare_bytes = free_bytes - self.rules.refuse_below_bytes
         return min(max(spare_bytes // BYTES_PER_MS_MAX, LOOK_EVERY_MS_MIN), LOOK_EVERY_MS_MAX)
+
+    def _beside_bytes(self, free_bytes: int, held_bytes: int) -> int:
+        """What would be free beside a whole reserve."""
+        return free_bytes - max(self.rules.reserve_bytes - held_bytes, 0)
 
     def _begin_full(self, free_bytes: int, held_bytes: int) -> Verdict:
         kept_bytes = self.rules.kept_bytes

@@ -84,6 +84,8 @@ class ControlledProcess:
         before = self.clock.conditions
         self.clock.conditions = self.disk.conditions = conditions
         sockets.set_late_ms(conditions.answers_late_ms)
+        if conditions.is_disk_full != before.is_disk_full:
+            broker.on_room_changed()
         if _clock_of(conditions) != _clock_of(before):
             await broker.on_clock_moved()
         log.info("conditions.changed", extra=fields(**_shown(conditions)))

@@ -106,6 +106,16 @@ def test_writes_that_fail_although_bytes_are_free_are_tried_again_more_and_more_
     assert looks_until_open(space) == 2
 
 
+def test_disk_that_is_seen_full_is_open_with_the_first_look_that_sees_room_however_often_it_fills() -> None:
+    space = DiskSpace(RULES)
+    for _ in range(4):
+        space.on_no_room(0, 0)
+        space.on_no_room(0, 0)
+        assert space.is_full
+        space.on_look(5_000, 0)
+        assert not space.is_full
+
+
 def test_looks_are_as_frequent_as_what_is_left_asks_for() -> None:
     space = DiskSpace(SpaceRules(refuse_below_bytes=REFUSE_BELOW_BYTES))
     assert space.next_look_ms(100 * GIB) == LOOK_EVERY_MS_MAX
