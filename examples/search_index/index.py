@@ -20,21 +20,21 @@ from ottla.errors import OttlaError
 from .log_line import LogLine
 
 VERSION: Final = 1
-_SCHEMA: Final = f"""
-CREATE TABLE positions (
-    id INTEGER PRIMARY KEY, cluster_id TEXT NOT NULL, topic TEXT NOT NULL, topic_id TEXT NOT NULL,
-    partition INTEGER NOT NULL, next_offset INTEGER NOT NULL,
-    UNIQUE (cluster_id, topic, topic_id, partition)
-);
-CREATE TABLE lines (
-    id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, level TEXT NOT NULL, service TEXT NOT NULL, message TEXT NOT NULL,
-    position INTEGER NOT NULL REFERENCES positions, offset INTEGER NOT NULL
-);
-CREATE INDEX lines_by_time ON lines (at_ms);
-CREATE INDEX lines_by_position ON lines (position);
-CREATE VIRTUAL TABLE words USING fts5(message, content='lines', content_rowid='id');
-PRAGMA user_version = {VERSION};
-"""
+_SCHEMA: Final = (
+    """CREATE TABLE positions (
+        id INTEGER PRIMARY KEY, cluster_id TEXT NOT NULL, topic TEXT NOT NULL, topic_id TEXT NOT NULL,
+        partition INTEGER NOT NULL, next_offset INTEGER NOT NULL,
+        UNIQUE (cluster_id, topic, topic_id, partition)
+    )""",
+    """CREATE TABLE lines (
+        id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, level TEXT NOT NULL, service TEXT NOT NULL,
+        message TEXT NOT NULL, position INTEGER NOT NULL REFERENCES positions, offset INTEGER NOT NULL
+    )""",
+    "CREATE INDEX lines_by_time ON lines (at_ms)",
+    "CREATE INDEX lines_by_position ON lines (position)",
+    "CREATE VIRTUAL TABLE words USING fts5(message, content='lines', content_rowid='id')",
+    f"PRAGMA user_version = {VERSION}",
+)
 # Another process that writes has its transaction done within this.
 _BUSY_S: Final = 30.0
 # Words, and phrases in quotes; a star at the end stands for any ending.
@@ -213,9 +213,11 @@ class LogIndex:
         self._database.execute("PRAGMA journal_mode = WAL")
         # After a power loss the last transactions may be missing, lines and offsets together: they are read again.
         self._database.execute("PRAGMA synchronous = NORMAL")
-        (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if not tables:
-            self._database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+        with self._transaction():
+            (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if not tables:
+                for statement in _SCHEMA:
+                    self._database.execute(statement)
 
     def _move(self, advance: Advance) -> None:
         position = advance.position

@@ -59,7 +59,8 @@ class Killer:
         mark = self.folder / self.mark
         if self.who == DRIVER or stage in IN_TASKS:
             mark.write_text("1")
-            eventually(lambda: all(Path(other).exists() for other in self.together))
+            # A mark is made first, and has its number then.
+            eventually(lambda: all(Path(other).exists() and Path(other).read_text() for other in self.together))
             os.kill(os.getpid(), signal.SIGKILL)
         if self.who == EXECUTOR_OF_ANOTHER:
             held = self.folder / HELD

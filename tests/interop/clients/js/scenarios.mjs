@@ -4,7 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 export const PATIENCE_MS = 30_000
 const RECORDS = 300
-const TIMESTAMP_MS = 1_700_000_000_000
+// Within retention: what is older goes when it is looked at.
+const TIMESTAMP_MS = Date.now() - 3_600_000
 
 // Arguments: bootstrap, a prefix for names, and the scenarios.  `open(bootstrap)` gives a client: `codecs`,
 // `createTopic`, `send`, `join`, `committedOffsets`, `administer`, `close`.
