@@ -121,7 +121,7 @@ class FullFetch:
         self._local_address = local_address
         self._replica = replica
         self._consumer = consumer
-        self._held_by: Sequence[Partition] = ()
+        self._held_by: list[Partition] = []
 
     def read(self) -> FetchRead:
         replica = self._replica
@@ -206,38 +206,31 @@ class FullFetch:
 
     def park(self, fetch: WaitingFetch) -> int:
         self._keep_what_is_read()
-        found = (self._partitions.get(topic, each[0]) for topic, wanted in self._request.topics for each in wanted)
-        self._held_by = [partition for partition in found if partition is not None]
-        wake_on = self._wake_on
-        for partition in self._held_by:
-            partition.park_fetch(fetch, wake_on)
+        self._hold(self._request, fetch)
         return len(self._held_by)
 
     def park_steps(self, fetch: WaitingFetch) -> Steps[int]:
         """`park` in steps; `unpark` is right after each of them."""
         self._keep_what_is_read()
-        held: list[Partition] = []
-        self._held_by = held
-        wake_on = self._wake_on
         for part in in_parts(self._request):
-            for topic, wanted in part.topics:
-                for each in wanted:
-                    partition = self._partitions.get(topic, each[0])
-                    if partition is not None:
-                        partition.park_fetch(fetch, wake_on)
-                        held.append(partition)
+            self._hold(part, fetch)
             yield
-        return len(held)
+        return len(self._held_by)
+
+    def _hold(self, part: FetchRequest, fetch: WaitingFetch) -> None:
+        wake_on = WakeOn.HIGH_WATERMARK if self._replica is None else WakeOn.APPEND
+        for topic, wanted in part.topics:
+            for each in wanted:
+                partition = self._partitions.get(topic, each[0])
+                if partition is not None:
+                    partition.park_fetch(fetch, wake_on)
+                    self._held_by.append(partition)
 
     def _keep_what_is_read(self) -> None:
         # What is not read again is not kept: of one request it may be a hundred megabytes, also in names of topics
         # without partitions, which Apache Kafka's responses leave out, too.
         topics = [each for each in self._request.topics if each[1]]
         self._request = self._request._replace(topics=topics, forgotten=[], rack=b"")
-
-    @property
-    def _wake_on(self) -> WakeOn:
-        return WakeOn.HIGH_WATERMARK if self._replica is None else WakeOn.APPEND
 
     def stay_parked(self) -> None:
         """Partitions hold a fetch until `forget_fetch`."""
