@@ -115,8 +115,9 @@ def test_foreign_text_stays_text_of_one_line(bootstrap: str, arguments: list[str
 
 
 def test_hostile_group_is_one_row(bootstrap: str) -> None:
-    rows = shown_lines(bootstrap, "group", "list", "--long")
-    assert [row.split()[0] for row in rows if row] == ["GROUP", "left", "x\\x1b[2J\\nforged"]
+    names = [row.split()[0] for row in shown_lines(bootstrap, "group", "list", "--long") if row]
+    # The broker has other tests' groups as well.
+    assert (names[0], names.count("left"), names.count("x\\x1b[2J\\nforged")) == ("GROUP", 1, 1)
 
 
 def test_json_of_a_hostile_record_is_the_record(bootstrap: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from tests.eventually import eventually
 from tests.small_disk import MIB, empty, fill, free_bytes, small_disk
 
 VALUE_BYTES: Final = 100_000
+BYTES_PER_S_MAX: Final = 20_000_000
 SETTINGS: Final = {
     # The default: as on any disk, the tests' own brokers have less.
     "log.dir.reserve.bytes": str(32 * MIB),
@@ -74,9 +76,14 @@ class Sent:
         self._producer.poll(0)
 
     def send_until(self, is_reached: Callable[[], bool]) -> None:
-        """One at a time, so that the disk is filled by what is acknowledged."""
+        """One at a time, so that the disk is filled by what is acknowledged.
+
+        No faster than 20 MB/s: what comes between two looks at the disk, 50 ms apart, is less than the 2.5 MB below
+        which produces are refused.
+        """
         while not is_reached():
-            if self.waiting_count < 3:
+            time.sleep(VALUE_BYTES / BYTES_PER_S_MAX)
+            if self.waiting_count < 1:
                 self.send()
             self._producer.poll(0.02)
 
