@@ -142,6 +142,7 @@ SLEEPS: Final = {
     "tests/history/clients.py": "a pause of a member beyond its session is the fault",
     "tests/history/workload.py": "pauses between faults",
     "tests/integration/test_demo.py": "the moment of an interruption, and the haste of the second",
+    "tests/integration/test_full_disk.py": "the pace of a producer",
     "tests/integration/test_topic_made_anew.py": "the pace of a producer, and the moment of a kill",
     "tests/kill/workload.py": "the moment of a kill",
     "tests/mirror/test_killed_mirror.py": "the moment of a kill",

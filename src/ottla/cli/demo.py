@@ -7,6 +7,8 @@ from typing import Final
 
 import click
 
+from ottla.cli.imports import ended_by_ctrl_c
+
 EVENTS_COUNT: Final = 250_000
 
 
@@ -34,9 +36,10 @@ def command(events: int, seed: int, keep: Path | None, drop_one: bool) -> None:
     lake, sets malformed ones aside as dead letters, and finds top pages and sessions; and the audit counts every topic
     and hour at each step.
     """
-    from ottla.demo.requirements import check_requirements
+    with ended_by_ctrl_c():
+        from ottla.demo.requirements import check_requirements
 
-    check_requirements()
-    from ottla.demo.run import Options, run_demo
+        check_requirements()
+        from ottla.demo.run import Options, run_demo
 
     run_demo(Options(events, seed, keep, drop_one))

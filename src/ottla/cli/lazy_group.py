@@ -7,6 +7,7 @@ from importlib import import_module
 
 import click
 
+from ottla.cli.imports import ended_by_ctrl_c
 from ottla.cli.verbs import Verb
 from ottla.model.nearest import nearest_name
 
@@ -25,7 +26,8 @@ class LazyGroup(click.Group):
         verb = self._verbs.get(cmd_name)
         if verb is None:
             return None
-        command = import_module(verb.module).command
+        with ended_by_ctrl_c():
+            command = import_module(verb.module).command
         assert isinstance(command, click.Command), f"{verb.module}.command is not a click command"
         return command
 

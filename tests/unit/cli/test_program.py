@@ -194,6 +194,19 @@ def test_ctrl_c_while_the_program_is_imported_is_quiet() -> None:
     assert (found.returncode, found.stderr) == (INTERRUPTED, "")
 
 
+def test_ctrl_c_while_a_verb_is_imported_is_not_turned_into_another_error() -> None:
+    found = _child(
+        "import os, signal\n"
+        "from ottla.cli.imports import ended_by_ctrl_c\n"
+        "with ended_by_ctrl_c():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    except BaseException:\n"
+        "        raise RuntimeError('of a module that is being imported')"
+    )
+    assert (found.returncode, found.stderr) == (-signal.SIGINT, "")
+
+
 def test_our_own_bug_is_not_hidden(failing_verb: list[BaseException]) -> None:
     failing_verb.append(AssertionError("we are wrong"))
     with pytest.raises(AssertionError):
