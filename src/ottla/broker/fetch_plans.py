@@ -171,12 +171,13 @@ class FullFetch:
         session_id = NO_SESSION
         if request.session_epoch == NEW_SESSION_EPOCH:
             session = service.new_session(self._partitions, request, self._replica)
-            for part, read in zip(in_parts(request), parts, strict=True):
-                if session is not None:
+            if session is not None:
+                for part, read in zip(in_parts(request), parts, strict=True):
                     fill_session(self._partitions, session, part, read)
-                yield
-            if session is not None and service.sessions.touch(session, service.clock.monotonic_ms()):
-                session_id = session.id
+                    yield
+                # Between two steps it may have been closed to make room for another.
+                if not session.is_closed and service.sessions.touch(session, service.clock.monotonic_ms()):
+                    session_id = session.id
         if parts:
             service.sent_bytes += parts[-1].readable_bytes
         topics: dict[bytes, list[PartitionRead]] = {}

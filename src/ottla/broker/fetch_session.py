@@ -70,6 +70,14 @@ class SessionPartition:
             return self.fetch[2] >= read.high_watermark
         return self._partition is not None and self.fetch[2] >= self._partition.log_end_offset
 
+    def is_still(self, read: PartitionRead) -> bool:
+        """Whether the partition is as it was when it gave `read`."""
+        partition = self._partition
+        return partition is not None and (partition.high_watermark, partition.log_start_offset) == (
+            read.high_watermark,
+            read.log_start_offset,
+        )
+
     def note_sent(self, read: PartitionRead) -> None:
         """The reader has been sent `read`."""
         self._sent_high_watermark, self._sent_log_start = read.high_watermark, read.log_start_offset

@@ -128,7 +128,7 @@ def note_sent(session: FetchSession, read: SessionRead) -> None:
 
 
 def fill_session(partitions: PartitionIndex, session: FetchSession, request: FetchRequest, read: FetchRead) -> None:
-    """Begin a session with a full request and what its response holds."""
+    """Begin a session with a full request and what its response holds; others may have run since that was read."""
     reads: list[tuple[SessionPartition, PartitionRead]] = []
     for (topic, wanted), (_, parts) in zip(request.topics, read.topics, strict=True):
         for fetch, part in zip(wanted, parts, strict=True):
@@ -136,3 +136,7 @@ def fill_session(partitions: PartitionIndex, session: FetchSession, request: Fet
             entry.find_partition(partitions)
             reads.append((entry, part))
     note_sent(session, SessionRead(reads, 0, False, False))
+    for entry, part in reads:
+        if not entry.is_still(part):
+            # It will not wake the session for what has moved already.
+            session.add_candidate(entry)
