@@ -30,6 +30,8 @@ class LargeFetches:
         read = await paced(plan.read_steps())
         if max_wait_ms > 0 and self._parked.has_room and not await paced(plan.is_enough_steps(read)):
             read = await self._read_when_enough(connection, plan, max_wait_ms)
+        if connection.is_closed:
+            return
         pieces = await paced(plan.response_steps(read))
         if not connection.is_closed:
             answer.complete(pieces)
@@ -53,14 +55,16 @@ class LargeFetches:
             plan.unpark(wait)
 
     async def _read_until_enough(self, connection: Connection, plan: FullFetch, wait: _Wait) -> list[FetchRead]:
-        while True:
+        while not connection.is_closed:
             # What comes from here on wakes it; what came before all partitions held it is read now.
             wait.forget()
-            is_last = wait.is_expired or connection.is_closed
+            # A broker that stops expires those that wait already.
+            is_last = wait.is_expired or connection.is_draining
             read = await paced(plan.read_steps())
             if is_last or await paced(plan.is_enough_steps(read)):
                 return read
             await wait.woken()
+        return []
 
 
 class _Wait:
