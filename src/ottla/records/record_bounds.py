@@ -40,26 +40,27 @@ def _behind_record(area: bytes, at: int, number: int, base_timestamp_ms: int) ->
     end = at + length
     if length < 1 or end > len(area):
         raise CorruptBatch(f"a record of {length} bytes, {len(area) - at} are left")
-    record = area[:end]
-    timestamp_delta, at = read_varlong(record, at + 1)
-    offset_delta, at = read_varint(record, at)
+    # Whatever is read behind the record's end leaves the place there, where nothing fits any more.
+    timestamp_delta, at = read_varlong(area, at + 1)
+    offset_delta, at = read_varint(area, at)
     if offset_delta != number or not INT64_MIN <= base_timestamp_ms + timestamp_delta < INT64_LIMIT:
         raise CorruptBatch(f"offset delta {offset_delta}, timestamp delta {timestamp_delta}")
-    at = _behind_bytes(record, _behind_bytes(record, at))
-    headers_count, at = read_varint(record, at)
+    at = _behind_bytes(area, _behind_bytes(area, at, end), end)
+    headers_count, at = read_varint(area, at)
     if headers_count < 0:
         raise CorruptBatch(f"{headers_count} headers")
     for _ in range(headers_count):
-        at = _behind_bytes(record, _behind_bytes(record, at, length_min=0))
+        at = _behind_bytes(area, _behind_bytes(area, at, end, length_min=0), end)
     if at != end:
         raise CorruptBatch("the record does not end where its length says")
     return end
 
 
-def _behind_bytes(record: bytes, at: int, *, length_min: int = -1) -> int:
-    length, at = read_varint(record, at)
-    if length < length_min or length > len(record) - at:
-        raise CorruptBatch(f"a field of {length} bytes, {len(record) - at} are left in the record")
+def _behind_bytes(area: bytes, at: int, end: int, *, length_min: int = -1) -> int:
+    """`end`: of the record."""
+    length, at = read_varint(area, at)
+    if at > end or not length_min <= length <= end - at:
+        raise CorruptBatch(f"a field of {length} bytes, {end - at} are left in the record")
     return at + max(length, 0)
 
 
