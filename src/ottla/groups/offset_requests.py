@@ -11,6 +11,7 @@ from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_table import AnyGroup, GroupTable
 from ottla.groups.moment import Moment
 from ottla.groups.offset_bytes import OffsetBytes
+from ottla.groups.offset_expiry import write_in_batches
 from ottla.groups.offset_records import METADATA_BYTES_MAX, offset_key, offset_key_prefix, offset_value
 from ottla.groups.replies import CommitReply, DeleteOffsetsReply, FetchReply, TopicErrors
 from ottla.groups.shard_services import ShardServices
@@ -91,7 +92,7 @@ class OffsetRequests:
         read = frozenset(group.read_among({topic for topic, _ in command.topics}))
         records = list(self._tombstones(group, [asked for asked in command.topics if asked.topic not in read]))
         if records:
-            error = code_for_member(self._services.write(records, moment))
+            error = code_for_member(write_in_batches(self._services, records, moment))
             if error is not ErrorCode.NONE:
                 return DeleteOffsetsReply(error)
         return DeleteOffsetsReply(ErrorCode.NONE, [_per_topic(asked, asked.topic in read) for asked in command.topics])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.groups.commands import CommitOffsets, DeleteOffsets, JoinProtocol, OffsetToCommit, TopicPartitions
+from ottla.groups.offset_expiry import TOMBSTONES_PER_BATCH
 from ottla.groups.replies import CommitReply, CommittedOffset, DeleteOffsetsReply, FetchReply, TopicErrors, TopicOffsets
 from ottla.groups.settings import GroupSettings
 from ottla.groups.subscription import subscribed_topics
@@ -149,6 +150,17 @@ def test_deleted_offsets_are_gone_and_a_simple_group_with_the_last_of_them(coord
     assert coordinator.state() == "Dead"
     coordinator.restart()
     assert coordinator.state() == "Dead"
+
+
+def test_offsets_of_thousands_of_partitions_are_deleted_in_batches_that_the_log_takes(coordinator: Coordinator) -> None:
+    partitions = range(2 * TOMBSTONES_PER_BATCH + 1)
+    coordinator.commit(dict.fromkeys(partitions, 5))
+    commits_count = len(coordinator.log.batches)
+    asked = coordinator.ask(DeleteOffsets(GROUP, [TopicPartitions(TOPIC, list(partitions))]))
+    assert {error for _, error in asked.of(DeleteOffsetsReply).topics[0].partitions} == {ErrorCode.NONE}
+    assert coordinator.committed() == {}
+    sizes = [len(batch) for batch in coordinator.log.batches[commits_count:]]
+    assert sizes == [TOMBSTONES_PER_BATCH, TOMBSTONES_PER_BATCH, 1]
 
 
 def test_offsets_of_a_topic_that_a_member_reads_are_not_deleted(coordinator: Coordinator) -> None:

@@ -25,18 +25,17 @@ async def handle(
 ) -> ListPartitionReassignmentsResponse:
     by_name = broker.topics.by_name
     turn = LoopOffload()
-    asked: dict[str, Iterable[int]] = {}
-    if request.topics is None:
-        asked = {topic.name: range(len(topic.partitions)) for topic in by_name.values()}
+    named: dict[str, dict[int, None]] = {}
     for each in request.topics or ():
         await turn.pause()
         if each.name in by_name:
             # Each partition once, however often it is named.
-            asked[each.name] = dict.fromkeys([*asked.get(each.name, ()), *each.partition_indexes])
+            named.setdefault(each.name, {}).update(dict.fromkeys(each.partition_indexes))
     found: list[OngoingTopicReassignment] = []
-    for name, indexes in asked.items():
+    for name in by_name if request.topics is None else named:
         await turn.pause()
-        moving = _moving(by_name[name], indexes)
+        topic = by_name[name]
+        moving = _moving(topic, range(len(topic.partitions)) if request.topics is None else named[name])
         if moving.partitions:
             found.append(moving)
     return ListPartitionReassignmentsResponse(topics=found)

@@ -4,6 +4,7 @@ refusals."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import process_time
 
 import pytest
 
@@ -234,6 +235,22 @@ async def test_topic_that_cannot_be_reassigned_says_so_for_each_partition() -> N
     response = await broker.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request, AlterPartitionReassignmentsResponse)
     found = [each.error_code for each in response.responses[0].partitions]
     assert found == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+
+
+async def test_topic_of_many_entries_takes_no_longer_than_one_with_their_partitions() -> None:
+    broker = SmallBroker()
+    broker.add_topic("a", 3)
+
+    async def took_s(partitions_of_entry: int) -> float:
+        starts = range(0, 40_000, partitions_of_entry)
+        topics = [ListPartitionReassignmentsTopics("a", list(range(at, at + partitions_of_entry))) for at in starts]
+        request = ListPartitionReassignmentsRequest(1_000, topics)
+        began_s = process_time()
+        await broker.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, request, ListPartitionReassignmentsResponse)
+        return process_time() - began_s
+
+    few, many = [min([await took_s(size) for _ in range(3)]) for size in (40_000, 20)]
+    assert many < 20 * few, (many, few)
 
 
 async def test_only_moves_under_way_are_listed() -> None:
