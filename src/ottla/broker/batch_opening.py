@@ -16,6 +16,7 @@ from ottla.broker.limits import (
     OPENED_REQUEST_BYTES_MAX,
     OPENED_REQUEST_RECORDS_MAX,
 )
+from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.protocol.produce import RecordErrors
@@ -215,11 +216,12 @@ def _rebuilt(
 
 def _refusal(faults: Sequence[RecordFault], opening: BatchOpening, now_ms: int, place: object) -> BatchRefused:
     rows = [(fault.number, _text(fault, opening, now_ms, place)) for fault in faults[:FAULTS_NAMED_MAX]]
+    refused = f"{counted(len(faults), 'record is', 'records are')} refused"
     if any(fault.kind is FaultKind.TIMESTAMP for fault in faults):
-        message = f"{len(faults)} record(s) are refused, some for their timestamp"
+        message = f"{refused}, some for their timestamp"
         return BatchRefused(ErrorCode.INVALID_TIMESTAMP, RecordErrors(message, rows))
     first = "; ".join(f"record {number}: {text}" for number, text in rows[:_FAULTS_IN_MESSAGE])
-    message = f"{len(faults)} record(s) are refused, the first ones: {first}"
+    message = f"{refused}, the first ones: {first}"
     return BatchRefused(ErrorCode.INVALID_RECORD, RecordErrors(message, rows))
 
 

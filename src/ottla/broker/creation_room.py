@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.model.broker_settings import MAX_BROKER_PARTITIONS
+from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId
@@ -42,8 +43,8 @@ class CreationRoom:
             return
         how = "automatically " if is_automatic else ""
         problem = (
-            f"topic {name!r} would give broker {self._node_id} {here_count} partition(s) more: it has {present_count}, "
-            f"and {max(allowed, 0)} may be made {how}({self._bound})"
+            f"topic {name!r} would give broker {self._node_id} {counted(here_count, 'partition')} more: "
+            f"it has {present_count}, and {max(allowed, 0)} may be made {how}({self._bound})"
         )
         raise RequestError(ErrorCode.POLICY_VIOLATION, problem, hint=self._hint)
 

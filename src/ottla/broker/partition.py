@@ -19,6 +19,7 @@ from ottla.broker.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.sequence_gaps import SequenceGaps
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.model.broker_settings import REPLICA_LAG_TIME_MAX_MS
+from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, NodeId, TopicPartition
@@ -411,7 +412,7 @@ class Partition:
         if acks == ACKS_ALL and not self._has_min_in_sync:
             self.on_refused(now_ms)
             raise NotEnoughReplicas(
-                f"{self.in_sync_count} replica(s) of {self.topic_partition} are in sync, "
+                f"of {self.topic_partition} {counted(self.in_sync_count, 'replica is', 'replicas are')} in sync, "
                 f"{log.config.min_insync_replicas} are required (min.insync.replicas)"
             )
         try:

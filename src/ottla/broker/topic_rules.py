@@ -12,6 +12,7 @@ from ottla.coordination.placement import placed, placed_further
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS
+from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError, RequestError
 from ottla.model.identifiers import INTERNAL_TOPICS, NodeId
@@ -50,7 +51,9 @@ def added_assignment(
         # A group's partition follows from this count.
         raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"the partitions of {topic.name} are fixed")
     if count == present:
-        raise RequestError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {present} partition(s) already")
+        raise RequestError(
+            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {counted(present, 'partition')} already"
+        )
     if count < present:
         problem = f"topic {topic.name!r} has {present} partitions, {count} would take some away"
         raise RequestError(ErrorCode.INVALID_PARTITIONS, problem, hint="partitions can be added only")
@@ -59,12 +62,12 @@ def added_assignment(
         raise RequestError(ErrorCode.INVALID_PARTITIONS, problem)
     if given is not None:
         if len(given) != count - present:
-            problem = f"{count - present} partition(s) are added, and {len(given)} are assigned"
+            problem = f"{counted(count - present, 'partition is', 'partitions are')} added, and {len(given)} assigned"
             raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         added = [_checked_replicas(index, replicas, live) for index, replicas in enumerate(given, present)]
         factor = len(topic.partitions[0].target)
         if any(len(replicas) != factor for replicas in added):
-            problem = f"the partitions of topic {topic.name!r} have {factor} replica(s) each"
+            problem = f"the partitions of topic {topic.name!r} have {counted(factor, 'replica')} each"
             raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         return added
     replicas_of_present = [partition.target for partition in topic.partitions]

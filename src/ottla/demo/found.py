@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from ottla.demo.expected import Session, TopPage, View, sessions, top_pages, watermark_ms
 from ottla.demo.lake import DEAD_LETTERS, LATE_VIEWS, SESSIONS, TOP_PAGES, rows_of
 from ottla.demo.sent import Malformed, Sent
+from ottla.model.counted import counted
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -90,7 +91,7 @@ def _difference(
     surplus.subtract(Counter(expected))
     missing, wrong = (-surplus).total(), (+surplus).total()
     if missing or wrong:
-        yield f"{what}: {missing:,} rows are missing, {wrong:,} are wrong"
+        yield f"{what}: {counted(missing, 'row')} missing, {wrong:,} wrong"
 
 
 def _ms(moment: datetime) -> int:

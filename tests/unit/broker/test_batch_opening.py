@@ -97,7 +97,7 @@ def test_compacted_topic_names_the_records_without_keys(codec: Codec, policy: st
     refused = refusal(replace(PLAIN, cleanup_policy=policy), build_batch(records, codec))
     assert refused.error_code is ErrorCode.INVALID_RECORD
     assert [number for number, _ in refused.errors.rows] == [1, 3]
-    assert "2 record(s)" in refused.errors.message
+    assert "2 records are refused" in refused.errors.message
 
 
 def test_record_that_is_too_old_is_named_though_the_first_is_not() -> None:
@@ -128,7 +128,7 @@ def test_time_comes_before_keys_when_both_are_wrong() -> None:
 
 def test_only_so_many_records_are_named() -> None:
     refused = refusal(replace(PLAIN, cleanup_policy="compact"), build_batch([Record(0, NOW_MS, None, b"")] * 1_500))
-    assert "1500 record(s)" in refused.errors.message
+    assert "1500 records are refused" in refused.errors.message
     assert len(refused.errors.rows) == FAULTS_NAMED_MAX
     assert len(refused.errors.message) < 1_000
 

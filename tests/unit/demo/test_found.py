@@ -50,19 +50,19 @@ def test_other_events_are_neither_views_nor_malformed() -> None:
 @pytest.mark.parametrize(
     ("found", "problem"),
     [
-        (replace(_found(), top_pages=_found().top_pages[1:]), "top pages: 1 rows are missing, 0 are wrong"),
+        (replace(_found(), top_pages=_found().top_pages[1:]), "top pages: 1 row missing, 0 wrong"),
         (
             replace(_found(), top_pages=[*_found().top_pages, _found().top_pages[0]]),
-            "top pages: 0 rows are missing, 1 are wrong",
+            "top pages: 0 rows missing, 1 wrong",
         ),
         (
             replace(_found(), sessions=[_found().sessions[0]._replace(views=61), *_found().sessions[1:]]),
-            "sessions: 1 rows are missing, 1 are wrong",
+            "sessions: 1 row missing, 1 wrong",
         ),
-        (replace(_found(), letters=[]), "dead letters: 1 rows are missing, 0 are wrong"),
+        (replace(_found(), letters=[]), "dead letters: 1 row missing, 0 wrong"),
         (
             replace(_found(), letters=[Letter("searches", 0, 7, HTML)]),
-            "dead letters: 1 rows are missing, 1 are wrong",
+            "dead letters: 1 row missing, 1 wrong",
         ),
     ],
 )

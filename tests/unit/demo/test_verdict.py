@@ -53,8 +53,8 @@ def test_online_consumer_meets_the_malformed_events_that_are_set_aside() -> None
 
 
 def test_what_the_check_found_is_a_problem() -> None:
-    found = finished(checked(problems=["sessions: 1 rows are missing, 0 are wrong"]))
-    assert list(problems_of(found, EVENTS)) == ["sessions: 1 rows are missing, 0 are wrong"]
+    found = finished(checked(problems=["sessions: 1 row missing, 0 wrong"]))
+    assert list(problems_of(found, EVENTS)) == ["sessions: 1 row missing, 0 wrong"]
 
 
 def test_an_acknowledgement_that_did_not_come_is_a_problem() -> None:
