@@ -1,7 +1,7 @@
 """What a client's record batch must satisfy before it is appended: the head and the checksum, nothing per record.
 
-Compressed batches are not opened and records are not walked: a batch whose head is consistent and whose CRC is
-right is stored as it came (docs/decisions/0001).  Checks run from cheap to expensive, sizes first.
+Compressed batches are not opened (docs/decisions/0001); the bounds of other records are looked at afterwards
+(records/record_bounds.py).  Checks run from cheap to expensive, sizes first.
 """
 
 from __future__ import annotations
