@@ -10,42 +10,35 @@ deleted meanwhile, and are left out.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import UUID
 
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.model.own_names import MIRROR_PROGRESS_TOPIC, REPLAY_CLAIMS_TOPIC
-from ottla.model.uuid_text import uuid_to_text
-from ottla.observe.events import fields
-from ottla.runtime.disk import Disk, replace_file
+from ottla.model.uuid_text import uuid_from_text, uuid_to_text
+from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
 from ottla.storage.backup.log_copy import CopiedLog, LogCopying
-from ottla.storage.backup.manifest import (
-    BackupFile,
-    BackupLog,
-    Manifest,
-    encode_manifest,
-    file_crc,
-)
+from ottla.storage.backup.manifest import BackupFile, BackupLog, Manifest, file_crc
+from ottla.storage.backup.recorded_ends import RecordedEnds
+from ottla.storage.backup.unfinished import UnfinishedBackup
 from ottla.storage.directory import directory_identity, directory_tree
-from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE, DIRECTORY_ID, Owner
-from ottla.storage.directory.directory_lock import LOCK_FILE, DirectoryLock
+from ottla.storage.directory.directory_identity import DIRECTORY_ID, Owner
+from ottla.storage.directory.directory_lock import DirectoryLock
 from ottla.storage.directory.directory_tree import TREE_FILE
-from ottla.storage.directory.flushed_ends import FlushedEnds, LogKey, read_flushed_ends
+from ottla.storage.directory.flushed_ends import FlushedEnds
 from ottla.storage.directory.housekeeping import remove_tree
 from ottla.storage.directory.kept_logs import KEPT_FROM
+from ottla.storage.directory.log_starts import LogStarts
 from ottla.storage.directory.present_logs import is_no_log
-from ottla.storage.errors import DirectoryLocked, DiskFull, ForeignDirectory, StorageError
+from ottla.storage.errors import DiskFull, ForeignDirectory, StorageError
 from ottla.storage.log_files import FLUSHED_ENDS_FILE, base_offsets_in, segment_file_name, topic_partition_of
+from ottla.storage.recovery.recovery import holds_records
 
-UNFINISHED_SUFFIX: Final = ".unfinished"
 SCHEMAS_TOPIC: Final = "_schemas"
 _PROGRESS_TOPICS: Final = frozenset({OFFSETS_TOPIC, MIRROR_PROGRESS_TOPIC, REPLAY_CLAIMS_TOPIC})
 _ROOM_LEFT_BYTES: Final = 64 << 20
-
-_log = logging.getLogger(__name__)
 
 
 class Backup:
@@ -61,22 +54,20 @@ class Backup:
         links: bool = False,
         pause: Callable[[], None] = lambda: None,
     ) -> None:
-        self.unfinished = target + UNFINISHED_SUFFIX
         self._disk = disk
         self._data_dir = data_dir
         self._target = target
-        self._lock = lock
+        self._unfinished = UnfinishedBackup(disk, target, lock)
         self._links = links
         self._copying = LogCopying(disk, links=links, pause=pause)
         self._identity: dict[str, str] = {}
-        self._ends: Mapping[LogKey, int] = {}
+        self._ends: RecordedEnds
         self._copied: dict[TopicPartition, tuple[UUID | None, CopiedLog]] = {}
-        self._starts: dict[TopicPartition, int] = {}
 
     @property
     def tree_path(self) -> str:
         """Where the copy of the tree belongs, after `copy_logs`."""
-        return f"{self.unfinished}/{TREE_FILE}"
+        return f"{self._unfinished.path}/{TREE_FILE}"
 
     def begin(self) -> None:
         """Check both directories, and remove what an interrupted backup left.
@@ -85,21 +76,17 @@ class Backup:
         """
         self._check_source()
         self._check_target()
-        self._ends = read_flushed_ends(self._disk, self._data_dir)
+        self._ends = RecordedEnds(self._disk, self._data_dir)
         parent = self._target.rpartition("/")[0] or "/"
         if not self._disk.exists(parent):
             raise StorageError(f"{parent} does not exist", hint="make the directory above the backup first")
-        self._check_room(parent)
-        self._disk.make_directory(self.unfinished)
+        self._unfinished.begin()
         try:
-            self._lock.acquire(self.unfinished)
-        except DirectoryLocked as error:
-            raise StorageError(
-                f"another backup writes to {self._target}: {error}", hint="wait for it, or name another directory"
-            ) from None
-        self._remove_content()
-        # Before anything is written, so that the sync of `finish` reports every lost write-back.
-        self._disk.hold_directory(self.unfinished)
+            # What was left of a former one takes no room any more.
+            self._check_room(parent)
+        except BaseException:
+            self._unfinished.abandon()
+            raise
 
     def partitions(self) -> list[TopicPartition]:
         """In the order in which they are copied."""
@@ -113,16 +100,17 @@ class Backup:
 
     def copy_log(self, partition: TopicPartition) -> None:
         """Copy one log; one whose topic was deleted meanwhile is left out.  Raises `StorageError`, `OSError`."""
-        source, target = f"{self._data_dir}/{partition}", f"{self.unfinished}/{partition}"
+        source, target = f"{self._data_dir}/{partition}", f"{self._unfinished.path}/{partition}"
         try:
             if is_no_log(self._disk, source):
                 return
+            held_batches = self._held_batches(source)
             topic_id = checkpoints.read_topic_id(self._disk, source)
         except FileNotFoundError:
             return
         except checkpoints.DamagedCheckpoint:
-            topic_id = None
-        flushed_end = 0 if topic_id is None else self._ends.get((topic_id, partition.partition), 0)
+            topic_id, held_batches = None, True
+        flushed_end = self._ends.of(partition, topic_id, held_batches=held_batches)
         copied = self._copying.copy(source, target, flushed_end)
         if copied is None:
             self._remove_log(partition)
@@ -134,51 +122,21 @@ class Backup:
 
         Raises `StorageError`, `OSError`.
         """
-        disk = self._disk
         for partition, (topic_id, _) in list(self._copied.items()):
             if topics.get(partition.topic) is None or topic_id not in (None, topics[partition.topic]):
                 self._remove_log(partition)
+        logs = self._logs(topics)
         files = [file for _, copied in self._copied.values() for file in copied.files]
-        files += [self._file(TREE_FILE), *self._write_records()]
-        logs = [
-            BackupLog(
-                str(partition),
-                None if topic_id is None else uuid_to_text(topic_id),
-                self._starts[partition],
-                copied.end,
-                copied.problem,
-            )
-            for partition, (topic_id, copied) in sorted(self._copied.items())
-        ]
-        manifest = Manifest(self._identity, began_ms, ended_ms, sorted(files), logs)
-        self._remove_lock_file()
+        files += [self._file(TREE_FILE), *self._write_records(logs)]
         for partition in self._copied:
-            disk.sync_directory(f"{self.unfinished}/{partition}")
-        disk.sync_file_system(self.unfinished)
-        replace_file(disk, f"{self.unfinished}/{BACKUP_MANIFEST_FILE}", encode_manifest(manifest))
-        disk.rename(self.unfinished, self._target)
-        disk.sync_directory(self._target.rpartition("/")[0] or "/")
-        self._close()
+            self._disk.sync_directory(f"{self._unfinished.path}/{partition}")
+        manifest = Manifest(self._identity, began_ms, ended_ms, sorted(files), [logs[each] for each in sorted(logs)])
+        self._unfinished.publish(manifest)
         return manifest
 
     def abandon(self) -> None:
         """Remove what was written so far; what stays, the next backup of this name removes."""
-        try:
-            self._remove_content()
-            self._remove_lock_file()
-            self._disk.remove_directory(self.unfinished)
-        except OSError as error:
-            _log.warning("backup.not_removed", extra=fields(path=self.unfinished, error=str(error)))
-        self._close()
-
-    def _close(self) -> None:
-        self._disk.release_directory(self.unfinished)
-        self._lock.release()
-
-    def _remove_lock_file(self) -> None:
-        """It stays locked: whoever finds the name has another file."""
-        if self._disk.exists(f"{self.unfinished}/{LOCK_FILE}"):
-            self._disk.remove(f"{self.unfinished}/{LOCK_FILE}")
+        self._unfinished.abandon()
 
     # --- before ---------------------------------------------------------------------------------------------
 
@@ -225,54 +183,82 @@ class Backup:
         except FileNotFoundError:
             return 0
 
-    def _remove_content(self) -> None:
-        for name in self._disk.list_directory(self.unfinished):
-            path = f"{self.unfinished}/{name}"
-            if self._disk.is_directory(path):
-                remove_tree(self._disk, path)
-            elif name != LOCK_FILE:
-                self._disk.remove(path)
+    def _held_batches(self, source: str) -> bool:
+        try:
+            return holds_records(self._disk, source)
+        except FileNotFoundError:
+            # A segment that was removed just now was not empty.
+            return self._disk.exists(source)
 
     def _remove_log(self, partition: TopicPartition) -> None:
         self._copied.pop(partition, None)
-        path = f"{self.unfinished}/{partition}"
+        path = f"{self._unfinished.path}/{partition}"
         if self._disk.exists(path):
             remove_tree(self._disk, path)
 
     # --- after ----------------------------------------------------------------------------------------------
 
-    def _write_records(self) -> list[BackupFile]:
-        """What a broker's directory records of its logs, for these; as after a clean stop, since all is synced."""
-        disk, path = self._disk, self.unfinished
+    def _logs(self, topics: Mapping[str, UUID]) -> dict[TopicPartition, BackupLog]:
+        """What was copied, and what should have been there: the restored broker refuses it as this one does."""
         # Read after the logs: a segment goes only after the start behind it is durable.
-        recorded = checkpoints.read_log_starts(disk, self._data_dir) or {}
-        self._starts = {
-            partition: min(max(recorded.get(partition, 0), copied.first_offset), copied.end)
-            for partition, (_, copied) in self._copied.items()
+        starts = LogStarts(self._disk, self._data_dir)
+        logs = {
+            partition: _log_of(partition, topic_id, copied, starts.start_of(partition))
+            for partition, (topic_id, copied) in self._copied.items()
         }
-        checkpoints.write_log_starts(disk, path, {each: start for each, start in self._starts.items() if start})
-        ends = {partition: copied.end for partition, (_, copied) in self._copied.items()}
+        names = {topic_id: name for name, topic_id in topics.items()}
+        for topic_id, index, end in self._ends.gone(topics, self._copied):
+            partition = TopicPartition(names[topic_id], index)
+            problem = f"its directory is gone; it was flushed up to offset {end}"
+            start = starts.start_of(partition) or 0
+            logs[partition] = BackupLog(str(partition), uuid_to_text(topic_id), start, end, problem)
+        return logs
+
+    def _write_records(self, logs: Mapping[TopicPartition, BackupLog]) -> list[BackupFile]:
+        """What a broker's directory records of its logs, for these; as after a clean stop, since all is synced."""
+        disk, path = self._disk, self._unfinished.path
+        checkpoints.write_log_starts(disk, path, {each: log.start for each, log in logs.items() if log.start})
+        unproven = {each for each, (_, copied) in self._copied.items() if not copied.is_proven}
+        ends = {each: log.end for each, log in logs.items() if each not in unproven}
         checkpoints.write_recovery_points(disk, path, ends)
         flushed_ends = FlushedEnds.open(disk, path)
         try:
-            known = [(topic_id, each.partition, ends[each]) for each, (topic_id, _) in self._copied.items() if topic_id]
-            flushed_ends.add(known)
+            flushed_ends.add(
+                (uuid_from_text(topic_id), each.partition, end)
+                for each, end in ends.items()
+                if (topic_id := logs[each].topic_id) is not None
+            )
             flushed_ends.sync()
         finally:
             flushed_ends.close()
         names = [checkpoints.LOG_START_FILE, checkpoints.RECOVERY_POINT_FILE, FLUSHED_ENDS_FILE]
-        if not any(copied.problem for _, copied in self._copied.values()):
+        if not any(log.problem for log in logs.values()):
             checkpoints.write_clean_shutdown_mark(disk, path)
             names.append(checkpoints.CLEAN_SHUTDOWN_FILE)
         return [self._file(name) for name in names]
 
     def _file(self, name: str) -> BackupFile:
-        file = self._disk.open(f"{self.unfinished}/{name}", read_only=True)
+        file = self._disk.open(f"{self._unfinished.path}/{name}", read_only=True)
         try:
             size_bytes = file.size_bytes()
             return BackupFile(name, size_bytes, file_crc(file, size_bytes))
         finally:
             file.close()
+
+
+def _log_of(
+    partition: TopicPartition, topic_id: UUID | None, copied: CopiedLog, recorded_start: int | None
+) -> BackupLog:  # fmt: skip
+    """`recorded_start` is None where it is unknown: then the log starts with its first segment."""
+    start, problem = recorded_start, copied.problem
+    if start is None:
+        start = copied.first_offset
+    elif start < copied.first_offset:
+        problem = problem or f"no file holds its offsets {start} to {copied.first_offset - 1}"
+    else:
+        # It may have moved on since.
+        start = min(start, copied.end)
+    return BackupLog(str(partition), None if topic_id is None else uuid_to_text(topic_id), start, copied.end, problem)
 
 
 def _turn_of(topic: str) -> int:

@@ -1,16 +1,17 @@
 """Copies one partition's log up to its last whole batch, beside the broker that writes it.
 
 All that was acknowledged before the copy began is in it: the last batches may not be flushed by their broker yet, and
-the copy is synced itself.  What does not reach the recorded flushed end is damage: it is copied as it is and named.
+the copy is synced itself.  Every batch is read: what is not whole, or does not reach the recorded flushed end, is
+damage, and from there on the log is copied as it is, and named.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple
 
+from ottla.model.limits import INT64_MAX
 from ottla.records.checksum import crc32c
 from ottla.runtime.disk import Disk, File, read_file, write_fully
 from ottla.storage import checkpoints
@@ -25,12 +26,16 @@ _NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
 class CopiedLog(NamedTuple):
-    """`first_offset` is that of its first segment, `end` exclusive."""
+    """`first_offset` is that of its first segment, `end` exclusive: of a damaged log what was flushed of it.
+
+    `is_proven`: whether that may be recorded as flushed.
+    """
 
     files: Sequence[BackupFile]
     first_offset: int
     end: int
     problem: str | None
+    is_proven: bool = True
 
 
 class _Whole(NamedTuple):
@@ -49,19 +54,19 @@ class LogCopying:
         self._links = links
         self._pause = pause
 
-    def copy(self, source: str, target: str, flushed_end: int) -> CopiedLog | None:
+    def copy(self, source: str, target: str, flushed_end: int | None) -> CopiedLog | None:
         """Copy the partition's directory `source` into the new directory `target`.
 
-        `flushed_end` was recorded before.  None when `source` is gone: its topic was deleted; then `target` may be
-        left.  Raises `StorageError`, `OSError`.
+        `flushed_end` was recorded before, None where nothing proves it.  None when `source` is gone: its topic was
+        deleted; then `target` may be left.  Raises `StorageError`, `OSError`.
         """
         with pinned(self._disk, source, self._pause) as log:
             if log is None:
                 return None
             self._disk.make_directory(target)
-            copied = _Copy(self._disk, source, target, log, flushed_end, links=self._links)
+            copied = _Copy(self._disk, source, target, log, flushed_end or 0, links=self._links)
             try:
-                return copied.run()
+                return copied.as_it_is() if flushed_end is None else copied.run()
             except FileNotFoundError:
                 if self._disk.exists(source):
                     raise
@@ -83,28 +88,77 @@ class _Copy:
 
     def run(self) -> CopiedLog:
         bases = self._log.segments
-        # Closed and flushed: these never change.
-        proven = [base for base, after in pairwise(bases) if after <= self._flushed_end]
-        for base in proven:
-            self._take_closed(base)
-        end, problem = self._copy_rest(bases[len(proven) :])
-        if not bases:
-            problem = "it has no segment"
+        end, problem = self._copy_whole(bases)
         self._copy_small_files(end)
         return CopiedLog(self._files, bases[0] if bases else 0, end, problem)
 
+    def as_it_is(self) -> CopiedLog:
+        """Of a log whose flushed end is unknown: a torn write at its end and lost records look the same."""
+        bases = self._log.segments
+        self._copy_as_they_are(bases)
+        self._copy_small_files(INT64_MAX)
+        first, last = (bases[0], bases[-1]) if bases else (0, 0)
+        return CopiedLog(self._files, first, last, "nothing says how far it was flushed", is_proven=False)
+
     # --- segments -------------------------------------------------------------------------------------------
 
-    def _take_closed(self, base: int) -> None:
+    def _copy_whole(self, bases: Sequence[int]) -> tuple[int, str | None]:
+        """Returns the end of the log, and what is wrong with it."""
+        flushed_end = self._flushed_end
+        if not bases:
+            return flushed_end, "it has no segment" if flushed_end else None
+        end = bases[0]
+        for slot, base in enumerate(bases):
+            if base != end and not (self._may_have_gaps and base > end):
+                if min(base, end) >= flushed_end:
+                    break
+                self._copy_as_they_are(bases[slot:])
+                return flushed_end, f"{self._path(bases[slot - 1])} ends at offset {end}, the next segment is {base}"
+            is_closed = self._is_closed_in(bases, slot)
+            size_bytes = self._take_closed(base) if is_closed else self._copy_bytes(base)
+            whole = self._whole(base, size_bytes)
+            end = whole.end
+            is_last = slot + 1 == len(bases) or whole.problem is not None
+            if is_last and (is_closed or end < flushed_end):
+                self._note_copied(segment_file_name(base))
+                self._copy_as_they_are(bases[slot + 1 :])
+                return flushed_end, (
+                    f"{self._path(base)} is damaged at position {whole.size_bytes} (offset {end}): "
+                    f"{whole.problem or 'the file ends here'}; it was flushed up to offset {flushed_end}"
+                )
+            if not is_closed:
+                self._truncate(base, whole.size_bytes)
+            self._note_copied(segment_file_name(base))
+            if is_last:
+                break
+        return end, None
+
+    def _is_closed_in(self, bases: Sequence[int], slot: int) -> bool:
+        """Whether a segment is closed and flushed: then it never changes, and may be linked, but not be cut."""
+        return slot + 1 < len(bases) and bases[slot + 1] <= self._flushed_end
+
+    def _copy_as_they_are(self, bases: Sequence[int]) -> None:
+        for slot, base in enumerate(bases):
+            if self._is_closed_in(bases, slot):
+                self._take_closed(base)
+            else:
+                self._copy_bytes(base)
+            self._note_copied(segment_file_name(base))
+
+    def _path(self, base: int) -> str:
+        return f"{self._source}/{segment_file_name(base)}"
+
+    def _take_closed(self, base: int) -> int:
+        """Link or copy a segment, and copy its indexes; returns its size."""
         name = segment_file_name(base)
         file = self._log.log(base)
-        if self._links and self._is_linked(name, file):
-            size_bytes = file.size_bytes()
-            self._note(name, size_bytes, file_crc(file, size_bytes))
-        else:
+        if not (self._links and self._is_linked(name, file)):
             self._copy(name, file)
         for suffix, side in self._log.sides(base):
-            self._copy(segment_file_name(base, suffix), side)
+            side_name = segment_file_name(base, suffix)
+            self._copy(side_name, side)
+            self._note_copied(side_name)
+        return file.size_bytes()
 
     def _is_linked(self, name: str, file: File) -> bool:
         """Whether the file of this name is the pinned one still, and now has a second name."""
@@ -129,38 +183,9 @@ class _Copy:
             self._disk.remove(f"{self._target}/{name}")
         return is_same
 
-    def _copy_rest(self, bases: Sequence[int]) -> tuple[int, str | None]:
-        """Copy the segments that may end in a torn write; returns the end of the log, and what is wrong with it."""
-        end = self._flushed_end if not bases else bases[0]
-        for slot, base in enumerate(bases):
-            name = segment_file_name(base)
-            following = bases[slot + 1] if slot + 1 < len(bases) else None
-            if base != end and not (self._may_have_gaps and base > end):
-                break
-            size_bytes = self._copy_bytes(name, self._log.log(base))
-            whole = self._whole(name, base, size_bytes)
-            end = whole.end
-            is_last = following is None or whole.problem is not None
-            if is_last and end < self._flushed_end:
-                self._note_copied(name)
-                self._copy_as_they_are(bases[slot + 1 :])
-                return self._flushed_end, (
-                    f"{self._source}/{name} is damaged at position {whole.size_bytes} (offset {end}): "
-                    f"{whole.problem or 'the file ends here'}; it was flushed up to offset {self._flushed_end}"
-                )
-            self._truncate(name, whole.size_bytes)
-            self._note_copied(name)
-            if is_last:
-                break
-        return end, None
-
-    def _copy_as_they_are(self, bases: Sequence[int]) -> None:
-        for base in bases:
-            self._copy(segment_file_name(base), self._log.log(base))
-
-    def _whole(self, name: str, base: int, size_bytes: int) -> _Whole:
+    def _whole(self, base: int, size_bytes: int) -> _Whole:
         """Read the copy: what its broker wrote meanwhile is in it or is not, and a checksum tells."""
-        file = self._disk.open(f"{self._target}/{name}", read_only=True)
+        file = self._disk.open(f"{self._target}/{segment_file_name(base)}", read_only=True)
         try:
             scan = BatchScan(file, 0, size_bytes)
             end, problem = base, None
@@ -214,34 +239,28 @@ class _Copy:
         self._write(checkpoints.LEADER_EPOCH_FILE, checkpoints.format_epochs(kept))
 
     def _copy(self, name: str, source: File) -> None:
-        size_bytes, crc = source.size_bytes(), 0
+        size_bytes = source.size_bytes()
+        if self._copy_bytes_of(name, source, size_bytes) != size_bytes:
+            raise OSError(errno.EIO, "the file ends too early", f"{self._source}/{name}")
+
+    def _copy_bytes(self, base: int) -> int:
+        """Of a segment that may be written meanwhile, or lose a write that failed; returns how many there were."""
+        source = self._log.log(base)
+        return self._copy_bytes_of(segment_file_name(base), source, source.size_bytes())
+
+    def _copy_bytes_of(self, name: str, source: File, size_bytes: int) -> int:
         target = self._disk.open(f"{self._target}/{name}", create=True)
         try:
             done = 0
             for chunk in chunks(source, size_bytes):
-                write_fully(target, done, chunk)
-                crc = crc32c(chunk, crc)
-                done += len(chunk)
-        finally:
-            target.close()
-        if done != size_bytes:
-            raise OSError(errno.EIO, "the file ends too early", f"{self._source}/{name}")
-        self._note(name, size_bytes, crc)
-
-    def _copy_bytes(self, name: str, source: File) -> int:
-        """Of a file that may be written meanwhile, or lose a write that failed; returns how many there were."""
-        target = self._disk.open(f"{self._target}/{name}", create=True)
-        try:
-            done = 0
-            for chunk in chunks(source, source.size_bytes()):
                 write_fully(target, done, chunk)
                 done += len(chunk)
             return done
         finally:
             target.close()
 
-    def _truncate(self, name: str, size_bytes: int) -> None:
-        file = self._disk.open(f"{self._target}/{name}")
+    def _truncate(self, base: int, size_bytes: int) -> None:
+        file = self._disk.open(f"{self._target}/{segment_file_name(base)}")
         try:
             if file.size_bytes() != size_bytes:
                 file.truncate(size_bytes)
@@ -249,6 +268,7 @@ class _Copy:
             file.close()
 
     def _note_copied(self, name: str) -> None:
+        """What is there counts: a link may be to a segment that compaction put in place since."""
         file = self._disk.open(f"{self._target}/{name}", read_only=True)
         try:
             size_bytes = file.size_bytes()

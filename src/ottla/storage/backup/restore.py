@@ -33,12 +33,16 @@ def restore(disk: Disk, backup: str, data_dir: str, lock: DirectoryLock) -> Mani
     is_new = not disk.exists(data_dir)
     if not is_new:
         _check_empty(disk, data_dir)
-    free = disk.free_bytes(parent if is_new else data_dir)
-    if free < manifest.size_bytes + _ROOM_LEFT_BYTES:
-        raise DiskFull(f"the backup has {manifest.size_bytes} bytes, and {free} are free in {data_dir}")
+    if not disk.exists(f"{data_dir}/{RESTORING_FILE}"):
+        # Nothing is written where it would not fit.
+        _check_room(disk, parent if is_new else data_dir, manifest)
     disk.make_directory(data_dir)
     lock.acquire(data_dir)
     try:
+        # Once more, since nobody else comes in from here on: another restore may have ended.
+        _check_empty(disk, data_dir)
+        _empty(disk, data_dir)
+        _check_room(disk, data_dir, manifest)
         _fill(disk, backup, data_dir, manifest)
         disk.sync_directory(parent)
     finally:
@@ -58,12 +62,13 @@ def _check_empty(disk: Disk, data_dir: str) -> None:
         )
 
 
+def _check_room(disk: Disk, path: str, manifest: Manifest) -> None:
+    free = disk.free_bytes(path)
+    if free < manifest.size_bytes + _ROOM_LEFT_BYTES:
+        raise DiskFull(f"the backup has {manifest.size_bytes} bytes, and {free} are free in {path}")
+
+
 def _fill(disk: Disk, backup: str, data_dir: str, manifest: Manifest) -> None:
-    disk.hold_directory(data_dir)
-    marker = f"{data_dir}/{RESTORING_FILE}"
-    disk.open(marker, create=True).close()
-    disk.sync_directory(data_dir)
-    _remove_former(disk, data_dir)
     for file in manifest.files:
         directory, slash, _ = file.path.rpartition("/")
         if slash:
@@ -74,12 +79,15 @@ def _fill(disk: Disk, backup: str, data_dir: str, manifest: Manifest) -> None:
     disk.sync_file_system(data_dir)
     disk.sync_directory(data_dir)
     checkpoints.write_meta_properties(disk, data_dir, manifest.identity)
-    disk.remove(marker)
+    disk.remove(f"{data_dir}/{RESTORING_FILE}")
     disk.sync_directory(data_dir)
 
 
-def _remove_former(disk: Disk, data_dir: str) -> None:
-    """Of a restore that was interrupted."""
+def _empty(disk: Disk, data_dir: str) -> None:
+    """Mark the directory, and remove what an interrupted restore left in it."""
+    disk.hold_directory(data_dir)
+    disk.open(f"{data_dir}/{RESTORING_FILE}", create=True).close()
+    disk.sync_directory(data_dir)
     for name in disk.list_directory(data_dir):
         path = f"{data_dir}/{name}"
         if name in _KEPT or name == RESTORING_FILE:

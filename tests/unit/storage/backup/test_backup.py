@@ -19,7 +19,7 @@ from ottla.storage.compaction.cleaner import clean
 from ottla.storage.directory.directory_identity import RESTORING_FILE
 from ottla.storage.directory.directory_lock import NoLock
 from ottla.storage.directory.log_directory import LogDirectory
-from ottla.storage.errors import DiskFull, ForeignDirectory, StorageError
+from ottla.storage.errors import DiskFull, FlushedEndUnknown, ForeignDirectory, StorageError
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.tools.inspect import verify_log
@@ -438,3 +438,148 @@ def test_manifest_that_leads_out_of_the_backup_is_refused(path: str) -> None:
     manifest = Manifest({}, 1, 2, [BackupFile(path, 1, 1)], [])
     with pytest.raises(BackupDamaged, match="no path of a backup"):
         decode_manifest(encode_manifest(manifest), "backup.json")
+
+
+def test_remains_of_an_interrupted_backup_or_restore_take_no_room_from_the_next_one() -> None:
+    place = place_of(batches=12)
+    disk = disk_of(place)
+    disk.room_bytes = sum(map(len, disk.files().values())) + (64 << 20) + 20_000
+    interrupted = Backup(disk, "/data", "/backup", NoLock())
+    interrupted.begin()
+    file = disk.open(interrupted.tree_path, create=True)
+    write_fully(file, 0, b"?" * (1 << 20))
+    file.close()
+    back_up(place)
+    disk.room_bytes = sum(map(len, disk.files().values())) + (64 << 20) + 200_000
+    disk.make_directory("/again")
+    disk.open(f"/again/{RESTORING_FILE}", create=True).close()
+    write_fully(disk.open("/again/tree.sqlite", create=True), 0, b"?" * (1 << 20))
+    assert read_all(restored(disk).logs[CLICKS]) == list(range(12))
+
+
+@pytest.mark.parametrize("name", ["photo.jpg", "photos-0/photo.jpg"])
+def test_directory_of_the_unfinished_name_that_is_no_backup_is_left_as_it_is(name: str) -> None:
+    place = place_of(batches=3)
+    disk = disk_of(place)
+    disk.make_directory("/backup.unfinished")
+    if "/" in name:
+        disk.make_directory("/backup.unfinished/photos-0")
+    disk.open(f"/backup.unfinished/{name}", create=True).close()
+    before = disk.files()
+    with pytest.raises(StorageError, match="is not what an interrupted backup left"):
+        back_up(place)
+    assert disk.files() == before
+
+
+def test_restore_that_ended_meanwhile_is_not_begun_anew() -> None:
+    """Another process ends its own just before this one has the lock."""
+    place = place_of(batches=3)
+    disk = disk_of(place)
+    back_up(place)
+    disk.make_directory("/again")
+    disk.open(f"/again/{RESTORING_FILE}", create=True).close()
+    whole: dict[str, bytes] = {}
+
+    class LateLock(NoLock):
+        def acquire(self, directory: str) -> None:
+            restore(disk, "/backup", directory, NoLock())
+            whole.update(disk.files())
+
+    with pytest.raises(StorageError, match="is not empty"):
+        restore(disk, "/backup", "/again", LateLock())
+    assert disk.files() == whole
+
+
+def damaged(disk: LookedAtDisk, name: str, position: int = 0, content: bytes | None = None) -> None:
+    """Remove a file of the log, or write to it."""
+    if content is None:
+        disk.remove(f"/data/clicks-0/{name}")
+        return
+    file = disk.open(f"/data/clicks-0/{name}")
+    file.write_at(position, content)
+    file.close()
+
+
+SECOND = "00000000000000000006.log"
+
+
+@pytest.mark.parametrize("links", [False, True], ids=["copies", "links"])
+@pytest.mark.parametrize(
+    ("name", "position", "content", "told"),
+    [
+        (SECOND, 300, b"?", "is damaged at position"),
+        (SECOND, 0, None, "ends at offset 6, the next segment is 12"),
+        ("00000000000000000000.log", 0, None, "no file holds its offsets 0 to 5"),
+        ("partition.metadata", 0, b"?", "nothing says how far it was flushed"),
+    ],
+    ids=["byte", "segment", "first segment", "id"],
+)
+def test_damage_in_closed_segments_is_named_and_all_else_is_copied(
+    name: str, position: int, content: bytes | None, told: str, links: bool
+) -> None:
+    place = place_of()
+    assert [segment.base_offset for segment in place.log().segments] == [0, 6, 12, 18]
+    place.close()
+    disk = disk_of(place)
+    damaged(disk, name, position, content)
+    [log] = back_up(place, links=links).logs
+    assert told in (log.problem or "")
+    logs = {path: content for path, content in disk.files().items() if path.endswith(".log")}
+    for path, bytes_there in logs.items():
+        if path.startswith("/data/"):
+            assert logs[path.replace("/data/", "/backup/")] == bytes_there
+    is_refused = CLICKS in opened(disk, "/data").failed
+    assert (CLICKS in restored(disk).failed) == is_refused == (content != b"?" or name != SECOND)
+
+
+def test_gap_before_a_segment_that_is_not_wholly_flushed_is_named() -> None:
+    place = place_of(batches=8)
+    for number in range(10):
+        put(place.log(), number)
+    place.crash()
+    disk = disk_of(place)
+    damaged(disk, SECOND)
+    [log] = back_up(place).logs
+    assert "ends at offset 6, the next segment is 12" in (log.problem or "")
+    assert log.end == 8
+    assert "/backup/clicks-0/00000000000000000012.log" in disk.files()
+
+
+def test_partition_whose_directory_is_gone_is_named_and_refused_after_a_restore() -> None:
+    place = place_of(batches=3)
+    run_inline(place.open_directory.create([(OTHER, topic_id(5))]))
+    put(place.open_directory.logs[OTHER], 0)
+    place.flush()
+    place.close()
+    disk = disk_of(place)
+    for path in [path for path in disk.files() if path.startswith("/data/other")]:
+        disk.remove(path)
+    disk.remove_directory(f"/data/{OTHER}")
+    manifest = back_up(place, topics={"clicks": topic_id(0), "other": topic_id(5)})
+    assert [(log.partition, log.end, log.problem) for log in manifest.logs] == [
+        ("clicks-0", 3, None),
+        (str(OTHER), 1, "its directory is gone; it was flushed up to offset 1"),
+    ]
+    assert restored(disk).refuse_lost(OTHER, topic_id(5)) is not None
+
+
+def test_log_without_a_record_of_its_flushed_end_is_copied_as_it_is_and_refused_as_before() -> None:
+    place = place_of()
+    place.crash()
+    disk = disk_of(place)
+    disk.remove("/data/flushed-ends")
+    damaged(disk, SECOND, 300, b"?")
+    [log] = back_up(place).logs
+    assert log.problem == "nothing says how far it was flushed"
+    assert "/backup/clicks-0/00000000000000000018.log" in disk.files()
+    assert isinstance(restored(disk).failed[CLICKS], FlushedEndUnknown)
+
+
+def test_lost_records_of_flushed_ends_are_those_of_the_recovery_points_after_a_clean_stop() -> None:
+    place = place_of()
+    place.close()
+    disk = disk_of(place)
+    disk.remove("/data/flushed-ends")
+    [log] = back_up(place).logs
+    assert (log.end, log.problem) == (20, None)
+    assert read_all(restored(disk).logs[CLICKS]) == list(range(20))
