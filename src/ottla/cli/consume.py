@@ -37,9 +37,10 @@ _PARTS: Final = {
     "print.value": "value",
 }
 _DAMAGED: Final = (
-    "--skip-unreadable leaves such batches out and says where; `ottla log verify --deep DIR` finds damage in the "
-    "broker's data directory, `ottla log repair DIR` makes the rest readable"
+    "`ottla log verify --deep DIR` finds damage in the broker's data directory, `ottla log repair DIR` makes the rest "
+    "readable"
 )
+_UNREADABLE: Final = f"--skip-unreadable leaves such batches out and says where; {_DAMAGED}"
 _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separator", "null.literal")
 
 
@@ -125,6 +126,7 @@ class _Writer:
 
     def write(self, fetched: FetchedPartition, end: int | None) -> None:
         """The records from the requested offset up to `end`."""
+        from ottla.model.errors import WireError
         from ottla.records.errors import CorruptBatch
         from ottla.records.header import read_header
         from ottla.records.record import decode_batch
@@ -135,10 +137,10 @@ class _Writer:
                 continue
             try:
                 records = decode_batch(batch)
-            except CorruptBatch as error:
+            except WireError as error:  # damaged, or more than may be decompressed
                 place = f"{fetched.partition}, {_offsets(header)}"
                 if not self.skips_unreadable:
-                    raise CorruptBatch(f"{place}: the batch cannot be read: {error}", hint=_DAMAGED) from error
+                    raise CorruptBatch(f"{place}: the batch cannot be read: {error}", hint=_UNREADABLE) from error
                 say(f"note: {place}: the batch cannot be read and is left out: {error}", err=True)
                 continue
             for record in records:
@@ -170,6 +172,7 @@ def _copy(
     follows: str | None = None,
 ) -> None:
     """Write the records; `follows` names the topic whose partitions are all read, including those added later."""
+    from ottla.client.errors import ClientError
     from ottla.client.fetcher import Fetcher
     from ottla.client.offsets import LATEST, list_offsets
 
@@ -187,11 +190,15 @@ def _copy(
             missing = [each for each in wanted if each not in positions]
             if fetcher.is_finished and not missing:
                 return
-            for partition, offset in _positions(cluster, missing, begin, waits).items():
-                positions[partition] = offset
-                fetcher.seek(partition, offset)
-            if follows is not None:
-                _seek_added(cluster, fetcher, follows, wanted, positions)
+            try:
+                for partition, offset in _positions(cluster, missing, begin, waits).items():
+                    positions[partition] = offset
+                    fetcher.seek(partition, offset)
+                if follows is not None:
+                    _seek_added(cluster, fetcher, follows, wanted, positions)
+            except ClientError as error:
+                if not (waits and error.is_retriable):
+                    raise
             wait_ms = _POLL_MS if timeout_ms is None else min(_POLL_MS, quiet_until.remaining_ms)
             fetched = _poll(cluster, fetcher, begin, wait_ms, waits)
             for each in fetched:

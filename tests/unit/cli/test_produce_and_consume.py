@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,9 +15,11 @@ from ottla.client.fetcher import Fetcher
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
 from ottla.records.builder import build_batch
-from ottla.records.header import CONTROL_BIT
-from ottla.records.record import Record
+from ottla.records.compression import Codec
+from ottla.records.header import CONTROL_BIT, LENGTH_AT
+from ottla.records.record import Record, decode_batch
 from tests.malformed_batches import SHAPES, malformed_batch
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -229,6 +232,52 @@ def test_consume_leaves_out_a_batch_that_cannot_be_read_when_it_is_told_to(fake:
     assert done.exit_code == 0, done.output
     assert done.stdout == "before\nafter\n"
     assert done.stderr.startswith("note: t-0, offsets 1 to 3: the batch cannot be read and is left out: ")
+
+
+def test_consume_leaves_out_a_batch_that_decompresses_to_too_much(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.records.record.decode_batch", partial(decode_batch, size_bytes_max=1_000))
+    for value in (b"before", b"x" * 10_000, b"after"):
+        fake.partitions[P0].append(build_batch([Record(0, 5, None, value)], codec=Codec.ZSTD))
+    stopped = run_consume("t", "--from-beginning", "--until-end")
+    assert isinstance(stopped.exception, OttlaError)
+    assert "--skip-unreadable" in (stopped.exception.hint or "")
+    done = run_consume("t", "--from-beginning", "--until-end", "--skip-unreadable")
+    assert (done.exit_code, done.stdout) == (0, "before\nafter\n")
+    assert done.stderr.startswith("note: t-0, offset 1: the batch cannot be read and is left out: ")
+
+
+def test_consume_hints_at_no_flag_that_does_not_get_behind_the_damage(fake: FakeCluster) -> None:
+    batch = build_batch([Record(0, 5, None, b"v")])
+    batch[LENGTH_AT : LENGTH_AT + 4] = bytes(4)
+    fake.partitions[P0].batches = [bytes(batch)]
+    done = run_consume("t", "--partition", "0", "--offset", "0", "--skip-unreadable")
+    assert isinstance(done.exception, OttlaError)
+    assert "log repair" in (done.exception.hint or "")
+    assert "--skip-unreadable" not in (done.exception.hint or "")
+
+
+def test_consume_outlasts_a_broker_that_is_away_for_minutes(fake: FakeCluster) -> None:
+    fill(fake, P0, b"first")
+    broker, back_ms = fake.brokers[1], fake.clock.monotonic_ms() + 300_000
+
+    def sleep(seconds: float) -> None:
+        fake.clock.advance(max(1, round(seconds * 1000)))
+        if broker.is_down and fake.clock.monotonic_ms() > back_ms:
+            broker.is_down = False
+            fill(fake, P0, b"second")
+
+    def goes_away(api: ApiKey) -> None:
+        if api is ApiKey.FETCH and fake.clock.monotonic_ms() < back_ms and fetches.pop():
+            broker.stop()
+
+    fetches = [True, False]
+    broker.fault_of = goes_away
+    fake.sleep = sleep  # type: ignore[method-assign]
+    done = run_consume("t", "--from-beginning", "--max-messages", "2")
+    assert (done.exit_code, done.stdout) == (0, "first\nsecond\n"), done.exception
+    assert fake.clock.monotonic_ms() > back_ms
 
 
 def test_consume_says_that_an_offset_behind_the_end_is_not_there(fake: FakeCluster) -> None:
