@@ -6,6 +6,8 @@ hold, a line stays one line: no line break, escape sequence, direction mark or l
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -18,13 +20,25 @@ NOTHING: Final = "-"
 
 def say(*lines: str, err: bool = False) -> None:
     """Each argument as one line.  A tab stays: Kafka's tools have some between fields."""
+    if not lines:
+        return
     click.echo("\n".join("\t".join(map(safe_text, line.split("\t"))) for line in lines), err=err)
 
 
 def say_error(message: str, hint: str | None = None) -> None:
-    say(f"error: {safe_line(message)}", err=True)
+    """In the journal of systemd both lines have the priority of an error: `journalctl -p warning` shows them."""
+    mark = _journal_mark()
+    say(f"{mark}error: {safe_line(message)}", err=True)
     if hint:
-        say(f"hint: {safe_line(hint)}", err=True)
+        say(f"{mark}hint: {safe_line(hint)}", err=True)
+
+
+def _journal_mark() -> str:
+    if "JOURNAL_STREAM" not in os.environ:  # nor is logging imported for nothing
+        return ""
+    from ottla.observe.events import ERROR_MARK, is_journal
+
+    return ERROR_MARK if is_journal(sys.stderr) else ""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

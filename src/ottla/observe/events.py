@@ -28,8 +28,9 @@ LEVEL_NAMES: Final = ("debug", "info", "warning", "error")
 DEFAULT_LEVEL: Final = "info"
 
 _FACTS: Final = "ottla_facts"
-# Of syslog: err, warning, info, debug.
-_PRIORITIES: Final = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
+# Of syslog, as sd-daemon(3) marks lines: err, warning, info, debug.
+ERROR_MARK: Final = "<3>"
+_MARKS: Final = ((logging.ERROR, ERROR_MARK), (logging.WARNING, "<4>"), (logging.INFO, "<6>"), (0, "<7>"))
 _EVENT_NAME: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_-]+)+\Z", re.ASCII)
 
 
@@ -69,18 +70,18 @@ class EventFormatter(logging.Formatter):
 
 
 class JournalFormatter(EventFormatter):
-    """For systemd's journal, which has the time by itself: each line with its priority, as sd-daemon(3)."""
+    """For systemd's journal, which has the time by itself: each line with its priority."""
 
     def format(self, record: logging.LogRecord) -> str:
-        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
-        return "\n".join(f"<{priority}>{line}" for line in self._lines(record, record.levelname))
+        mark = next(mark for level, mark in _MARKS if record.levelno >= level)
+        return "\n".join(f"{mark}{line}" for line in self._lines(record, record.levelname))
 
 
 def start_logging(level: str = DEFAULT_LEVEL, stream: TextIO | None = None) -> None:
     """Send events of this level and above to `stream` (standard error).  Called once, by the program's entry."""
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JournalFormatter() if _is_journal(stream) else EventFormatter())
+    handler.setFormatter(JournalFormatter() if is_journal(stream) else EventFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -89,7 +90,7 @@ def start_logging(level: str = DEFAULT_LEVEL, stream: TextIO | None = None) -> N
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
-def _is_journal(stream: TextIO) -> bool:
+def is_journal(stream: TextIO) -> bool:
     """systemd.exec(5): the variable names the device and inode of what it connected; a redirected stream is another."""
     try:
         found = os.fstat(stream.fileno())

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 from ottla.cli.output import say, say_error, table
@@ -21,3 +25,21 @@ def test_table_pads_all_columns_but_the_last() -> None:
 
 def test_cell_of_a_table_is_as_wide_as_it_is_shown() -> None:
     assert table(["A", "B"], [("x\n\ty", "z")]) == ["A      B", "x\\n\\ty z"]
+
+
+def test_nothing_is_no_line(capfd: pytest.CaptureFixture[str]) -> None:
+    say()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_error_has_the_priority_of_one_in_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(tmp_path / "journal", "w+") as journal:
+        monkeypatch.setattr(sys, "stderr", journal)
+        found = os.fstat(journal.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        say_error("the port is taken", "choose another")
+        # A terminal, or a file, to which somebody has sent it from there.
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino + 1}")
+        say_error("the port is taken")
+        journal.seek(0)
+        assert journal.read() == "<3>error: the port is taken\n<3>hint: choose another\nerror: the port is taken\n"
