@@ -5,6 +5,7 @@ The first use of a verb makes .venv and installs what that verb needs; later use
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -17,6 +18,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Final, NoReturn
@@ -114,16 +116,35 @@ def prepare(extras: str) -> None:
     made_of = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", *sorted((ROOT / "src").rglob("*.c"))]
     wanted = hashlib.sha256(b"".join(each.read_bytes() for each in made_of) + f"{extras}{sys.version}".encode())
     stamp = VENV / f".installed-{extras.replace(',', '-') or 'core'}"
-    if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted.hexdigest():
+
+    def is_done() -> bool:
+        return PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted.hexdigest()
+
+    if is_done():
         return
-    make_venv()
-    target = f".[{extras}]" if extras else "."
-    say(f"installing {target} (once)")
-    status = install(target)
-    if status != 0:
-        sys.exit(f"dev: pip could not install {target}; its message is above")
-    stamp.write_text(wanted.hexdigest())
-    BEGUN.unlink(missing_ok=True)
+    with alone():
+        if is_done():
+            return
+        make_venv()
+        target = f".[{extras}]" if extras else "."
+        say(f"installing {target} (once)")
+        status = install(target)
+        if status != 0:
+            sys.exit(f"dev: pip could not install {target}; its message is above")
+        stamp.write_text(wanted.hexdigest())
+        BEGUN.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """One run at a time makes .venv: to a second one that of the first would look interrupted."""
+    with (ROOT / "pyproject.toml").open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another ./dev is making .venv: waiting until it has")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def install(target: str) -> int:

@@ -7,7 +7,9 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,40 @@ def test_first_run_that_was_interrupted_is_begun_anew(
     source.write_text("int walk(void);")
     dev_verbs.prepare("")
     assert capfd.readouterr().err == "dev: installing . (once)\n", "what is compiled is compiled anew"
+
+
+def test_second_run_waits_for_the_first_instead_of_making_its_venv_anew(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, told, installs, waits = [], [], threading.Event(), threading.Event()
+
+    def make_venv() -> None:
+        made.append(dev_verbs.BEGUN.exists())
+        dev_verbs.PYTHON.parent.mkdir(parents=True, exist_ok=True)
+        dev_verbs.PYTHON.touch()
+        dev_verbs.BEGUN.touch()
+
+    def install(target: str) -> int:
+        if installs.is_set():
+            waits.set()  # the second: without a lock nobody says that he waits
+        installs.set()
+        assert waits.wait(60)
+        return 0
+
+    def say(text: str) -> None:
+        told.append(text)
+        if "another" in text:
+            waits.set()
+
+    for name, replaced in (("make_venv", make_venv), ("install", install), ("say", say)):
+        monkeypatch.setattr(dev_verbs, name, replaced)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(dev_verbs.prepare, "")
+        assert installs.wait(60)
+        second = pool.submit(dev_verbs.prepare, "")
+        second.result(60)
+        first.result(60)
+    assert (made, told) == ([False], ["installing . (once)", "another ./dev is making .venv: waiting until it has"])
 
 
 def test_venv_that_the_user_made_without_pip_gets_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
