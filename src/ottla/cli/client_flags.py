@@ -61,11 +61,10 @@ def open_cluster(bootstrap: str, client_id: str, waiting: Waiting | None = None)
     from ottla.client.options import ClientOptions
 
     waiting = waiting or tell_of_waiting()
-
     options = ClientOptions(
         client_id=client_id, call_timeout_ms=CALL_TIMEOUT_MS, unknown_topic_wait_ms=UNKNOWN_TOPIC_WAIT_MS
     )
-    cluster = Cluster(bootstrap, options, on_wait=waiting.on_wait)
+    cluster = Cluster(bootstrap, options, dial=waiting.dial, on_wait=waiting.on_wait)
     cluster.connect_any(cluster.retrying.deadline())
     return cluster
 

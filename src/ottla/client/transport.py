@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from typing_extensions import Buffer
@@ -15,6 +15,8 @@ from ottla.client.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
 
 # The minimum that POSIX guarantees for sendmsg is 16; Linux and macOS take 1,024.
 PIECES_PER_SEND_MAX: Final = 512
+# Whoever waits for a peer may be told when it takes longer.
+SLOW_AFTER_MS: Final = 900
 
 
 class Transport(Protocol):
@@ -50,10 +52,13 @@ class TcpTransport:
     each call would be three system calls, after each of which a thread has to wait for the interpreter.
     """
 
-    def __init__(self, connected: socket.socket, peer: Address) -> None:
+    def __init__(
+        self, connected: socket.socket, peer: Address, on_slow: Callable[[str], None] = lambda reason: None
+    ) -> None:
         connected.setblocking(False)
         self._socket = connected
         self._peer = peer
+        self._on_slow = on_slow
 
     def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
         left = [memoryview(piece).cast("B") for piece in pieces]
@@ -102,22 +107,39 @@ class TcpTransport:
         """Whether the socket is ready, or broken, before the deadline."""
         poll = select.poll()
         poll.register(self._socket, events)
+        if poll.poll(min(SLOW_AFTER_MS, deadline.remaining_ms)):
+            return True
+        if not deadline.has_passed:
+            self._on_slow(f"{self._peer} has not answered yet")
         return bool(poll.poll(deadline.remaining_ms))
 
     def _lost(self, error: OSError) -> ConnectionLost:
         return ConnectionLost(f"the connection to {self._peer} broke: {error.strerror or error}")
 
 
-def dial_tcp(address: Address, deadline: Deadline) -> TcpTransport:
-    """Connect; tries every IP address of the host."""
+def dial_tcp(
+    address: Address, deadline: Deadline, on_slow: Callable[[str], None] = lambda reason: None
+) -> TcpTransport:
+    """Connect; tries every IP address of the host.  `on_slow` is told what takes longer than `SLOW_AFTER_MS`, then and
+    later on the connection."""
     try:
-        connected = socket.create_connection(address, timeout=max(0.001, deadline.remaining_ms / 1000))
+        try:
+            connected = _connected(address, min(SLOW_AFTER_MS, deadline.remaining_ms))
+        except TimeoutError:
+            if deadline.has_passed:
+                raise
+            on_slow(f"no connection to {address} yet: {BrokerUnreachable.hint}")
+            connected = _connected(address, deadline.remaining_ms)
     except OSError as error:
         raise BrokerUnreachable(f"cannot connect to {address}: {error.strerror or error}") from error
     # A request is one send; Nagle's algorithm would only delay it.
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    return TcpTransport(connected, address)
+    return TcpTransport(connected, address, on_slow)
+
+
+def _connected(address: Address, timeout_ms: float) -> socket.socket:
+    return socket.create_connection(address, timeout=max(0.001, timeout_ms / 1000))
 
 
 class Readable(Protocol):

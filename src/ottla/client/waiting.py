@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from ottla.client.address import Address
+from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerRefused
+from ottla.client.transport import SLOW_AFTER_MS, TcpTransport, dial_tcp
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.observe.text import safe_line
@@ -13,15 +16,15 @@ from ottla.runtime.clock import Clock, SystemClock
 
 # What passes by itself so fast (an election, a topic that is just made) is not told.
 PATIENCE_MS: Final = 500
-SILENCE_MS: Final = 900
-# A wait has ended when nothing was told of it for so long: attempts are at most a second apart, and calls are short.
-OVER_AFTER_MS: Final = 5_000
+# A wait has ended when nothing was told of it for so long: an attempt to connect takes up to 10 s
+# (`connect_timeout_ms`), and attempts are at most a second apart.
+OVER_AFTER_MS: Final = 12_000
 # Has a short wait of its own (`unknown_topic_wait_ms`), and an error that says the same.
 _NOT_TOLD: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class Waiting:
-    """`on_wait` of a `Cluster`; `tell` gets the lines."""
+    """`on_wait` and `dial` of a `Cluster`; `tell` gets the lines."""
 
     def __init__(self, tell: Callable[[str], None], clock: Clock | None = None) -> None:
         self._tell = tell
@@ -39,10 +42,20 @@ class Waiting:
             hint = f": {reason.hint}" if reason.hint else ""
             self._tell(safe_line(f"waiting: {reason}{hint}"))
 
+    def dial(self, address: Address, deadline: Deadline) -> TcpTransport:
+        """Plain TCP, and a line when the peer keeps somebody waiting."""
+        return dial_tcp(address, deadline, self._on_slow)
+
+    def _on_slow(self, reason: str) -> None:
+        self._note()
+        if reason not in self._told:
+            self._told.add(reason)
+            self._tell(safe_line(f"waiting: {reason}"))
+
     def on_silence(self) -> None:
         """Nobody has answered anything since the last look, and nothing has failed."""
         self._note()
-        if self._waited_ms >= SILENCE_MS and not self._told:
+        if self._waited_ms >= SLOW_AFTER_MS and not self._told:
             self._told.add(None)
             self._tell("waiting: the broker has not acknowledged anything yet")
 

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from ottla.client.errors import BrokerRefused, ConnectionLost
+from ottla.client.address import Address
+from ottla.client.deadline import Deadline
+from ottla.client.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, ConnectionLost
+from ottla.client.options import ClientOptions
 from ottla.client.waiting import OVER_AFTER_MS, PATIENCE_MS, Waiting
 from ottla.model.error_code import ErrorCode
+from ottla.runtime.clock import SystemClock
 from ottla.testing.fake_clock import FakeClock
 
 FULL = BrokerRefused(ErrorCode.KAFKA_STORAGE_ERROR, "t-0")
@@ -35,6 +41,47 @@ def test_what_passes_soon_is_not_told(told: list[str]) -> None:
         waiting.on_wait(FULL)
         clock.advance(OVER_AFTER_MS)
     assert told == []
+
+
+def test_attempts_that_take_long_are_one_wait(told: list[str]) -> None:
+    clock = FakeClock()
+    waiting = Waiting(told.append, clock)
+    for _ in range(5):
+        clock.advance(ClientOptions().connect_timeout_ms)
+        waiting.on_wait(FULL)
+        clock.advance(ClientOptions().retry_backoff_max_ms)
+    assert told == [f"waiting: {FULL}: {FULL.hint}"]
+
+
+def test_peer_that_takes_connections_and_does_not_answer_is_told_before_the_time_is_over(
+    told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.client.transport.SLOW_AFTER_MS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        address = Address(*stopped.getsockname())
+        transport = Waiting(told.append).dial(address, Deadline(SystemClock(), 60_000))
+        for _ in range(2):
+            with pytest.raises(CallTimedOut):
+                transport.receive_into(memoryview(bytearray(10)), Deadline(SystemClock(), 20))
+        transport.close()
+    assert told[-1] == f"waiting: {address} has not answered yet"
+    assert told.count(told[-1]) == 1
+
+
+def test_address_that_does_not_say_no_either_is_told_and_tried_until_the_time_is_over(
+    told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+
+    def create_connection(address: Address, timeout: float) -> socket.socket:
+        clock.advance(round(timeout * 1000))
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr("socket.create_connection", create_connection)
+    with pytest.raises(BrokerUnreachable, match="timed out"):
+        Waiting(told.append, clock).dial(Address("far", 1), Deadline(clock, 10_000))
+    assert told == [f"waiting: no connection to far:1 yet: {BrokerUnreachable.hint}"]
+    assert clock.monotonic_ms() == 10_000
 
 
 def test_silence_is_told_when_there_is_no_reason(told: list[str]) -> None:

@@ -39,7 +39,9 @@ from ottla.spark.source.gone_topics import is_gone, is_latest_leader, leaders_lo
 def open_cluster(connection: Connection, memory: ReusedMemory | None = None) -> Cluster:
     """Says on standard error what it waits for, which a driver shows, and an executor's log keeps."""
     waiting = Waiting(_tell)
-    return Cluster(connection.bootstrap, connection.client_options, memory=memory, on_wait=waiting.on_wait)
+    return Cluster(
+        connection.bootstrap, connection.client_options, dial=waiting.dial, memory=memory, on_wait=waiting.on_wait
+    )
 
 
 def _tell(line: str) -> None:
