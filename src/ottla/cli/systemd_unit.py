@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import click
@@ -13,18 +15,20 @@ from ottla.cli.output import say
 from ottla.model.errors import ConfigError
 
 _STATE_PARENT: Final = "/var/lib/"
-# What systemd takes for itself in a command: specifiers, variables, quotes.
-_SPECIAL: Final = {"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"}
+_DEFAULT_DATA_DIR: Final = f"{_STATE_PARENT}ottla"
+# What systemd takes for itself between quotes: escapes, quotes, specifiers; and in a command variables, too.
+_SPECIAL: Final = {"\\": "\\\\", '"': '\\"', "%": "%%"}
+_SPECIAL_IN_COMMAND: Final = {**_SPECIAL, "$": "$$"}
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_@+=:,./-]+\Z", re.ASCII)
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z", re.ASCII)
 
 
 @click.command(name="systemd-unit")
-@click.option("--data-dir", default="/var/lib/ottla", show_default=True, metavar="DIR")
+@click.option("--data-dir", metavar="DIR", help=f"[default: log.dirs of the settings, else {_DEFAULT_DATA_DIR}]")
 @click.option("--config", "config", metavar="FILE", help="Settings, as for `ottla serve`.")
 @click.option("--user", default="ottla", show_default=True, metavar="USER", help="The user that the broker runs as.")
 @click.argument("arguments", metavar="[-- SERVE-ARGUMENTS...]", nargs=-1)
-def command(data_dir: str, config: str | None, user: str, arguments: tuple[str, ...]) -> None:
+def command(data_dir: str | None, config: str | None, user: str, arguments: tuple[str, ...]) -> None:
     """Print a systemd unit that runs the broker installed here.
 
     \b
@@ -36,8 +40,21 @@ def command(data_dir: str, config: str | None, user: str, arguments: tuple[str, 
         raise click.UsageError(f"--user takes a user's name, not {user!r}.")
     serve = [sys.executable, "-P", "-m", "ottla", "serve"]
     serve += [] if config is None else [_absolute("--config", config)]
-    directory = _absolute("--data-dir", data_dir)
+    directory = _absolute("--data-dir", data_dir or _configured_data_dir(config) or _DEFAULT_DATA_DIR)
     say(*unit_lines([*serve, "--data-dir", directory, *arguments], directory, user))
+
+
+def _configured_data_dir(config: str | None) -> str | None:
+    """What the settings say, where they are there already and this user may read them."""
+    from ottla.cli.config_file import read_config_file
+    from ottla.model.broker_settings import LOG_DIRS
+    from ottla.model.serve_options import data_dir_of
+    from ottla.model.setting_sources import resolve
+
+    if config is None or not os.access(config, os.R_OK):
+        return None
+    settings, _ = resolve([read_config_file(Path(config))])
+    return None if settings[LOG_DIRS] is None else data_dir_of(settings)
 
 
 def unit_lines(serve: list[str], data_dir: str, user: str) -> list[str]:
@@ -53,7 +70,7 @@ def unit_lines(serve: list[str], data_dir: str, user: str) -> list[str]:
         "Type=notify",
         "TimeoutStartSec=infinity",
         f"User={user}",
-        f"ExecStart={' '.join(map(_word, serve))}",
+        f"ExecStart={' '.join(_word(each, _SPECIAL_IN_COMMAND) for each in serve)}",
         "# SIGTERM to the broker alone: it hands over, flushes, and ends what it has started.",
         "KillMode=mixed",
         "TimeoutStopSec=120",
@@ -96,13 +113,13 @@ def _room(data_dir: str) -> list[str]:
     name = data_dir.removeprefix(_STATE_PARENT)
     if data_dir.startswith(_STATE_PARENT) and _PLAIN.match(name) is not None and ":" not in name:
         return [f"StateDirectory={name}", "StateDirectoryMode=0700"]
-    return [f"ReadWritePaths={_word(data_dir)}"]
+    return [f"ReadWritePaths={_word(data_dir, _SPECIAL)}"]
 
 
-def _word(text: str) -> str:
+def _word(text: str, special: Mapping[str, str]) -> str:
     if _PLAIN.match(text) is not None:
         return text
-    return '"' + "".join(_SPECIAL.get(character, character) for character in text) + '"'
+    return '"' + "".join(special.get(character, character) for character in text) + '"'
 
 
 def _absolute(flag: str, text: str) -> str:

@@ -74,7 +74,7 @@ def serve_options(
         )
     return ServeOptions(
         settings=settings,
-        data_dir=_data_dir(settings) if data_dir is None else data_dir,
+        data_dir=data_dir_of(settings) if data_dir is None else data_dir,
         listeners=listeners,
         advertised=_advertised(settings, listeners),
         admin_listener=admin_listener,
@@ -164,7 +164,8 @@ def _advertised(settings: BrokerSettings, listeners: tuple[Listener, ...]) -> tu
     return tuple(each for each in advertised if each.name in names)
 
 
-def _data_dir(settings: BrokerSettings) -> str:
+def data_dir_of(settings: BrokerSettings) -> str:
+    """The data directory where no flag names one.  Raises `ConfigError` for several."""
     text = settings[LOG_DIRS]
     if text is None:
         return DEFAULT_DATA_DIR

@@ -31,9 +31,20 @@ def test_directory_elsewhere_is_opened_for_writing_and_what_systemd_takes_for_it
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     service = _unit(capsys, "--data-dir", '/data/a b%$"c')["Service"]
-    assert service["ReadWritePaths"] == '"/data/a b%%$$\\"c"'
+    assert service["ReadWritePaths"] == '"/data/a b%%$\\"c"', "there is no variable in a path"
     assert service["ExecStart"].endswith('--data-dir "/data/a b%%$$\\"c"')
     assert "StateDirectory" not in service
+
+
+def test_directory_of_the_settings_is_the_services(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("log.dirs=/data/kafka\n")
+    service = _unit(capsys, "--config", str(config))["Service"]
+    assert service["ExecStart"].endswith(f" {config} --data-dir /data/kafka")
+    assert service["ReadWritePaths"] == "/data/kafka"
+    assert _unit(capsys, "--config", str(config), "--data-dir", "/var/lib/x")["Service"]["StateDirectory"] == "x"
+    config.write_text("num.partitions=3\n")
+    assert _unit(capsys, "--config", str(config))["Service"]["StateDirectory"] == "ottla"
 
 
 @pytest.mark.parametrize("flag", ["--user", "--data-dir", "--config"])
