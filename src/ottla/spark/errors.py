@@ -2,10 +2,49 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import ClassVar, ParamSpec, TypeVar
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def told_briefly(function: Callable[P, T]) -> Callable[P, T]:
+    """For what Spark calls.  It shows its user a failure as the text of Python's traceback, so an error that says what
+    was wrong comes without our frames, and with its hint."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except OttlaError as error:
+            raise _brief(error) from None
+
+    return called
+
+
+def rows_told_briefly(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """The same for what it iterates over."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        try:
+            yield from function(*args, **kwargs)
+        except OttlaError as error:
+            raise _brief(error) from None
+
+    return called
+
+
+def _brief(error: OttlaError) -> OttlaError:
+    note = f"hint: {error.hint}"
+    if error.hint is not None and error.hint not in str(error) and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+    return error.with_traceback(None)
 
 
 class CorruptRecords(WireError):

@@ -148,8 +148,9 @@ def test_a_cluster_that_cannot_be_reached_is_told_within_the_time_given(spark: S
     # Nobody listens on this port: it is reserved, and bound by no one.
     nowhere = {"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:1", "kafka.max.block.ms": "1500"}
     writer = spark.sql("SELECT 'x' AS value").write.format("ottla").options(**nowhere).mode("append")
-    with pytest.raises(PySparkException, match="did not succeed in time: cannot connect"):
+    with pytest.raises(PySparkException, match="did not succeed in time: cannot connect") as caught:
         writer.save()
+    assert "hint: is the broker running, and is the address right" in str(caught.value)
 
 
 def test_a_stream_is_written_once_over_restarts(

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from ottla.client.offsets import IsolationLevel
 from ottla.ledger.entry import LostRange
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.errors import SparkOptionError
+from ottla.spark.errors import SparkOptionError, rows_told_briefly, told_briefly
 from ottla.spark.options.offset_spec import AtGroup, AtOffsets, AtTimestamp, Offsets
 from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.cluster_view import ClusterView
@@ -35,6 +35,7 @@ class BatchReader(DataSourceReader):
         self._columns = columns
         self._bounds = Bounds()
 
+    @told_briefly
     def partitions(self) -> Sequence[InputPartition]:
         ending = self._options.ending
         with ClusterView(self._options) as view:
@@ -111,6 +112,7 @@ def task_partitions(
     ]
 
 
+@rows_told_briefly
 def read_partition(partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """Without partitions Spark still runs one task, with None inside a plain partition."""
     if partition is None or (type(partition) is InputPartition and partition.value is None):

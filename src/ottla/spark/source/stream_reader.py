@@ -20,6 +20,7 @@ from ottla.ledger.entry import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
 from ottla.runtime.clock import SystemClock
+from ottla.spark.errors import told_briefly
 from ottla.spark.options.offset_spec import AtGroup, AtOffsets, OffsetDict, Offsets, to_dict
 from ottla.spark.options.read_limits import TriggerLimits
 from ottla.spark.options.read_options import ReadOptions
@@ -75,6 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadAllAvailable()
         return ReadMaxRows(ROWS_UNLIMITED if limits.rows_max is None else limits.rows_max)
 
+    @told_briefly
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._logs_now()
 
@@ -82,6 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The logs' ends in the last plan: the progress report computes the lag from them."""
         return None if self._latest is None else to_dict(self._latest)
 
+    @told_briefly
     def latestOffset(self, start: CheckpointDict, limit: ReadLimit) -> CheckpointDict:
         known = from_checkpoint(start)
         if known is not None:
@@ -116,6 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start  # as it is: Spark compares offsets as text
         return to_checkpoint(planned)
 
+    @told_briefly
     def partitions(self, start: CheckpointDict, end: CheckpointDict) -> Sequence[InputPartition]:
         """Called again with the same offsets after a restart: the plan is the same, whatever happened to the cluster
         meanwhile, unless an earlier version made it."""
@@ -131,6 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         return read_partition(partition)
 
+    @told_briefly
     def commit(self, end: CheckpointDict) -> None:
         """The offsets are in Spark's checkpoint; a group gets them too, where the user has named one."""
         committed = from_checkpoint(end)
