@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import threading
@@ -77,7 +78,7 @@ def numbers(broker: RunningBroker, partition: TopicPartition) -> list[int]:
 
 
 def test_backup_under_live_producers_survives_its_kills_and_is_restored_whole(tmp_path: Path) -> None:
-    target, again = tmp_path / "backup", tmp_path / "again"
+    target, again = tmp_path / "backup", tmp_path / "again, later"
     with RunningBroker(tmp_path / "data", settings=SETTINGS) as broker:
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic("orders", 2, configs={"retention.ms": "-1", "segment.bytes": "100000"})
@@ -110,7 +111,9 @@ def test_backup_under_live_producers_survives_its_kills_and_is_restored_whole(tm
         assert "0 damages" in ottla("log", "verify", "--deep", target).stderr
         expected = [numbers(broker, partition) for partition in PARTITIONS]
 
-    assert ": restored " in ottla("restore", target, "--data-dir", again).stdout
+    restored = ottla("restore", target, "--data-dir", again).stdout.splitlines()
+    assert ": restored " in restored[0]
+    assert shlex.split(restored[1])[-4:] == ["ottla", "serve", "--data-dir", str(again)], "it can be typed as it stands"
     assert "is not empty" in ottla("restore", target, "--data-dir", again, status=1).stderr
     with RunningBroker(again) as broker:
         assert not [line for line in broker.log_lines if "WARN" in line or "ERROR" in line]

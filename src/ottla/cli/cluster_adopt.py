@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import click
@@ -43,4 +44,4 @@ def command(data_dir: str, zookeeper: str, config: Path | None, assignments: tup
         say(f"{data_dir} was moved before: cluster {adopted.cluster_id}")
     else:
         say(f"cluster {adopted.cluster_id}: {counted(adopted.nodes_count, 'node')} of the tree moved and read back")
-    say(f"start it now with: ottla serve --data-dir {data_dir} --zookeeper {zookeeper}")
+    say(f"start it now with: {shlex.join(['ottla', 'serve', '--data-dir', data_dir, '--zookeeper', zookeeper])}")

@@ -4,6 +4,7 @@ start."""
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
@@ -98,10 +99,8 @@ def _reachable(cluster: Cluster, node_id: int, address: Address) -> Finding:
     try:
         cluster.connect_broker(node_id, cluster.retrying.deadline())
     except ClientError as error:
-        return problem(
-            "address", f"clients get the address {address.host}:{address.port}: {error}", "correct advertised.listeners"
-        )
-    return ok("address", f"clients get the address {address.host}:{address.port}, and it answers")
+        return problem("address", f"clients get the address {address}: {error}", "correct advertised.listeners")
+    return ok("address", f"clients get the address {address}, and it answers")
 
 
 # --- a broker that does not run -------------------------------------------------------------------------------
@@ -127,7 +126,7 @@ def stopped_findings(options: ServeOptions, node_id: int) -> Iterator[Finding]:
                 "use this machine's name or address as others see it",
             )
         else:
-            yield ok("address", f"clients get the address {each.host}:{each.port}")
+            yield ok("address", f"clients get the address {address_text(each.host, each.port)}")
     if os.path.isdir(data_dir):
         try:
             yield from _directory(data_dir, node_id)
@@ -155,7 +154,9 @@ def _bound(options: ServeOptions) -> Iterator[Finding]:
             except ConfigError as error:
                 yield problem("address", f"{error}{purpose}", error.hint or "choose another port")
             else:
-                yield ok("address", f"{listener.host or 'every interface'}:{listener.port} is free{purpose}")
+                yield ok(
+                    "address", f"{address_text(listener.host or 'every interface', listener.port)} is free{purpose}"
+                )
 
 
 def _directory(data_dir: str, node_id: int) -> Iterator[Finding]:
@@ -180,7 +181,7 @@ def _directory(data_dir: str, node_id: int) -> Iterator[Finding]:
             yield problem(
                 "directory",
                 "it was made by Apache Kafka",
-                f"ottla log import {data_dir} --data-dir NEW, then serve NEW",
+                f"ottla log import {shlex.quote(data_dir)} --data-dir NEW, then serve NEW",
             )
         case Owner.OTTLA:
             yield from _ours(disk, data_dir, node_id)
@@ -202,7 +203,7 @@ def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iter
         yield ok(
             "directory",
             f"{counted(len(partitions), 'partition')}, stopped cleanly: the next start trusts that they are whole, "
-            f"and `ottla log verify --deep {data_dir}` checks",
+            f"and `ottla log verify --deep {shlex.quote(data_dir)}` checks",
         )
     else:
         yield ok(
@@ -215,14 +216,14 @@ def _contents(disk: PosixDisk, data_dir: str, partitions: Sequence[str]) -> Iter
         yield problem(
             "directory",
             f"{FLUSHED_ENDS_FILE} is damaged or missing: {'; '.join(unrecorded[:_PARTITIONS_SHOWN])}",
-            f"restore the directory from a backup, or see what `ottla log repair {data_dir}` would keep",
+            f"restore the directory from a backup, or see what `ottla log repair {shlex.quote(data_dir)}` would keep",
         )
     bad = [name for name in partitions if not _has_topic_id(disk, f"{data_dir}/{name}")]
     if bad:
         yield problem(
             "directory",
             f"partition.metadata is missing or damaged: {', '.join(bad[:_PARTITIONS_SHOWN])}",
-            f"ottla log repair {data_dir}",
+            f"ottla log repair {shlex.quote(data_dir)}",
         )
     aside = [name for name in os.listdir(data_dir) if name.endswith((".damaged", ".importing"))]
     if aside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -263,4 +264,5 @@ def _report(
             "`ottla topic alter TOPIC --config retention.ms=604800000 --delete-config retention.bytes`"
         )
     if not dry_run:
-        _note(f"start it with: ottla serve --data-dir {data_dir}; groups start anew, their offsets were not imported")
+        serve = f"ottla serve --data-dir {shlex.quote(data_dir)}"
+        _note(f"start it with: {serve}; groups start anew, their offsets were not imported")

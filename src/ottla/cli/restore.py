@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 import click
 
@@ -30,5 +31,5 @@ def command(backup: str, data_dir: str) -> None:
     disk.close_to_others(path)
     say(
         f"{path}: restored {counted(len(manifest.logs), 'partition')}, {manifest.size_bytes} bytes",
-        f"start it with: ottla serve --data-dir {data_dir}",
+        f"start it with: ottla serve --data-dir {shlex.quote(data_dir)}",
     )
