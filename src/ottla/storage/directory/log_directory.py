@@ -202,7 +202,8 @@ class LogDirectory:
             self.logs[each.topic_partition] = self._log(each, parts)
             self._unmark_flushed(each, parts.config)
         deleted = (deleted_log_of(name) for name in disk.list_directory(self.path))
-        self._records.opened(self.logs.values(), (key for key in deleted if key is not None))
+        known = (key for key in deleted if key is not None)
+        self._records.opened(self.logs.values(), known, were_all_opened=not self.failed)
 
     def _may_lack_unflushed(self, present: PresentLog) -> bool:
         """Whether it acknowledged records before they were flushed.  The policy of that time counts, not the present

@@ -38,10 +38,11 @@ class LogRecords:
         flushed_end = self.flushed_ends.end_of(topic_id, topic_partition.partition)
         return Recorded(flushed_end, self.log_starts.start_of(topic_partition), was_clean)
 
-    def opened(self, logs: Collection[Log], deleted: Iterable[LogKey]) -> None:
+    def opened(self, logs: Collection[Log], deleted: Iterable[LogKey], *, were_all_opened: bool) -> None:
         """These logs were opened: those that had no flushed end get one, durably, since it must exist from now on.
 
-        `deleted`: a crash may have occurred between the removal of a log and that of its record.
+        `deleted`: a crash may have occurred between the removal of a log and that of its record.  `were_all_opened`: of
+        those that are there, none was refused.
         """
         ends = [_end_of(log) for log in logs]
         if all(self.flushed_ends.end_of(topic_id, partition) is not None for topic_id, partition, _ in ends):
@@ -51,7 +52,8 @@ class LogRecords:
             self.flushed_ends.sync()
         self.flushed_ends.forget(deleted)
         # Starts of logs whose directories are gone stay: a backup's files may be restored.
-        are_all = len(self.flushed_ends) == len(logs)
+        # One that was refused may have lost its record, too.
+        are_all = were_all_opened and len(self.flushed_ends) == len(logs)
         self.log_starts.opened(((log.topic_partition, log.log_start_offset) for log in logs), are_all=are_all)
         self._write_stale_starts()
 

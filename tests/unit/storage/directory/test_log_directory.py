@@ -654,3 +654,22 @@ def test_a_removal_that_fails_is_not_reported_as_done(caplog: pytest.LogCaptureF
     disk.faults.fail("remove", path_contains="backup-1")
     assert list(place.open().failed) == [TopicPartition("backup", 1)]
     assert "log.half_created_removed" not in [each.message for each in caplog.records]
+
+
+def test_log_that_was_refused_when_all_records_were_lost_is_opened_where_its_first_file_begins() -> None:
+    disk = MemoryDisk()
+    place = Place("/data", disk, LogConfig(segment_bytes=3 * len(batch_of())))
+    log = place.log()
+    append_many(log, 8)
+    place.flush()
+    log.delete_records_before(6)
+    assert log.delete_old_segments(NOW_MS) == 2
+    place.open_directory.checkpoint()
+    place.crash()
+    ends = disk.files()["/data/flushed-ends"]
+    for name in (LOG_START_FILE, "flushed-ends"):
+        disk.remove(f"/data/{name}")
+    assert isinstance(place.open().failed[CLICKS], FlushedEndUnknown)
+    place.crash()
+    disk.open("/data/flushed-ends").write_at(0, ends)
+    assert read_all(place.reopen_log()) == [6, 7]
