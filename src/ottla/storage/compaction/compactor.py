@@ -136,7 +136,7 @@ class Compactor:
         wait = self._waits.get(log.topic_partition)
         if wait is None:
             return False
-        if self._clock.monotonic_ms() < wait.until_ms and self._disk.free_bytes(self._path) < wait.free_bytes:
+        if self._clock.monotonic_ms() < wait.until_ms and self._free_bytes() < wait.free_bytes:
             return True
         del self._waits[log.topic_partition]
         return False
@@ -239,12 +239,19 @@ class Compactor:
 
     def _wait_for_room(self, clean: _Clean, reason: str) -> None:
         needed_bytes = sum(segment.size_bytes for segment in clean.job.segments)
-        if self._disk.free_bytes(self._path) >= needed_bytes:
+        if self._free_bytes() >= needed_bytes:
             # A quota, or no inodes: free bytes say nothing.
             needed_bytes = INT64_MAX
         until_ms = self._clock.monotonic_ms() + ROOM_RETRY_MS
         self._waits[clean.log.topic_partition] = _Wait(until_ms, needed_bytes)
         _log.warning("log.clean_without_room", extra=fields(partition=clean.log.topic_partition, reason=reason))
+
+    def _free_bytes(self) -> int:
+        """0 where it cannot be read: then the time decides."""
+        try:
+            return self._disk.free_bytes(self._path)
+        except OSError:
+            return 0
 
     def finish_swap(self) -> None:
         """Finish the swap in progress, if there is one, before this returns."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +32,17 @@ from tests.unit.storage.failing_disk import FailingDisk
 from tests.unit.storage.logs import CLICKS, NOW_MS, Place, bytes_of, read_all, records_in, topic_id
 
 COMPACTED = LogConfig(cleanup_policy="compact", segment_bytes=1_000, min_cleanable_dirty_ratio=0, retention_ms=-1)
+
+
+class UnseenDisk(MemoryDisk):
+    """Its free space may be unreadable."""
+
+    is_unseen = False
+
+    def free_bytes(self, path: str) -> int:
+        if self.is_unseen:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return super().free_bytes(path)
 
 
 @pytest.fixture
@@ -344,6 +357,19 @@ def test_log_that_finds_no_room_is_cleaned_when_there_is_some(caplog: pytest.Log
     disk.room_bytes = used_bytes + log.size_bytes + 1_000
     clean_all(place)
     assert [record.offset for record in all_records(log)] == [78, 79]
+
+
+def test_log_that_finds_no_room_waits_for_its_time_where_the_free_space_cannot_be_read() -> None:
+    disk = UnseenDisk()
+    place = Place("/data", disk, COMPACTED)
+    fill(place)
+    compactor = compactor_of(place)
+    assert compactor.next_job(NOW_MS) is not None
+    disk.is_unseen = True
+    run_inline(compactor.apply_result(CleanFailure("no room", is_damage=False, lacks_room=True)))
+    assert compactor.next_job(NOW_MS) is None
+    place.clock.ms += ROOM_RETRY_MS
+    assert compactor.next_job(NOW_MS) is not None
 
 
 def test_disk_without_room_for_the_swap_leaves_the_log_as_it_was(tmp_path: Path) -> None:
