@@ -18,6 +18,7 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.backup.manifest import damages as backup_damages
 from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE
 from ottla.storage.directory.flushed_ends import read_flushed_ends
+from ottla.storage.directory.present_logs import is_strange
 from ottla.storage.log_files import LOG_SUFFIX, base_offsets_in, segment_file_name, topic_partition_of
 from ottla.storage.tools.inspect import (
     DumpedBatch,
@@ -115,6 +116,10 @@ def _findings(disk: PosixDisk, directories: Sequence[str], *, is_deep: bool) -> 
         # Before the logs: beside a running broker those only grow.
         ends = read_flushed_ends(disk, data_dir)
         for directory in logs:
+            if is_strange(disk, directory):
+                problem = "it is no log, and only has the name of a partition's: the broker leaves it as it is"
+                yield Finding(Severity.NOTE, directory, -1, -1, problem)
+                continue
             flushed_end = flushed_end_of(disk, directory, ends)
             yield from verify_log(disk, directory, deep=is_deep, flushed_end=flushed_end)
 

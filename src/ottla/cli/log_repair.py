@@ -133,7 +133,9 @@ def _rebuild_tree(
 def _wanted(directory: StoppedDirectory, names: Sequence[str]) -> list[TopicPartition]:
     present = directory.partitions()
     if not names:
-        return present
+        from ottla.storage.directory.present_logs import is_strange
+
+        return [each for each in present if not is_strange(directory.disk, f"{directory.path}/{each}")]
     by_name = {str(partition): partition for partition in present}
     for name in names:
         if name.rstrip("/") not in by_name:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 
@@ -74,6 +75,28 @@ def contents(data_dir: Path) -> dict[str, bytes]:
 def test_repair_of_a_sound_directory_says_so(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["log", "repair", str(data_dir)]) == 0
     assert capsys.readouterr() == ("", "read 1 partition: nothing is damaged\n")
+
+
+def test_directory_that_only_has_the_name_of_a_partition_keeps_no_log_from_its_repair(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data_dir / "photos-1").mkdir()
+    (data_dir / "photos-1" / "one.jpg").write_bytes(b"?")
+    # What remains of a log is none of these.
+    (data_dir / "lost-0").mkdir()
+    (data_dir / "lost-0" / f"{500:020d}.index").write_bytes(b"")
+    assert run(["log", "verify", str(data_dir)]) == FAILED
+    assert "lost-0" in capsys.readouterr().out
+    shutil.rmtree(data_dir / "lost-0")
+    damage(data_dir)
+    assert run(["log", "verify", str(data_dir)]) == 0
+    assert "note path=" in (shown := capsys.readouterr().out)
+    assert "photos-1" in shown
+    assert run(["log", "repair", str(data_dir), "--execute"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("orders-0: lost: 2 offsets in 1 place (")
+    assert "read 1 partition, repaired 1" in err
+    assert (data_dir / "photos-1" / "one.jpg").exists()
 
 
 def test_repair_shows_what_would_be_lost_and_changes_nothing(

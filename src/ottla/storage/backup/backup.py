@@ -109,7 +109,7 @@ class Backup:
         except FileNotFoundError:
             return
         except checkpoints.DamagedCheckpoint:
-            topic_id, held_batches = None, True
+            topic_id = None
         flushed_end = self._ends.of(partition, topic_id, held_batches=held_batches)
         copied = self._copying.copy(source, target, flushed_end)
         if copied is None:

@@ -10,7 +10,13 @@ from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
 from ottla.storage.errors import CorruptLog, StorageError
-from ottla.storage.log_files import SEGMENT_SUFFIXES, UNFLUSHED_FILE, base_offsets_in, segment_file_name
+from ottla.storage.log_files import (
+    SEGMENT_SUFFIXES,
+    UNFLUSHED_FILE,
+    base_offsets_in,
+    lost_base_offsets_in,
+    segment_file_name,
+)
 
 _SMALL_FILES: Final = (UNFLUSHED_FILE, checkpoints.PARTITION_METADATA_FILE, checkpoints.LEADER_EPOCH_FILE)
 # All that a log without a batch consists of; a small file is replaced by way of its `.tmp`.
@@ -68,6 +74,13 @@ def is_no_log(disk: Disk, path: str) -> bool:
         and not _has_batches(disk, path, names)
         and is_foreign(disk, path, names)
     )
+
+
+def is_strange(disk: Disk, path: str) -> bool:
+    """Whether nothing in a directory that is no log is what remains of one.  Raises `OSError`."""
+    names = disk.list_directory(path)
+    remains = base_offsets_in(names) or lost_base_offsets_in(names) or _NAMES_OF_EMPTY_LOG.intersection(names)
+    return not remains and is_no_log(disk, path)
 
 
 def _has_batches(disk: Disk, path: str, names: Sequence[str]) -> bool:
