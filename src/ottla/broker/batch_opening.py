@@ -32,7 +32,7 @@ from ottla.records.header import (
     HEADER,
     LOG_OVERHEAD_BYTES,
 )
-from ottla.records.record_bounds import COMPILED, SOUND, FirstFault, fault_text, first_fault
+from ottla.records.record_bounds import COMPILED, IN_PYTHON, SOUND, RecordCheck, fault_text
 from ottla.records.record_walk import FaultKind, RecordFault, WalkRules, walk_records
 from ottla.storage.log_config import FOREVER, LogConfig
 
@@ -65,7 +65,7 @@ class BatchOpening(NamedTuple):
     before_max_ms: int | None
     after_max_ms: int | None
     # Of the records of compressed batches; those of others are checked before.
-    check_records: FirstFault | None = None
+    check_records: RecordCheck | None = None
     checks_compressed: bool = False
 
     @property
@@ -123,11 +123,11 @@ def opening_of(config: LogConfig) -> BatchOpening | None:
     return BatchOpening(codec, level, requires_keys, bound_ms, after_max_ms, check, checks_compressed)
 
 
-def record_check_of(config: LogConfig) -> FirstFault | None:
+def record_check_of(config: LogConfig) -> RecordCheck | None:
     """What tells whether the records of a topic's batches can be read (`record.validation`); None: nobody asks."""
     if config.record_validation == "auto":
         return COMPILED
-    return None if config.record_validation == "none" else first_fault
+    return None if config.record_validation == "none" else COMPILED or IN_PYTHON
 
 
 def malformed(number: int, records_count: int) -> RecordErrors:
@@ -172,7 +172,7 @@ def open_batch(
         body = decompress(codec, batch[BATCH_OVERHEAD_BYTES:], OPENED_BATCH_BYTES_MAX)
         opened.end(len(body))
         if codec is not Codec.NONE and opening.check_records is not None:
-            faulty = opening.check_records(body, 0, header[12], header[7])
+            faulty = opening.check_records.first_fault(body, 0, header[12], header[7])
             if faulty != SOUND:
                 raise BatchRefused(ErrorCode.INVALID_RECORD, malformed(faulty, header[12]))
         if not needs_walk:

@@ -19,6 +19,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -100,6 +101,7 @@ class Connection:
         "_request_bytes_max",
         "_router",
         "_slow",
+        "_slow_after_s",
         "_socket",
         "_swept_bytes",
         "_waits_for_room_since_s",
@@ -126,6 +128,7 @@ class Connection:
         slow: SlowReports | None = None,
     ) -> None:
         self._slow = slow
+        self._slow_after_s = inf if slow is None else slow.limit_s
         self._waits_for_room_since_s = 0.0
         self._socket = peer
         self._loop = loop
@@ -364,7 +367,7 @@ class Connection:
         if self.is_closed:
             return
         outbox.send()
-        if self._slow is not None and routed_at and perf_counter() - began_s > self._slow.limit_s:
+        if perf_counter() - began_s > self._slow_after_s and routed_at and self._slow is not None:
             # The last of them: which one it was of several is not known.
             self._slow.note(self, *_KEY_AND_VERSION.unpack_from(data, routed_at), turn=perf_counter() - began_s)
         if self.is_closed or self.is_draining or self._is_held:
@@ -374,7 +377,9 @@ class Connection:
             if not self._pending and not outbox.has_unsent:
                 self._loop.call_soon(self._resume)
             return
-        self._read_on()
+        has_room = received.make_room()
+        if not (has_room and self._reading):
+            self._read_on(has_room)
 
     def _resume(self) -> None:
         if not self.is_closed and self._blocked and not self._pending and not self._outbox.has_unsent:
@@ -389,9 +394,9 @@ class Connection:
             and _API_KEY.unpack_from(data, position)[0] == _PRODUCE
         )
 
-    def _read_on(self) -> None:
-        """Read as soon as there is something, if there is room for it."""
-        if not self._buffer.make_room():
+    def _read_on(self, has_room: bool) -> None:
+        """Read as soon as there is something, if the buffer has room for it."""
+        if not has_room:
             self._pause_reading()
             if not self._waits_for_room_since_s:
                 self._waits_for_room_since_s = perf_counter()
@@ -401,7 +406,7 @@ class Connection:
 
     def _on_budget(self) -> None:
         if not self.is_closed and not self._is_held:
-            self._read_on()
+            self._read_on(self._buffer.make_room())
             if self._reading and self._waits_for_room_since_s:
                 self._note_wait_for_room()
 

@@ -106,7 +106,7 @@ class Partition:
         "_produced_before_role",
         "_replica",
         "_watermark_waiters",
-        "check_records",
+        "batch_fault",
         "high_watermark",
         "index",
         "is_served",
@@ -280,7 +280,8 @@ class Partition:
         self.stamps_append_time = config.message_timestamp_type == _LOG_APPEND_TIME
         self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
         # Tells which record of an uncompressed batch nobody could read; None: nobody asks.
-        self.check_records = record_check_of(config)
+        check = record_check_of(config)
+        self.batch_fault = None if check is None else check.batch_fault
         # Why produced batches are opened; None, as a rule: they are not.
         self.opening = opening_of(config)
 

@@ -18,6 +18,8 @@ LENGTH_BYTES: Final = 4
 # A large frame is read up to its end only, so that the next one starts at the start of the buffer without a move.
 _LOOK_AHEAD_BYTES: Final = 256 * 1024
 
+assert RECEIVE_BUFFER_BYTES <= _LOOK_AHEAD_BYTES
+
 
 class ReceiveBuffer:
     """Growing beyond the first size takes bytes of a budget that all connections share."""
@@ -48,6 +50,9 @@ class ReceiveBuffer:
 
     def window(self) -> memoryview:
         """Where the next bytes are received: up to a large frame's end, else to the end of the read-ahead."""
+        if not self.end and not self._grown_bytes:
+            # Nearly always: whatever came before is routed.
+            return self.view
         start, end, size = self.start, self.end, len(self.data)
         limit = end + _LOOK_AHEAD_BYTES
         if end - start >= LENGTH_BYTES:

@@ -251,8 +251,41 @@ static PyObject *first_fault(PyObject *module, PyObject *const *arguments, Py_ss
     return PyLong_FromLongLong(number);
 }
 
+static int64_t big_endian(const uint8_t *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int index = 0; index < bytes; index++)
+        value = value << 8 | at[index];
+    return (int64_t)value;
+}
+
+/* Places in the head of a batch, see header.py. */
+enum { ATTRIBUTES_LOW_AT = 22, CODEC_MASK = 7, BASE_TIMESTAMP_AT = 27, RECORDS_COUNT_AT = 57, RECORDS_AT = 61 };
+
+static PyObject *batch_fault(PyObject *module, PyObject *batch)
+{
+    (void)module;
+    Py_buffer data;
+    if (PyObject_GetBuffer(batch, &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (data.len < RECORDS_AT) {
+        PyBuffer_Release(&data);
+        PyErr_SetString(PyExc_ValueError, "there is no whole head of a batch");
+        return NULL;
+    }
+    const uint8_t *first = data.buf;
+    int64_t number = -1;
+    if (!(first[ATTRIBUTES_LOW_AT] & CODEC_MASK)) {
+        int64_t count = (int32_t)big_endian(first + RECORDS_COUNT_AT, 4);
+        number = fault(first + RECORDS_AT, first + data.len, count, big_endian(first + BASE_TIMESTAMP_AT, 8));
+    }
+    PyBuffer_Release(&data);
+    return PyLong_FromLongLong(number);
+}
+
 static PyMethodDef methods[] = {
     {"first_fault", (PyCFunction)(void (*)(void))first_fault, METH_FASTCALL, "See record_bounds.first_fault."},
+    {"batch_fault", batch_fault, METH_O, "See record_bounds.batch_fault."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -7,15 +7,18 @@ Python's headers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.records.errors import CorruptBatch
+from ottla.records.header import BATCH_OVERHEAD_BYTES, CODEC_MASK, HEADER
 from ottla.records.record import INT64_LIMIT, INT64_MIN
 from ottla.records.varint import read_varint, read_varlong
 
 # (data, position, records_count, base_timestamp_ms) -> the number of the first record that cannot be read, counted from
 # 0; `records_count` where bytes follow the last one; -1 where all is well.
 FirstFault: TypeAlias = Callable[[bytes | bytearray | memoryview, int, int, int], int]
+# The same of a whole batch, which has its head; compressed records are not looked at: -1.
+BatchFault: TypeAlias = Callable[[memoryview], int]
 
 SOUND: Final = -1
 
@@ -33,6 +36,14 @@ def first_fault_in_python(
     except CorruptBatch:
         return number
     return SOUND if at == len(area) else records_count
+
+
+def batch_fault_in_python(batch: memoryview) -> int:
+    """See `BatchFault`."""
+    header = HEADER.unpack_from(batch)
+    if header[5] & CODEC_MASK:
+        return SOUND
+    return first_fault_in_python(batch, BATCH_OVERHEAD_BYTES, header[12], header[7])
 
 
 def _behind_record(area: bytes, at: int, number: int, base_timestamp_ms: int) -> int:
@@ -64,17 +75,26 @@ def _behind_bytes(area: bytes, at: int, end: int, *, length_min: int = -1) -> in
     return at + max(length, 0)
 
 
-def _compiled() -> FirstFault | None:
+class RecordCheck(NamedTuple):
+    """One form of the check."""
+
+    first_fault: FirstFault
+    batch_fault: BatchFault
+
+
+IN_PYTHON: Final = RecordCheck(first_fault_in_python, batch_fault_in_python)
+
+
+def _compiled() -> RecordCheck | None:
     try:
-        from ottla.records.compiled_bounds import first_fault
+        from ottla.records.compiled_bounds import batch_fault, first_fault
     except ImportError:
         return None
-    return first_fault
+    return RecordCheck(first_fault, batch_fault)
 
 
 # None where the package was built without it.
 COMPILED: Final = _compiled()
-first_fault: Final[FirstFault] = COMPILED or first_fault_in_python
 
 
 def fault_text(number: int, records_count: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ottla.broker.connection import Answer, Connection
+from ottla.broker.connection import Answer, Connection, SlowReports
 from ottla.broker.limits import RECEIVE_BUFFER_BYTES
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.runtime.disk import FileRun
@@ -36,7 +36,9 @@ class ScriptedRouter:
 class Peer:
     """A connection under test and the client's end of it."""
 
-    def __init__(self, request_bytes_max: int = 10_000_000, budget_bytes: int = 64_000_000) -> None:
+    def __init__(
+        self, request_bytes_max: int = 10_000_000, budget_bytes: int = 64_000_000, slow: SlowReports | None = None
+    ) -> None:
         self.loop = TurnedLoop()
         self.router = ScriptedRouter()
         self.client, server = connected_pair()
@@ -49,6 +51,7 @@ class Peer:
             self.budget,
             request_bytes_max,
             self.closed.append,
+            slow,
         )
 
     def send(self, data: bytes) -> None:
@@ -327,10 +330,12 @@ class EveryTurnIsSlow:
         self.noted.append((api_key, version, list(parts_s)))
 
 
-def test_turn_that_was_long_is_reported_with_the_last_request_of_it(peer: Peer) -> None:
+def test_turn_that_was_long_is_reported_with_the_last_request_of_it() -> None:
     slow = EveryTurnIsSlow()
-    peer.connection._slow = slow
+    peer = Peer(slow=slow)
     peer.send(frame(PRODUCE, b"a") + frame(OTHER, b"b")[:6])
     assert slow.noted == [(PRODUCE, 7, ["turn"])]
     peer.send(frame(OTHER, b"b")[6:])
     assert slow.noted[1:] == [(OTHER, 7, ["turn"])]
+    peer.connection.close("the test ended")
+    peer.client.close()

@@ -17,7 +17,7 @@ from ottla.cli.program import run
 from ottla.cli.stopped_directory import make_data_directory
 from ottla.model.setting_sources import RawSetting
 from ottla.records import record_bounds
-from ottla.records.record_bounds import FirstFault, first_fault_in_python
+from ottla.records.record_bounds import IN_PYTHON, RecordCheck
 from ottla.runtime.limits_of_process import OpenFilesLimit
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import VolumeSize
@@ -131,9 +131,9 @@ def test_limit_of_open_files_is_held_against_partitions_and_connections(
     assert "6 segments of 3 partitions" in finding.text
 
 
-@pytest.mark.parametrize("check", [None, first_fault_in_python])
+@pytest.mark.parametrize("check", [None, IN_PYTHON])
 def test_check_of_records_that_was_not_compiled_is_told(
-    monkeypatch: pytest.MonkeyPatch, check: FirstFault | None
+    monkeypatch: pytest.MonkeyPatch, check: RecordCheck | None
 ) -> None:
     monkeypatch.setattr(record_bounds, "COMPILED", check)
     told = [finding for finding in version_findings() if "record.validation" in finding.text]
@@ -141,7 +141,7 @@ def test_check_of_records_that_was_not_compiled_is_told(
 
 
 def test_versions_are_told_and_every_codec_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_bounds, "COMPILED", first_fault_in_python)
+    monkeypatch.setattr(record_bounds, "COMPILED", IN_PYTHON)
     found = list(version_findings())
     assert worst(found) == []
     assert f"Python {sys.version_info[0]}." in found[0].text

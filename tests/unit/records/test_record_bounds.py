@@ -22,7 +22,7 @@ from ottla.records.compression import Codec
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
 from ottla.records.record import Headers, Record, decode_batch
-from ottla.records.record_bounds import SOUND, FirstFault, first_fault_in_python
+from ottla.records.record_bounds import IN_PYTHON, SOUND, FirstFault, RecordCheck
 from ottla.records.varint import append_varint
 
 BASE_MS: Final = 1_767_225_600_000
@@ -30,7 +30,7 @@ SOURCE: Final = Path(record_bounds.__file__).with_name("compiled_bounds.c")
 
 
 @cache
-def compiled() -> FirstFault:
+def compiled() -> RecordCheck:
     """The compiled form, whether or not the package was built with it."""
     compiler, include = shutil.which("cc"), sysconfig.get_path("include")
     if compiler is None or not Path(include, "Python.h").exists():
@@ -44,13 +44,17 @@ def compiled() -> FirstFault:
         assert spec is not None
         module = module_from_spec(spec)
         loader.exec_module(module)
-    found: FirstFault = module.first_fault
-    return found
+    return RecordCheck(module.first_fault, module.batch_fault)
 
 
 @pytest.fixture(params=["python", "compiled"])
-def first_fault(request: pytest.FixtureRequest) -> FirstFault:
-    return first_fault_in_python if request.param == "python" else compiled()
+def check(request: pytest.FixtureRequest) -> RecordCheck:
+    return IN_PYTHON if request.param == "python" else compiled()
+
+
+@pytest.fixture
+def first_fault(check: RecordCheck) -> FirstFault:
+    return check.first_fault
 
 
 def varint(number: int) -> bytes:
@@ -216,19 +220,32 @@ def alike_batch(source: random.Random) -> bytearray:
 def test_what_is_taken_is_what_a_client_can_read(seed: int) -> None:
     """Random damage: both forms of the check and our own decoder agree."""
     source = random.Random(seed)
-    forms = [first_fault_in_python, compiled()]
+    forms = [IN_PYTHON, compiled()]
     for _ in range(300):
         batch = some_batch(source)
         for _ in range(source.choice([0, 1, 1, 2])):
             at = source.randrange(BATCH_OVERHEAD_BYTES, len(batch))
             batch[at] = source.choice([0, 1, 2, 127, 128, 255, batch[at] ^ 1, batch[at] ^ 2])
         header = HEADER.unpack_from(batch)
-        verdicts = [form(memoryview(batch), BATCH_OVERHEAD_BYTES, header[12], header[7]) for form in forms]
-        assert verdicts[0] == verdicts[1], batch.hex()
+        verdicts = [form.batch_fault(memoryview(batch)) for form in forms]
+        parts = [form.first_fault(batch, BATCH_OVERHEAD_BYTES, header[12], header[7]) for form in forms]
+        assert {*verdicts, *parts} == {verdicts[0]}, batch.hex()
         assert (verdicts[0] == SOUND) == can_be_read(bytes(batch)), batch.hex()
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_compressed_records_of_a_batch_are_not_looked_at(check: RecordCheck, codec: Codec) -> None:
+    batch = build_batch([Record(0, BASE_MS, b"k", b"value", ())], codec)
+    batch[-1] ^= 1
+    assert (check.batch_fault(memoryview(batch)) == SOUND) == (codec is not Codec.NONE)
+
+
+def test_compiled_check_refuses_a_batch_without_a_whole_head() -> None:
+    with pytest.raises(ValueError, match="no whole head"):
+        compiled().batch_fault(memoryview(bytes(BATCH_OVERHEAD_BYTES - 1)))
 
 
 def test_compiled_check_refuses_a_place_outside_of_its_data() -> None:
     for position in (-1, 5):
         with pytest.raises(ValueError, match="not in the data"):
-            compiled()(b"data", position, 1, 0)
+            compiled().first_fault(b"data", position, 1, 0)

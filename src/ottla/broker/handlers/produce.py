@@ -61,7 +61,6 @@ from ottla.records.header import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
     BATCH_OVERHEAD_BYTES,
-    CODEC_MASK,
     CRC,
     CRC_AT,
     HEADER,
@@ -228,6 +227,7 @@ class ProduceHandler:
         "_gap_reports",
         "_leader_hints",
         "_lease",
+        "_now_ms",
         "_opened",
         "_partitions",
         "_poke_flusher",
@@ -256,6 +256,7 @@ class ProduceHandler:
         self._ready = ready
         self._leader_hints = leader_hints
         self._clock = clock
+        self._now_ms = clock.now_ms
         self._poke_flusher = poke_flusher
         # The sizes that the current request opened: zero, for most.
         self._opened = OpenedSum()
@@ -285,7 +286,7 @@ class ProduceHandler:
         else:
             request = part.request
         acks = request.acks
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         topics: list[TopicResult] = []
         waiting: WaitingProduce | None = None
         failure = _NONE
@@ -453,11 +454,9 @@ def _append(
     error = batch_error(batch, header, version)
     if error:
         return _refused(partition, error, _ONE_BATCH if error == _INVALID_RECORD else None)
-    check = partition.check_records
-    if check is not None and not header[5] & CODEC_MASK:
-        faulty = check(batch, BATCH_OVERHEAD_BYTES, header[12], header[7])
-        if faulty != SOUND:
-            return _refused(partition, _INVALID_RECORD, malformed(faulty, header[12]))
+    batch_fault = partition.batch_fault
+    if batch_fault is not None and (faulty := batch_fault(batch)) != SOUND:
+        return _refused(partition, _INVALID_RECORD, malformed(faulty, header[12]))
     try:
         if partition.opening is not None:
             batch, header = _opened(partition, partition.opening, batch, header, now_ms, opened)
