@@ -20,9 +20,6 @@ from ottla.protocol.writer import _field_writer, struct_writer
 
 # What the broker takes at most (protocol/reader.py), less a few for what is around the array.
 ELEMENTS_MAX: Final = 65_000
-# And of partitions with or for records.
-PARTITIONS_MAX: Final = 8_000
-_OF_RECORDS: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
 _NUMBERED: Final = "n0000000"
 _NUMBER_OF_TEXT: Final = b"0000000"
 _MARK: Final = 0x7A5B3C1D
@@ -84,8 +81,7 @@ def _large(
         place = getattr(place, name)[0]
     wire = _wire(struct_class, path[-1])
     element = _element(wire, version, is_flexible(api, version), topic, is_distinct=is_distinct)
-    count_max = PARTITIONS_MAX if api in _OF_RECORDS else ELEMENTS_MAX // _elements_count(wire, version)
-    count = max(min(size_bytes // len(element), count_max), 1)
+    count = max(min(size_bytes // len(element), ELEMENTS_MAX // _elements_count(wire, version)), 1)
     elements = _numbered(element, count) if is_distinct else element * count
     body = _body(message, version, is_flexible(api, version), path, count, elements)
     frame = request_frame(api, version, 77, "large", body)

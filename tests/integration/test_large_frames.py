@@ -15,8 +15,9 @@ import pytest
 from ottla.broker.limits import COLD_ANSWER_BYTES_MAX
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
+from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import API_VERSIONS, ApiKey
-from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.records.builder import build_batch
@@ -68,6 +69,8 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timed]:
         "offsets.topic.num.partitions": "3",
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
+        # Records here are of 1970.
+        "log.retention.ms": "-1",
     }
     with RunningBroker(command=turns.command, settings=settings) as broker:
         with Cluster(broker.bootstrap) as cluster:
@@ -121,13 +124,75 @@ def test_request_of_many_partitions_is_produced_and_fetched_whole(timed: Timed) 
             topics=[FetchTopic(WIDE, partitions=wanted)],
         )  # fmt: skip
         with RawPeer(timed.broker) as peer:
-            peer.ask(ApiKey.FETCH, version, request)
-            response = peer.answer(ApiKey.FETCH, version)[1]
-            assert isinstance(response, FetchResponse)
+            response = fetched(peer, version, request)
             (topic,) = response.responses
             found = [(each.partition_index, len(each.records or b"")) for each in topic.partitions]
             assert found == [(index, len(batch)) for index in range(WIDE_PARTITIONS)]
             assert bool(response.session_id) is (session_epoch == 0)
+
+
+def fetched(peer: RawPeer, version: int, request: FetchRequest) -> FetchResponse:
+    peer.ask(ApiKey.FETCH, version, request)
+    response = peer.answer(ApiKey.FETCH, version)[1]
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+def test_session_of_many_partitions_goes_on(timed: Timed) -> None:
+    """As a consumer of some ten thousand partitions has one: all are named at first, then those that it has read."""
+    longest_ms = [longest_turn_of_session(timed, "session-0")]
+    while longest_ms[-1] > TURN_MS_MAX:
+        assert len(longest_ms) < 3, longest_ms
+        longest_ms.append(longest_turn_of_session(timed, f"session-{len(longest_ms)}"))
+
+
+def longest_turn_of_session(timed: Timed, topic: str) -> float:
+    partitions_count, missing_count = 700, 64_000
+    count = partitions_count + missing_count
+    with Cluster(timed.broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(topic, partitions_count)
+    batch = bytes(build_batch([Record(0, 1, b"key", b"value")], Codec.NONE))
+    produce(timed, [batch] * partitions_count, topic)
+    wanted = [
+        [FetchPartition(index, fetch_offset=offset, partition_max_bytes=1_000) for index in range(count)]
+        for offset in (0, 1)
+    ]
+    request = FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=50 * MIB)
+    timed.turns.forget()
+    with RawPeer(timed.broker) as peer:
+        # Most of them are none of this topic.
+        opened = fetched(peer, 11, replace(request, session_epoch=0, topics=[FetchTopic(topic, partitions=wanted[0])]))
+        assert opened.session_id
+        found = [(each.error_code, len(each.records or b"")) for each in opened.responses[0].partitions]
+        missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert found == [(0, len(batch))] * partitions_count + [(missing, 0)] * missing_count
+        # It forgets these, and has read all others.
+        changed = replace(
+            request,
+            session_id=opened.session_id,
+            session_epoch=1,
+            topics=[FetchTopic(topic, partitions=wanted[1][:partitions_count])],
+            forgotten_topics_data=[ForgottenTopic(topic, partitions=list(range(partitions_count, count)))],
+        )
+        response = fetched(peer, 11, changed)
+        assert (response.error_code, response.responses) == (0, [])
+        # The same again belongs to no epoch.
+        assert fetched(peer, 11, changed).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        # Nothing is new.
+        assert [next_of(peer, request, opened.session_id, epoch).responses for epoch in (2, 3)] == [[], []]
+        produce(timed, [batch], topic, 99)
+        (partition,) = next_of(peer, request, opened.session_id, 4).responses[0].partitions
+        assert (partition.partition_index, partition.error_code, len(partition.records or b"")) == (99, 0, len(batch))
+        # A full request ends it.
+        fetched(peer, 11, replace(request, session_id=opened.session_id, session_epoch=-1))
+        ended = next_of(peer, request, opened.session_id, 5)
+        assert ended.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    return timed.turns.longest_ms
+
+
+def next_of(peer: RawPeer, request: FetchRequest, session_id: int, epoch: int) -> FetchResponse:
+    """Of a session in which nothing has changed for the reader."""
+    return fetched(peer, 11, replace(request, max_wait_ms=50, session_id=session_id, session_epoch=epoch))
 
 
 def test_large_fetch_that_waits_is_woken_by_records_and_by_its_time(timed: Timed) -> None:

@@ -6,6 +6,7 @@ import struct
 import time
 import tracemalloc
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
-from ottla.protocol.fetch import read_fetch
+from ottla.protocol.fetch import read_fetch, read_fetch_steps
 from ottla.protocol.frame import read_request_header, read_response_header
 from ottla.protocol.messages import (
     decode_request,
@@ -24,9 +25,10 @@ from ottla.protocol.messages import (
     response_class,
 )
 from ottla.protocol.primitives import write_uvarint
-from ottla.protocol.produce import PARTITIONS_MAX, read_produce
+from ottla.protocol.produce import PARTITIONS_MAX, read_produce, read_produce_steps
 from ottla.protocol.reader import ELEMENT_BYTES, REQUEST_ELEMENTS_MAX
 from ottla.protocol.schemas.metadata import MetadataRequestTopic
+from ottla.runtime.steps import Steps, run_steps
 from tests.property.wire_samples import sample
 from tests.property.wire_strategies import API_AND_VERSION, IDS, requests, responses
 
@@ -48,6 +50,7 @@ LIES = [
     b"\x00",
 ]
 
+T = TypeVar("T")
 Read = Callable[[bytes], object]
 
 
@@ -59,17 +62,39 @@ def readers(api: ApiKey, version: int, *, is_request: bool) -> list[Read]:
     if api is ApiKey.PRODUCE:
         found.append(lambda body: read_produce_in_place(body, version))
     if api is ApiKey.FETCH:
-        found.append(lambda body: read_fetch(bytearray(b"before" + body + b"after"), 6, 6 + len(body), version))
+        found.append(lambda body: read_fetch_in_place(body, version))
     return found
 
 
 def read_produce_in_place(body: bytes, version: int) -> object:
     before, end = 6, 6 + len(body)
-    request = read_produce(bytearray(b"before" + body + b"after" * 20), before, end, version)
+    buffer = bytearray(b"before" + body + b"after" * 20)
+    request = same_in_steps(
+        lambda: read_produce(buffer, before, end, version), read_produce_steps(buffer, before, end, version)
+    )  # fmt: skip
     for _, partitions in request.topics:
         for _, records_position, records_end in partitions:
             assert records_position == records_end == -1 or before <= records_position <= records_end <= end
     return request
+
+
+def read_fetch_in_place(body: bytes, version: int) -> object:
+    buffer = bytearray(b"before" + body + b"after")
+    return same_in_steps(
+        lambda: read_fetch(buffer, 6, 6 + len(body), version), read_fetch_steps(buffer, 6, 6 + len(body), version)
+    )
+
+
+def same_in_steps(read: Callable[[], T], steps: Steps[T]) -> T:
+    """What is read at once, or its refusal; in steps it is the same."""
+    try:
+        found = read()
+    except WireError:
+        with pytest.raises(WireError):
+            run_steps(steps)
+        raise
+    assert run_steps(steps) == found
+    return found
 
 
 def value_or_refusal(read: Read, body: bytes) -> None:
@@ -195,8 +220,8 @@ def test_request_with_too_many_elements_is_refused_before_they_are_made() -> Non
 def test_produce_with_too_many_partitions_is_refused() -> None:
     count = PARTITIONS_MAX + 1
     body = struct.pack(">hhiih1si", -1, -1, 1000, 1, 1, b"t", count) + struct.pack(">ii", 0, -1) * count
-    with pytest.raises(WireError, match=f"more than {PARTITIONS_MAX} partitions"):
-        read_produce(bytearray(body), 0, len(body), 7)
+    with pytest.raises(WireError, match=f"more than {PARTITIONS_MAX} topics or partitions"):
+        run_steps(read_produce_steps(bytearray(body), 0, len(body), 7))
 
 
 def outermost_array(request: object) -> str | None:

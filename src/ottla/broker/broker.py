@@ -44,6 +44,7 @@ from ottla.broker.served_topics import ServedTopics
 from ottla.broker.slow_requests import SlowRequests
 from ottla.broker.socket_loop import SocketLoop
 from ottla.broker.space_watch import SpaceWatch
+from ottla.broker.started_tasks import StartedTasks
 from ottla.broker.topics import Topics
 from ottla.broker.tree_follower import TreeFollower
 from ottla.broker.tree_home import TreeHome, open_embedded, with_node_id
@@ -216,6 +217,7 @@ class Broker:
             self.settings[setting.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
             lambda: secrets.randbelow(INT32_MAX),
             tells_watermarks=selector is not None,
+            release=StartedTasks().run,
         )
         size_bytes_max = self.settings[setting.FETCH_MAX_BYTES]
         cluster = self._cluster

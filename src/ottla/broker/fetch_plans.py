@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.broker.fetch_read import READ_COMMITTED, FetchRead, ends_in_older_segment, in_parts, read_partitions
-from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps
+from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps, joined_steps
 from ottla.broker.fetch_session import FetchSession, next_epoch
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetch_session_read import SessionRead, fill_session, note_sent, read_session
 from ottla.broker.leader_hints import LeaderHints
+from ottla.broker.limits import PARTITIONS_OF_STEP
 from ottla.broker.outbox import Piece
 from ottla.broker.partition import Partition, WaitingFetch, WakeOn
-from ottla.broker.partition_read import LEADER_ONLY, ConsumerReader, PartitionRead, ReplicaReader
+from ottla.broker.partition_read import LEADER_ONLY, ConsumerReader, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
@@ -180,18 +181,13 @@ class FullFetch:
                     session_id = session.id
         if parts:
             service.sent_bytes += parts[-1].readable_bytes
-        topics: dict[bytes, list[PartitionRead]] = {}
-        for read in parts:
-            for topic, reads in read.topics:
-                topics.setdefault(topic, []).extend(reads)
-            yield
+        topics = yield from joined_steps(read.topics for read in parts)
         leaders = None
         if any(read.is_due for read in parts):
-            leaders = service.leaders(self._version, list(topics.items()), self._local_address)
+            leaders = service.leaders(self._version, topics, self._local_address)
+            yield
         return (
-            yield from fetch_response_steps(
-                request, self._version, self._correlation_id, list(topics.items()), session_id, leaders
-            )
+            yield from fetch_response_steps(request, self._version, self._correlation_id, topics, session_id, leaders)
         )
 
     def response(self, read: FetchRead) -> Sequence[Piece]:
@@ -239,6 +235,13 @@ class FullFetch:
     def unpark(self, fetch: WaitingFetch) -> None:
         for partition in self._held_by:
             partition.forget_fetch(fetch)
+
+    def unpark_steps(self, fetch: WaitingFetch) -> Steps[None]:
+        """`unpark` in steps."""
+        for count, partition in enumerate(self._held_by):
+            partition.forget_fetch(fetch)
+            if count % PARTITIONS_OF_STEP == 0:
+                yield
 
 
 class SessionFetch:

@@ -9,6 +9,7 @@ from ottla.broker.limits import PARTITIONS_OF_STEP
 from ottla.broker.partition_read import LEADER_ONLY, WAITED_OUT, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionIndex
 from ottla.protocol.fetch import FetchRequest
+from ottla.runtime.steps import parts_of
 
 READ_COMMITTED: Final = 1
 
@@ -85,8 +86,8 @@ def read_partitions(
 def in_parts(request: FetchRequest) -> Iterator[FetchRequest]:
     """The request's partitions in its order, some at a time."""
     for topic, wanted in request.topics:
-        for start in range(0, len(wanted), PARTITIONS_OF_STEP):
-            yield request._replace(topics=[(topic, wanted[start : start + PARTITIONS_OF_STEP])])
+        for some in parts_of(wanted, PARTITIONS_OF_STEP):
+            yield request._replace(topics=[(topic, list(some))])
 
 
 def ends_in_older_segment(partitions: PartitionIndex, request: FetchRequest, *, as_replica: bool = False) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ottla.broker.fetch_read import READ_COMMITTED
@@ -12,7 +12,7 @@ from ottla.broker.partition_read import PartitionRead
 from ottla.protocol.current_leaders import CurrentLeaders
 from ottla.protocol.fetch import FetchRequest, FetchResponseWriter
 from ottla.runtime.disk import FileRun
-from ottla.runtime.steps import Steps
+from ottla.runtime.steps import Steps, parts_of
 
 NO_SESSION: Final = 0
 _NO_ERROR: Final = 0
@@ -67,6 +67,16 @@ def fetch_response(
     return ()
 
 
+def joined_steps(parts: Iterable[Topics]) -> Steps[Topics]:
+    """Each topic once, with the partitions of all its parts."""
+    topics: dict[bytes, list[PartitionRead]] = {}
+    for part in parts:
+        for topic, reads in part:
+            topics.setdefault(topic, []).extend(reads)
+        yield
+    return list(topics.items())
+
+
 def fetch_response_steps(
     request: FetchRequest,
     version: int,
@@ -81,8 +91,7 @@ def fetch_response_steps(
     )
     for topic, reads in topics:
         writer.topic(topic, len(reads))
-        for start in range(0, len(reads), PARTITIONS_OF_STEP):
-            some = reads[start : start + PARTITIONS_OF_STEP]
+        for some in parts_of(reads, PARTITIONS_OF_STEP):
             fetch_response(request, version, correlation_id, [(topic, some)], leaders=leaders, into=writer)
             yield
     return writer.finish(() if leaders is None else leaders.endpoints)

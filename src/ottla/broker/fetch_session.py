@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ottla.broker.limits import PARTITIONS_OF_STEP
 from ottla.broker.partition import Partition, WaitingFetch, WakeOn
 from ottla.broker.partition_read import PartitionRead
 from ottla.broker.partition_table import PartitionIndex
 from ottla.model.error_code import ErrorCode
 from ottla.model.partition_state import ReplicaIncarnation
 from ottla.protocol.fetch import FetchPartition
+from ottla.runtime.steps import Steps, parts_of
 
 FIRST_EPOCH: Final = 1
 _EPOCH_MAX: Final = 2**31 - 1
@@ -142,6 +144,7 @@ class FetchSession:
         uses_topic_ids: bool = False,
         replica: ReplicaIncarnation | None = None,
         tells_watermarks: bool = False,
+        cached_size: int = 0,
     ) -> None:
         self.id = session_id
         self.is_privileged = is_privileged
@@ -151,8 +154,8 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.epoch = FIRST_EPOCH
-        # The cache's record of it: the partitions count at its last use.
-        self.cached_size = 0
+        # The cache's record of it: the partitions count at its last use; before the first, what it will be.
+        self.cached_size = cached_size
         self.partitions_count = 0
         self.is_closed = False
         # The fetch of this session that waits for records.
@@ -189,6 +192,25 @@ class FetchSession:
         for topic, indexes in forgotten:
             for index in indexes:
                 self._forget(topic, index)
+
+    def update_steps(
+        self,
+        topics: Sequence[tuple[bytes, Sequence[FetchPartition]]],
+        forgotten: Sequence[tuple[bytes, Sequence[int]]],
+    ) -> Steps[None]:
+        """`update` in steps, until the session is closed meanwhile."""
+        for topic, wanted in topics:
+            for some in parts_of(wanted, PARTITIONS_OF_STEP):
+                if self.is_closed:
+                    return
+                self.update([(topic, some)], ())
+                yield
+        for topic, indexes in forgotten:
+            for some_indexes in parts_of(indexes, PARTITIONS_OF_STEP):
+                if self.is_closed:
+                    return
+                self.update((), [(topic, some_indexes)])
+                yield
 
     def touch(self, now_ms: int) -> None:
         """A request used the session."""
@@ -236,13 +258,23 @@ class FetchSession:
         for entry in self.candidates:
             entry.watch()
 
-    def close(self) -> None:
-        """Release all partitions; a waiting fetch is answered with what there is."""
+    def close(self) -> Steps[None]:
+        """A waiting fetch is answered with what there is; the steps release all partitions."""
         self.is_closed = True
-        for entry in self:
-            entry.unwatch()
         if self._waiting is not None:
             self._waiting.on_readable()
+        return self._release()
+
+    def _release(self) -> Steps[None]:
+        topics, self._topics = self._topics, {}
+        while topics:
+            _, partitions = topics.popitem()
+            while partitions:
+                for _ in range(min(PARTITIONS_OF_STEP, len(partitions))):
+                    _, entry = partitions.popitem()
+                    entry.unwatch()
+                    self.candidates.pop(entry, None)
+                yield
 
     def _forget(self, topic: bytes, index: int) -> None:
         partitions = self._topics.get(topic)

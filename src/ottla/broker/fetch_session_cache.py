@@ -9,6 +9,7 @@ from typing import Final
 from ottla.broker.fetch_session import FetchSession
 from ottla.broker.limits import SESSION_PARTITIONS_MAX
 from ottla.model.partition_state import ReplicaIncarnation
+from ottla.runtime.steps import Steps, run_steps
 
 # A session that was unused for longer is evicted for any other; a younger one for none of its kind.  As Apache Kafka.
 EVICTION_MS: Final = 120_000
@@ -22,8 +23,19 @@ class FetchSessionCache:
     (followers are) before one that is, the smaller before the larger, and never a more valuable one (KIP-227).
     """
 
-    def __init__(self, slots: int, new_id: Callable[[], int], *, tells_watermarks: bool = False) -> None:
-        """`tells_watermarks`: to replicas that wait, as soon as they move."""
+    def __init__(
+        self,
+        slots: int,
+        new_id: Callable[[], int],
+        *,
+        tells_watermarks: bool = False,
+        release: Callable[[Steps[None]], object] = run_steps,
+    ) -> None:
+        """`tells_watermarks`: to replicas that wait, as soon as they move.
+
+        `release` runs the steps by which a closed session lets its partitions go.
+        """
+        self._release = release
         self._slots = slots
         self._new_id = new_id
         self._tells_watermarks = tells_watermarks
@@ -63,12 +75,16 @@ class FetchSessionCache:
             uses_topic_ids=uses_topic_ids,
             replica=replica,
             tells_watermarks=self._tells_watermarks and replica is not None,
+            cached_size=partitions_count,
         )
+        self.partitions_count += partitions_count
         self._sessions[session.id] = session
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> bool:
-        """The session was used or filled.  False: it became too large for the cache and was closed."""
+        """The session was used or filled.  False: it became too large for the cache and was closed, or was before."""
+        if session.is_closed:
+            return False
         self.partitions_count += session.partitions_count - session.cached_size
         session.touch(now_ms)
         if self.partitions_count > SESSION_PARTITIONS_MAX:
@@ -86,7 +102,7 @@ class FetchSessionCache:
             return
         self._evictable.pop(session_id, None)
         self.partitions_count -= session.cached_size
-        session.close()
+        self._release(session.close())
 
     def _loser(self, is_privileged: bool, partitions_count: int, now_ms: int) -> FetchSession | None:
         oldest = next(iter(self._sessions.values()))

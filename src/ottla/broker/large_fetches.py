@@ -8,24 +8,19 @@ from ottla.broker.connection import Answer, Connection
 from ottla.broker.fetch_plans import FullFetch
 from ottla.broker.fetch_read import FetchRead
 from ottla.broker.parked_fetches import ParkedFetches
-from ottla.broker.started_tasks import StartedTasks
 from ottla.runtime.loop_offload import paced
 
 
 class LargeFetches:
     """While they wait they count among the parked ones."""
 
-    __slots__ = ("_parked", "_tasks")
+    __slots__ = ("_parked",)
 
     def __init__(self, parked: ParkedFetches) -> None:
         self._parked = parked
-        self._tasks = StartedTasks()
 
-    def start(self, connection: Connection, plan: FullFetch, max_wait_ms: int) -> None:
-        """Answer `connection` when the plan has enough, or after `max_wait_ms` with what it has then."""
-        self._tasks.start(connection, self._serve(connection.park(exclusive=True), plan, max_wait_ms))
-
-    async def _serve(self, answer: Answer, plan: FullFetch, max_wait_ms: int) -> None:
+    async def serve(self, answer: Answer, plan: FullFetch, max_wait_ms: int) -> None:
+        """Answer when the plan has enough, or after `max_wait_ms` with what it has then."""
         connection = answer.connection
         read = await paced(plan.read_steps())
         if max_wait_ms > 0 and self._parked.has_room and not await paced(plan.is_enough_steps(read)):
@@ -52,7 +47,7 @@ class LargeFetches:
                 self._parked.end(held_count)
         finally:
             connection.on_close = None
-            plan.unpark(wait)
+            await paced(plan.unpark_steps(wait))
 
     async def _read_until_enough(self, connection: Connection, plan: FullFetch, wait: _Wait) -> list[FetchRead]:
         while not connection.is_closed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Final
 from uuid import UUID
 
 from ottla.broker.context import BrokerAddress
@@ -10,6 +12,9 @@ from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model.identifiers import NodeId
 from ottla.protocol.current_leaders import CurrentLeaders
+
+# Of one answer: for the partitions beyond, a client asks for metadata, which it does in any case.
+HINTS_MAX: Final = 1_000
 
 BrokersFor = Callable[[tuple[str, int]], Sequence[BrokerAddress]]
 
@@ -51,7 +56,7 @@ class LeaderHints:
     ) -> CurrentLeaders | None:
         addresses: dict[int, BrokerAddress] | None = None
         leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
-        for key, topic in refused:
+        for key, topic in islice(refused, HINTS_MAX):
             if topic is None or not 0 <= key[1] < len(topic.partitions):
                 continue
             if addresses is None:

@@ -19,6 +19,10 @@ _COPIED_RUN_BYTES: Final = 16 * 1024
 # The most that one answer's runs take as copies: a peer that does not receive shall not hold more memory.
 _COPIED_BYTES: Final = 64 * 1024
 
+# What the sending of a piece counts for at least in a turn: each is a call of the system.
+_PIECE_BYTES_MIN: Final = 16 * 1024
+_PIECES_OF_TURN: Final = SEND_TURN_BYTES // _PIECE_BYTES_MIN
+
 Piece = bytes | bytearray | memoryview | FileRun
 
 
@@ -62,6 +66,10 @@ class Outbox:
 
     def add_pieces(self, pieces: Sequence[Piece]) -> None:
         """An answer in pieces, after everything that was added before."""
+        if len(pieces) > _PIECES_OF_TURN:
+            self._join_lines()
+            self._unsent.extend(pieces)
+            return
         left_bytes = _COPIED_BYTES
         for piece in pieces:
             if not self._unsent:
@@ -119,7 +127,7 @@ class Outbox:
         turn_bytes = SEND_TURN_BYTES
         try:
             while unsent and turn_bytes > 0:
-                turn_bytes -= self._send_piece(unsent)
+                turn_bytes -= max(self._send_piece(unsent), _PIECE_BYTES_MIN)
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:

@@ -62,9 +62,9 @@ class ParkedFetches:
     def has_room(self) -> bool:
         return self._deadlines.has_room and self.partitions_count < PARKED_PARTITIONS_MAX
 
-    def park(self, plan: FetchPlan[Read], connection: Connection, max_wait_ms: int) -> None:
-        """Answer `connection` when the plan has enough, or after `max_wait_ms` with what it has then."""
-        fetch = ParkedFetch(plan, connection.park(exclusive=True), self)
+    def park(self, plan: FetchPlan[Read], answer: Answer, max_wait_ms: int) -> None:
+        """Answer when the plan has enough, or after `max_wait_ms` with what it has then."""
+        fetch = ParkedFetch(plan, answer, self)
         self.begin(fetch, fetch.partitions_count, max_wait_ms)
 
     def begin(self, waiting: Expiring, partitions_count: int, max_wait_ms: int) -> None:

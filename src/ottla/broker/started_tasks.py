@@ -1,4 +1,4 @@
-"""Coroutines that serve long requests of the hot APIs, each for one connection."""
+"""Long work for requests of the hot APIs, beside others: coroutines for one connection each, and work for none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Coroutine
 from ottla.broker.connection import Connection
 from ottla.broker.failed_request import close_failed
 from ottla.model.errors import WireError
+from ottla.runtime.loop_offload import paced, run_slice
+from ottla.runtime.steps import Steps
 
 
 class StartedTasks:
@@ -19,7 +21,15 @@ class StartedTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, connection: Connection, serving: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(_guarded(connection, serving))
+        self._add(_guarded(connection, serving))
+
+    def run(self, steps: Steps[None]) -> None:
+        """Take the steps: at once, when a slice of time is enough for all."""
+        if not run_slice(steps):
+            self._add(paced(steps))
+
+    def _add(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -7,7 +7,7 @@ partition, which most producers send under load, has its own path.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.model.errors import WireError
@@ -23,11 +23,16 @@ from ottla.protocol.primitives import (
     take,
     uvarint_bytes,
 )
+from ottla.runtime.steps import Steps, parts_of
 
 FLEXIBLE_FROM_VERSION: Final = 9
 LEADERS_FROM_VERSION: Final = 10
-# Of one request.  Producers send a megabyte, in batches of 70 bytes and more.
-PARTITIONS_MAX: Final = 8_000
+# Of one request, and as many topics.  Producers send a megabyte, in batches of 70 bytes and more.
+PARTITIONS_MAX: Final = 65_536
+# A request that names more is read in steps.
+PARTITIONS_AT_ONCE_MAX: Final = 1_024
+# Of one step: some tenths of a millisecond.
+_PARTITIONS_OF_STEP: Final = 256
 
 ProducePartition = tuple[int, int, int]
 """Partition index; start of its records, -1 when they are null; their end."""
@@ -42,6 +47,10 @@ class RecordErrors(NamedTuple):
 
 ProducePartitionResult = tuple[int, int, int, int, int, RecordErrors | None]
 """Partition index, error code, base offset, log append time in ms, log start offset, errors."""
+
+
+class ManyPartitions(Exception):
+    """A produce request names more than `PARTITIONS_AT_ONCE_MAX`: `read_produce_steps` reads it."""
 
 
 class ProduceRequest(NamedTuple):
@@ -64,7 +73,7 @@ _ONE_PARTITION_BYTES: Final = _ONE_PARTITION.size
 
 
 def read_produce(buffer: bytearray | memoryview, position: int, end: int, version: int) -> ProduceRequest:
-    """The request whose body is `buffer[position:end]`, in one of the versions 3 to 10."""
+    """The request whose body is `buffer[position:end]`, in one of the versions 3 to 10.  Raises `ManyPartitions`."""
     if version < FLEXIBLE_FROM_VERSION:
         if end - position >= _HEAD_BYTES:
             no_id, acks, timeout_ms, topics_count, name_length = _HEAD.unpack_from(buffer, position)
@@ -82,67 +91,112 @@ def read_produce(buffer: bytearray | memoryview, position: int, end: int, versio
     return _read_flexible(memoryview(buffer)[:end], position)
 
 
-def _read_legacy(data: memoryview, position: int) -> ProduceRequest:
-    length, position = read_length16(data, position)
-    transactional_id = None
-    if length >= 0:
-        transactional_id = bytes(take(data, position, length))
-        position += length
-    acks, timeout_ms = _acks_and_timeout(data, position)
-    topics_count, position = read_length32(data, position + _ACKS_TIMEOUT.size)
-    check_count("topics", topics_count, 6, data, position)
-    _check_total(topics_count)
+def read_produce_steps(
+    buffer: bytearray | memoryview, position: int, end: int, version: int
+) -> Steps[ProduceRequest]:  # fmt: skip
+    """`read_produce` in steps, however many partitions there are."""
+    data = memoryview(buffer)[:end]
+    flexible = version >= FLEXIBLE_FROM_VERSION
+    read_count = read_compact_length if flexible else read_length32
+    read_name_length = read_compact_length if flexible else read_length16
+    read_partitions = _read_partitions_flexible if flexible else _read_partitions
+    (transactional_id, acks, timeout_ms), position = _read_head(data, position, read_name_length)
+    topics_count, position = read_count(data, position)
+    check_count("topics", topics_count, 3 if flexible else 6, data, position)
     topics: list[tuple[bytes, list[ProducePartition]]] = []
     total = 0
+    for _ in range(topics_count):
+        length, position = read_name_length(data, position)
+        name = bytes(take(data, position, length))
+        count, position = read_count(data, position + length)
+        check_count("partitions", count, 6 if flexible else 8, data, position)
+        total += count
+        if max(total, topics_count) > PARTITIONS_MAX:
+            raise WireError(f"a produce request has more than {PARTITIONS_MAX} topics or partitions")
+        partitions: list[ProducePartition] = []
+        topics.append((name, partitions))
+        while len(partitions) < count:
+            position = read_partitions(data, position, min(count - len(partitions), _PARTITIONS_OF_STEP), partitions)
+            yield
+        if flexible:
+            position = skip_tagged_fields(data, position)
+        if not count:
+            yield
+    if flexible:
+        position = skip_tagged_fields(data, position)
+    return _finished(ProduceRequest(transactional_id, acks, timeout_ms, topics), data, position)
+
+
+def _read_legacy(data: memoryview, position: int) -> ProduceRequest:
+    (transactional_id, acks, timeout_ms), position = _read_head(data, position, read_length16)
+    topics_count, position = read_length32(data, position)
+    check_count("topics", topics_count, 6, data, position)
+    topics: list[tuple[bytes, list[ProducePartition]]] = []
+    total = topics_count
     for _ in range(topics_count):
         name_length, position = read_length16(data, position)
         name = bytes(take(data, position, name_length))
         partitions_count, position = read_length32(data, position + name_length)
         check_count("partitions", partitions_count, 8, data, position)
-        total = _check_total(total + partitions_count)
+        total += partitions_count
+        if total > PARTITIONS_AT_ONCE_MAX:
+            raise ManyPartitions
         partitions: list[ProducePartition] = []
-        for _ in range(partitions_count):
-            index = _index(data, position)
-            length, position = read_length32(data, position + 4)
-            position = _add_partition(partitions, data, position, index, length)
+        position = _read_partitions(data, position, partitions_count, partitions)
         topics.append((name, partitions))
     return _finished(ProduceRequest(transactional_id, acks, timeout_ms, topics), data, position)
 
 
 def _read_flexible(data: memoryview, position: int) -> ProduceRequest:
-    length, position = read_compact_length(data, position)
-    transactional_id = None
-    if length >= 0:
-        transactional_id = bytes(take(data, position, length))
-        position += length
-    acks, timeout_ms = _acks_and_timeout(data, position)
-    topics_count, position = read_compact_length(data, position + _ACKS_TIMEOUT.size)
+    (transactional_id, acks, timeout_ms), position = _read_head(data, position, read_compact_length)
+    topics_count, position = read_compact_length(data, position)
     check_count("topics", topics_count, 3, data, position)
-    _check_total(topics_count)
     topics: list[tuple[bytes, list[ProducePartition]]] = []
-    total = 0
+    total = topics_count
     for _ in range(topics_count):
         name_length, position = read_compact_length(data, position)
         name = bytes(take(data, position, name_length))
         partitions_count, position = read_compact_length(data, position + name_length)
         check_count("partitions", partitions_count, 6, data, position)
-        total = _check_total(total + partitions_count)
+        total += partitions_count
+        if total > PARTITIONS_AT_ONCE_MAX:
+            raise ManyPartitions
         partitions: list[ProducePartition] = []
-        for _ in range(partitions_count):
-            index = _index(data, position)
-            length, position = read_compact_length(data, position + 4)
-            position = skip_tagged_fields(data, _add_partition(partitions, data, position, index, length))
-        position = skip_tagged_fields(data, position)
+        position = skip_tagged_fields(data, _read_partitions_flexible(data, position, partitions_count, partitions))
         topics.append((name, partitions))
     position = skip_tagged_fields(data, position)
     return _finished(ProduceRequest(transactional_id, acks, timeout_ms, topics), data, position)
 
 
-def _acks_and_timeout(data: memoryview, position: int) -> tuple[int, int]:
+def _read_partitions(data: memoryview, position: int, count: int, into: list[ProducePartition]) -> int:
+    for _ in range(count):
+        index = _index(data, position)
+        length, position = read_length32(data, position + 4)
+        position = _add_partition(into, data, position, index, length)
+    return position
+
+
+def _read_partitions_flexible(data: memoryview, position: int, count: int, into: list[ProducePartition]) -> int:
+    for _ in range(count):
+        index = _index(data, position)
+        length, position = read_compact_length(data, position + 4)
+        position = skip_tagged_fields(data, _add_partition(into, data, position, index, length))
+    return position
+
+
+def _read_head(
+    data: memoryview, position: int, read_length: Callable[[memoryview, int], tuple[int, int]]
+) -> tuple[tuple[bytes | None, int, int], int]:
+    """Transactional id, acks, time-out."""
+    length, position = read_length(data, position)
+    transactional_id = None
+    if length >= 0:
+        transactional_id = bytes(take(data, position, length))
+        position += length
     if position + _ACKS_TIMEOUT.size > len(data):
         raise ends_early("acks and timeout", _ACKS_TIMEOUT.size, len(data) - position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
-    return acks, timeout_ms
+    return (transactional_id, acks, timeout_ms), position + _ACKS_TIMEOUT.size
 
 
 def _index(data: memoryview, position: int) -> int:
@@ -162,13 +216,6 @@ def _add_partition(
         raise ends_early("records", length, len(data) - position)
     partitions.append((index, position, position + length))
     return position + length
-
-
-def _check_total(count: int) -> int:
-    """Partitions over all topics, or topics, which may have none."""
-    if count > PARTITIONS_MAX:
-        raise WireError(f"a produce request has more than {PARTITIONS_MAX} partitions")
-    return count
 
 
 def _finished(request: ProduceRequest, data: memoryview, position: int) -> ProduceRequest:
@@ -228,33 +275,79 @@ def write_produce_response(
     return _write_legacy(correlation_id, version, topics)
 
 
+def write_produce_response_steps(
+    correlation_id: int,
+    version: int,
+    topics: Sequence[tuple[bytes, Sequence[ProducePartitionResult]]],
+    leaders: CurrentLeaders | None = None,
+) -> Steps[bytearray]:
+    """`write_produce_response` in steps."""
+    flexible = version >= FLEXIBLE_FROM_VERSION
+    if version < LEADERS_FROM_VERSION:
+        leaders = None
+    out = _flexible_head(topics) if flexible else _legacy_head(topics)
+    for name, results in topics:
+        if flexible:
+            _begin_flexible(out, name, results)
+        else:
+            _begin_legacy(out, name, results)
+        yield
+        for some in parts_of(results, _PARTITIONS_OF_STEP):
+            if flexible:
+                _add_flexible(out, name, some, leaders)
+            else:
+                _add_legacy(out, version, some)
+            yield
+        if flexible:
+            out.append(0)
+    if flexible:
+        _end_flexible(out, leaders)
+    else:
+        out += _COUNT.pack(0)
+    struct.pack_into(">ii", out, 0, len(out) - 4, correlation_id)
+    return out
+
+
 def _write_legacy(
     correlation_id: int, version: int, topics: Sequence[tuple[bytes, Sequence[ProducePartitionResult]]]
 ) -> bytes:  # fmt: skip
-    out = bytearray(8)
-    out += _COUNT.pack(len(topics))
+    out = _legacy_head(topics)
     for name, results in topics:
-        out += INT16.pack(len(name))
-        out += name
-        out += _COUNT.pack(len(results))
-        for index, error, base_offset, append_time_ms, log_start_offset, errors in results:
-            if version < 5:
-                out += _RESULT_V3.pack(index, error, base_offset, append_time_ms)
-            elif version < 8:
-                out += _RESULT_V5.pack(index, error, base_offset, append_time_ms, log_start_offset)
-            else:
-                rows = () if errors is None else errors.rows
-                out += _RESULT_V8.pack(index, error, base_offset, append_time_ms, log_start_offset, len(rows))
-                for record_index, text in rows:
-                    out += _COUNT.pack(record_index)
-                    _append_text16(out, text)
-                if errors is None:
-                    out += b"\xff\xff"
-                else:
-                    _append_text16(out, errors.message)
+        _begin_legacy(out, name, results)
+        _add_legacy(out, version, results)
     out += _COUNT.pack(0)
     struct.pack_into(">ii", out, 0, len(out) - 4, correlation_id)
     return bytes(out)
+
+
+def _legacy_head(topics: Sequence[object]) -> bytearray:
+    out = bytearray(8)
+    out += _COUNT.pack(len(topics))
+    return out
+
+
+def _begin_legacy(out: bytearray, name: bytes, results: Sequence[object]) -> None:
+    out += INT16.pack(len(name))
+    out += name
+    out += _COUNT.pack(len(results))
+
+
+def _add_legacy(out: bytearray, version: int, results: Sequence[ProducePartitionResult]) -> None:
+    for index, error, base_offset, append_time_ms, log_start_offset, errors in results:
+        if version < 5:
+            out += _RESULT_V3.pack(index, error, base_offset, append_time_ms)
+        elif version < 8:
+            out += _RESULT_V5.pack(index, error, base_offset, append_time_ms, log_start_offset)
+        else:
+            rows = () if errors is None else errors.rows
+            out += _RESULT_V8.pack(index, error, base_offset, append_time_ms, log_start_offset, len(rows))
+            for record_index, text in rows:
+                out += _COUNT.pack(record_index)
+                _append_text16(out, text)
+            if errors is None:
+                out += b"\xff\xff"
+            else:
+                _append_text16(out, errors.message)
 
 
 def _write_flexible(
@@ -262,38 +355,57 @@ def _write_flexible(
     topics: Sequence[tuple[bytes, Sequence[ProducePartitionResult]]],
     leaders: CurrentLeaders | None,
 ) -> bytes:
+    out = _flexible_head(topics)
+    for name, results in topics:
+        _begin_flexible(out, name, results)
+        _add_flexible(out, name, results, leaders)
+        out.append(0)
+    _end_flexible(out, leaders)
+    struct.pack_into(">ii", out, 0, len(out) - 4, correlation_id)
+    return bytes(out)
+
+
+def _flexible_head(topics: Sequence[object]) -> bytearray:
     out = bytearray(9)  # length, correlation id, the response header's empty tagged fields
     out += uvarint_bytes(len(topics) + 1)
-    for name, results in topics:
-        out += uvarint_bytes(len(name) + 1)
-        out += name
-        out += uvarint_bytes(len(results) + 1)
-        for index, error, base_offset, append_time_ms, log_start_offset, errors in results:
-            out += _RESULT_V5.pack(index, error, base_offset, append_time_ms, log_start_offset)
-            rows = () if errors is None else errors.rows
-            out += uvarint_bytes(len(rows) + 1)
-            for record_index, text in rows:
-                out += _COUNT.pack(record_index)
-                _append_compact_text(out, text)
-                out.append(0)  # no tagged fields
-            if errors is None:
-                out.append(0)
-            else:
-                _append_compact_text(out, errors.message)
-            leader = None if leaders is None else leaders.by_partition.get((name, index))
-            if leader is None:
-                out.append(0)  # no tagged fields
-            else:
-                out.append(1)
-                out += leader_field(_LEADER_TAG, leader)
-        out.append(0)
+    return out
+
+
+def _begin_flexible(out: bytearray, name: bytes, results: Sequence[object]) -> None:
+    out += uvarint_bytes(len(name) + 1)
+    out += name
+    out += uvarint_bytes(len(results) + 1)
+
+
+def _add_flexible(
+    out: bytearray, name: bytes, results: Sequence[ProducePartitionResult], leaders: CurrentLeaders | None
+) -> None:
+    for index, error, base_offset, append_time_ms, log_start_offset, errors in results:
+        out += _RESULT_V5.pack(index, error, base_offset, append_time_ms, log_start_offset)
+        rows = () if errors is None else errors.rows
+        out += uvarint_bytes(len(rows) + 1)
+        for record_index, text in rows:
+            out += _COUNT.pack(record_index)
+            _append_compact_text(out, text)
+            out.append(0)  # no tagged fields
+        if errors is None:
+            out.append(0)
+        else:
+            _append_compact_text(out, errors.message)
+        leader = None if leaders is None else leaders.by_partition.get((name, index))
+        if leader is None:
+            out.append(0)  # no tagged fields
+        else:
+            out.append(1)
+            out += leader_field(_LEADER_TAG, leader)
+
+
+def _end_flexible(out: bytearray, leaders: CurrentLeaders | None) -> None:
     out += b"\x00\x00\x00\x00"  # throttle time
     if leaders is None:
         out.append(0)  # no tagged fields
     else:
         out += endpoints_section(leaders.endpoints)
-    struct.pack_into(">ii", out, 0, len(out) - 4, correlation_id)
-    return bytes(out)
 
 
 def _append_text16(out: bytearray, text: str) -> None:

@@ -5,12 +5,17 @@ It is run at once by `run_steps` where it is known to be short, and with pauses 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]
+
+
+def parts_of(elements: Sequence[T], count: int) -> Iterator[Sequence[T]]:
+    """The elements in their order, so many at a time."""
+    return (elements[start : start + count] for start in range(0, len(elements), count))
 
 
 def run_steps(steps: Steps[T]) -> T:

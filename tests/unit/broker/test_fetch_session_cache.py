@@ -43,6 +43,20 @@ def wanted(index: int) -> FetchPartition:
     return (index, -1, 0, -1, -1, 1)
 
 
+def test_session_counts_from_its_opening_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is filled in steps, between which others are opened."""
+    monkeypatch.setattr(fetch_session_cache, "SESSION_PARTITIONS_MAX", 100)
+    cache = Cache(5)
+    first = cache.open(60, 0)
+    assert first is not None
+    assert cache.open(60, 0) is None
+    cache.remove(first.id)
+    # What is filled on is nobody's session any more.
+    assert not cache.touch(first, 0)
+    assert cache.partitions_count == 0
+    assert cache.open(60, 0) is not None
+
+
 def test_cache_without_slots_opens_none() -> None:
     assert Cache(0).fill(1, 0) == 0
 

@@ -14,6 +14,7 @@ from ottla.broker.outbox import Piece
 from ottla.broker.parked_fetches import ParkedFetches
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
+from ottla.broker.started_tasks import StartedTasks
 from ottla.runtime.steps import Steps
 from tests.unit.broker.turned_loop import connected_pair
 
@@ -42,7 +43,8 @@ class EmptyPlan:
         yield
         return 1
 
-    def unpark(self, fetch: object) -> None:
+    def unpark_steps(self, fetch: object) -> Steps[None]:
+        yield
         self.is_parked = False
 
     def response_steps(self, read: Sequence[Any]) -> Steps[Sequence[Piece]]:
@@ -66,12 +68,14 @@ class Served:
         )
         self.parked = ParkedFetches(ReadyConnections(loop), Deadlines(loop))
         self.plan = EmptyPlan()
+        self.tasks = StartedTasks()
 
     def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
         raise AssertionError("nothing is sent")
 
     def fetch(self) -> None:
-        LargeFetches(self.parked).start(self.connection, self.plan, HOUR_MS)  # type: ignore[arg-type]  # as much of it
+        large, answer = LargeFetches(self.parked), self.connection.park(exclusive=True)
+        self.tasks.start(self.connection, large.serve(answer, self.plan, HOUR_MS))  # type: ignore[arg-type]
 
     async def turn(self) -> None:
         for _ in range(TURNS):

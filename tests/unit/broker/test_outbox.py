@@ -117,6 +117,22 @@ def test_answer_of_many_short_runs_copies_64_kib_of_them_at_most(file: File) -> 
     assert (counting.read_bytes, counting.sent_bytes) == (4 * 16384, 4 * 16384)
 
 
+def test_answer_of_very_many_pieces_is_sent_in_turns() -> None:
+    peer, writers = RecordingSocket(), Writers()
+    outbox = box(peer, writers=writers)
+    pieces = [b"%05d" % number for number in range(1_000)]
+    outbox.add(b"first")
+    outbox.add_pieces(pieces)
+    turns = 0
+    outbox.send()
+    while writers.on_writable:
+        turns += 1
+        assert len(peer.sends) <= 256 * turns
+        writers.on_writable[7]()
+    assert turns >= 3
+    assert b"".join(peer.sends) == b"first" + b"".join(pieces)
+
+
 def test_run_behind_bytes_that_wait_is_not_read_before_its_turn(file: File) -> None:
     peer, counting = RecordingSocket(accepts_bytes=2), CountingFile(file)
     outbox = box(peer)

@@ -7,13 +7,14 @@ import pytest
 from ottla.model.errors import WireError
 from ottla.protocol import fetch
 from ottla.protocol.api import ApiKey
-from ottla.protocol.fetch import FetchResponseWriter, read_fetch
+from ottla.protocol.fetch import FetchResponseWriter, read_fetch, read_fetch_steps
 from ottla.protocol.frame import response_frame
 from ottla.protocol.messages import encode_request, encode_response
 from ottla.protocol.schemas.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
@@ -23,6 +24,7 @@ from ottla.protocol.schemas.fetch import (
     PartitionData,
     ReplicaState,
 )
+from ottla.runtime.steps import run_steps
 from tests.property.wire_samples import SAMPLE_UUID
 
 VERSIONS = range(4, 18)
@@ -102,6 +104,28 @@ def test_all_that_a_request_names_is_counted(
     monkeypatch.setattr(fetch, "PARTITIONS_MAX", 10)
     with pytest.raises(WireError, match="more than 10"):
         read_fetch(bytearray(body), 0, len(body), version)
+    with pytest.raises(WireError, match="more than 10"):
+        run_steps(read_fetch_steps(bytearray(body), 0, len(body), version))
+
+
+@pytest.mark.parametrize("version", [4, 6, 8, 11, 12, 14, 16])
+@pytest.mark.parametrize(("topics_count", "partitions_count"), [(1, 40), (40, 1), (3, 13), (40, 0), (0, 0)])
+def test_many_partitions_are_read_in_steps(
+    version: int, topics_count: int, partitions_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "_PARTITIONS_OF_STEP", 4)
+    topic = FetchTopic("t", SAMPLE_UUID, [FetchPartition(i, fetch_offset=7 * i) for i in range(partitions_count)])
+    forgotten = ForgottenTopic("t", SAMPLE_UUID, list(range(partitions_count)))
+    request = FetchRequest(
+        max_wait_ms=7,
+        topics=[topic] * topics_count,
+        forgotten_topics_data=[forgotten] * topics_count if version >= 7 else [],
+    )
+    body = bytearray(encode_request(ApiKey.FETCH, version, request))
+    found = run_steps(read_fetch_steps(body, 0, len(body), version))
+    assert found == read_fetch(body, 0, len(body), version)
+    assert len(found.topics) == topics_count
+    assert len(list(read_fetch_steps(body, 0, len(body), version))) >= topics_count * partitions_count // 8
 
 
 @pytest.mark.parametrize("version", [15, 16, 17])

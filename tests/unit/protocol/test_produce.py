@@ -10,8 +10,15 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.current_leaders import CurrentLeaders
 from ottla.protocol.frame import response_frame
 from ottla.protocol.messages import encode_request, encode_response
+from ottla.protocol.produce import (
+    ManyPartitions,
+    RecordErrors,
+    read_produce,
+    read_produce_steps,
+    write_produce_response,
+    write_produce_response_steps,
+)
 from ottla.protocol.produce import ProduceRequest as ReadRequest
-from ottla.protocol.produce import RecordErrors, read_produce, write_produce_response
 from ottla.protocol.schemas.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -23,6 +30,7 @@ from ottla.protocol.schemas.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.runtime.steps import run_steps
 
 VERSIONS = range(3, 11)
 
@@ -44,6 +52,7 @@ def test_response_is_what_the_schema_writes(
     response = ProduceResponse([TopicProduceResponse("orders", partitions)] * topics_count)
     body = encode_response(ApiKey.PRODUCE, version, response)
     assert written == response_frame(ApiKey.PRODUCE, version, 99, body)
+    assert run_steps(write_produce_response_steps(99, version, [(b"orders", results)] * topics_count)) == written
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -54,6 +63,7 @@ def test_leaders_of_refused_partitions_are_named_from_version_10_on(
     results = [(index, 6, -1, -1, -1, None) for index in range(3)]
     leaders = CurrentLeaders({(b"orders", 0): (6, 8), (b"orders", 2): (7, 1), (b"others", 1): (7, 1)}, endpoints)
     written = write_produce_response(99, version, [(b"orders", results)], leaders)
+    assert run_steps(write_produce_response_steps(99, version, [(b"orders", results)], leaders)) == written
     named = {0: LeaderIdAndEpoch(6, 8), 2: LeaderIdAndEpoch(7, 1)} if version >= 10 else {}
     partitions = [PartitionProduceResponse(i, 6, -1, current_leader=named.get(i, LeaderIdAndEpoch())) for i in range(3)]
     response = ProduceResponse(
@@ -80,6 +90,7 @@ def test_request_of_every_shape_is_read(
         assert found._replace(topics=[]) == ReadRequest(
             None if transactional_id is None else transactional_id.encode(), -1, 5000, []
         )
+        assert run_steps(read_produce_steps(buffer, 2, 2 + len(body), version)) == found
 
 
 @pytest.mark.parametrize("version", [8, 9])
@@ -90,6 +101,32 @@ def test_topics_without_partitions_are_counted_too(version: int, monkeypatch: py
         encode_request(ApiKey.PRODUCE, version, ProduceRequest(None, -1, 5000, [TopicProduceData("", [])] * count))
         for count in (10, 11)
     ]
-    assert len(read_produce(bytearray(bodies[0]), 0, len(bodies[0]), version).topics) == 10
+    assert len(read_in_steps(bodies[0], version).topics) == 10
     with pytest.raises(WireError, match="more than 10"):
-        read_produce(bytearray(bodies[1]), 0, len(bodies[1]), version)
+        read_in_steps(bodies[1], version)
+
+
+def read_in_steps(body: bytes | bytearray, version: int) -> ReadRequest:
+    return run_steps(read_produce_steps(bytearray(body), 0, len(body), version))
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize(("topics_count", "partitions_count"), [(1, 40), (40, 1), (3, 13), (40, 0)])
+def test_many_partitions_are_read_in_steps(
+    version: int, topics_count: int, partitions_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "PARTITIONS_AT_ONCE_MAX", 30)
+    monkeypatch.setattr(produce, "_PARTITIONS_OF_STEP", 4)
+    topics = [
+        TopicProduceData(f"t{number}", [PartitionProduceData(index, b"x" * index) for index in range(partitions_count)])
+        for number in range(topics_count)
+    ]
+    body = encode_request(ApiKey.PRODUCE, version, ProduceRequest(None, -1, 5000, topics))
+    with pytest.raises(ManyPartitions):
+        read_produce(bytearray(body), 0, len(body), version)
+    found = read_in_steps(body, version)
+    assert [
+        (name.decode(), [PartitionProduceData(index, bytes(body[first:end])) for index, first, end in partitions])
+        for name, partitions in found.topics
+    ] == [(topic.name, topic.partition_data) for topic in topics]
+    assert len(list(read_produce_steps(bytearray(body), 0, len(body), version))) >= 10

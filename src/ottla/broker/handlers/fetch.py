@@ -35,29 +35,40 @@ Not done: tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE from v14 on).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from ottla.broker.connection import Connection
+from ottla.broker.connection import Answer, Connection
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_plans import NEW_SESSION_EPOCH, FetchService, FullFetch, SessionFetch, has_long_name
-from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response
+from ottla.broker.fetch_read import in_parts
+from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps, joined_steps
 from ottla.broker.fetch_session import FetchSession
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.large_fetches import LargeFetches
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import PARTITIONS_IN_STEPS_BYTES
 from ottla.broker.membership import Membership
+from ottla.broker.outbox import Piece
 from ottla.broker.parked_fetches import FetchPlan, ParkedFetches
 from ottla.broker.partition_read import ANY_REPLICA, LEADER_ONLY, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.rack_aware_selector import RackAwareSelector
 from ottla.broker.ready_connections import ReadyConnections
+from ottla.broker.started_tasks import StartedTasks
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
-from ottla.protocol.fetch import PREFERRED_REPLICA_FROM_VERSION, TOPIC_IDS_FROM_VERSION, FetchRequest, read_fetch
+from ottla.protocol.fetch import (
+    PREFERRED_REPLICA_FROM_VERSION,
+    TOPIC_IDS_FROM_VERSION,
+    FetchRequest,
+    read_fetch,
+    read_fetch_steps,
+)
 from ottla.runtime.clock import Clock
+from ottla.runtime.loop_offload import paced
+from ottla.runtime.steps import Steps
 
 _CONSUMER: Final = -1
 _FULL_EPOCHS: Final = frozenset({-1, NEW_SESSION_EPOCH})
@@ -101,6 +112,7 @@ class FetchHandler:
         self._selector = selector
         self.parked = ParkedFetches(ready, deadlines)
         self._large = LargeFetches(self.parked)
+        self._tasks = StartedTasks()
 
     @property
     def sent_bytes(self) -> int:
@@ -111,37 +123,78 @@ class FetchHandler:
         self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
     ) -> None:
         """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed."""
+        if end - position > PARTITIONS_IN_STEPS_BYTES:
+            serving = self._serve_large(connection, connection.hold(), view, position, end, version, correlation_id)
+            self._tasks.start(connection, serving)
+            return
         request = read_fetch(view, position, end, version)
         if request.session_epoch not in _FULL_EPOCHS:
             self._continue_session(connection, request, version, correlation_id)
             return
         if request.session_id != NO_SESSION:
             self._sessions.remove(request.session_id)
-        self._serve_full(
-            connection, request, version, correlation_id, is_large=end - position > PARTITIONS_IN_STEPS_BYTES
-        )
+        self._serve_full(connection, request, version, correlation_id)
 
-    def _serve_full(
+    def _serve_full(self, connection: Connection, request: FetchRequest, version: int, correlation_id: int) -> None:
+        error = self._full_error(request)
+        if error:
+            connection.answer_pieces(fetch_response(request, version, correlation_id, _refusal(request, error)))
+            return
+        self._serve(connection, self._full_plan(connection, request, version, correlation_id), request.max_wait_ms)
+
+    async def _serve_large(
         self,
         connection: Connection,
-        request: FetchRequest,
+        answer: Answer,
+        view: memoryview,
+        position: int,
+        end: int,
         version: int,
         correlation_id: int,
-        *,
-        is_large: bool = False,
     ) -> None:
+        """A request that may name many partitions: others are served between some of them."""
+        request = await paced(read_fetch_steps(view, position, end, version))
+        connection.let_go()
+        continues_session = request.session_epoch not in _FULL_EPOCHS
+        session = self._sessions.get(request.session_id) if continues_session else None
+        error = await self._update_session_in_steps(session, request, version) if continues_session else _NO_ERROR
+        if connection.is_closed:
+            return
+        if error:
+            answer.complete(fetch_response(request, version, correlation_id, (), error_code=error))
+            self.parked.send(connection)
+            return
+        if session is not None and session.partitions_count:
+            plan = self._session_plan(connection, session, request, version, correlation_id)
+            # A broker that stops has expired those that wait already.
+            self._serve(connection, plan, 0 if connection.is_draining else request.max_wait_ms, answer)
+            return
+        if request.session_id != NO_SESSION:
+            self._sessions.remove(request.session_id)
+        error = self._full_error(request)
+        if error:
+            answer.complete(await paced(_refusal_steps(request, version, correlation_id, error)))
+            self.parked.send(connection)
+            return
+        # A reader that wants a session is answered at once: from then on the session waits.
+        max_wait_ms = 0 if request.session_epoch == NEW_SESSION_EPOCH else request.max_wait_ms
+        await self._large.serve(answer, self._full_plan(connection, request, version, correlation_id), max_wait_ms)
+
+    def _full_error(self, request: FetchRequest) -> int:
+        """Why a full request may not be served, 0 when it may."""
+        return self._replica_error(request) if request.replica_id > _CONSUMER else _NO_ERROR
+
+    def _full_plan(
+        self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
+    ) -> FullFetch:  # fmt: skip
         replica = None
         if request.replica_id > _CONSUMER:
-            error = self._replica_error(request)
-            if error:
-                connection.answer_pieces(fetch_response(request, version, correlation_id, _refusal(request, error)))
-                return
             replica = self._replica_reader(request)
             if connection.on_closed_peer is None and self._on_replica_closed is not None:
                 connection.on_closed_peer = partial(
                     self._on_replica_closed, NodeId(request.replica_id), request.replica_epoch
                 )
-        plan = FullFetch(
+        return FullFetch(
             self._service,
             request,
             version,
@@ -150,13 +203,6 @@ class FetchHandler:
             replica,
             self._consumer_reader(request, version, connection.local_address),
         )
-        if is_large:
-            # A reader that wants a session is answered at once: from then on the session waits.
-            self._large.start(
-                connection, plan, 0 if request.session_epoch == NEW_SESSION_EPOCH else request.max_wait_ms
-            )
-            return
-        self._serve(connection, plan, request.max_wait_ms)
 
     def _continue_session(
         self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
@@ -171,8 +217,14 @@ class FetchHandler:
             self._sessions.remove(session.id)
             self._serve_full(connection, request, version, correlation_id)
             return
+        plan = self._session_plan(connection, session, request, version, correlation_id)
+        self._serve(connection, plan, request.max_wait_ms)
+
+    def _session_plan(
+        self, connection: Connection, session: FetchSession, request: FetchRequest, version: int, correlation_id: int
+    ) -> SessionFetch:
         replica = self._replica_reader(request) if request.replica_id > _CONSUMER else None
-        plan = SessionFetch(
+        return SessionFetch(
             self._service,
             session,
             request,
@@ -182,18 +234,43 @@ class FetchHandler:
             replica,
             self._consumer_reader(request, version, connection.local_address),
         )
-        self._serve(connection, plan, request.max_wait_ms)
 
-    def _serve(self, connection: Connection, plan: FetchPlan[Read], max_wait_ms: int) -> None:
-        """Answer at once, or when there is enough to read."""
+    def _serve(
+        self, connection: Connection, plan: FetchPlan[Read], max_wait_ms: int, answer: Answer | None = None
+    ) -> None:
+        """Answer at once, or when there is enough to read; `answer`: the request's position, when it has one."""
         read = plan.read()
         if max_wait_ms > 0 and self.parked.has_room and not plan.is_enough(read):
-            self.parked.park(plan, connection, max_wait_ms)
-        else:
+            self.parked.park(plan, answer or connection.park(exclusive=True), max_wait_ms)
+        elif answer is None:
             connection.answer_pieces(plan.response(read))
+        else:
+            answer.complete(plan.response(read))
+            self.parked.send(connection)
 
     def _update_session(self, session: FetchSession | None, request: FetchRequest, version: int) -> int:
         """Let a request change its session; an error code, without a change, when it may not."""
+        error = self._session_error(session, request, version)
+        if session is None or error:
+            return error
+        session.update(request.topics, request.forgotten)
+        if not self._sessions.touch(session, self._clock.monotonic_ms()):
+            return _NOT_FOUND
+        session.advance()
+        return _NO_ERROR
+
+    async def _update_session_in_steps(self, session: FetchSession | None, request: FetchRequest, version: int) -> int:
+        """`_update_session` in steps."""
+        error = self._session_error(session, request, version)
+        if session is None or error:
+            return error
+        # From here on it is this request's, whatever comes on other connections.
+        session.advance()
+        await paced(session.update_steps(request.topics, request.forgotten))
+        return _NO_ERROR if self._sessions.touch(session, self._clock.monotonic_ms()) else _NOT_FOUND
+
+    def _session_error(self, session: FetchSession | None, request: FetchRequest, version: int) -> int:
+        """Why a request may not change its session, 0 when it may."""
         if session is None:
             return _NOT_FOUND
         if request.replica_id > _CONSUMER:
@@ -209,10 +286,6 @@ class FetchHandler:
         if has_long_name(request):
             self._sessions.remove(session.id)
             return _NOT_FOUND
-        session.update(request.topics, request.forgotten)
-        if not self._sessions.touch(session, self._clock.monotonic_ms()):
-            return _NOT_FOUND
-        session.advance()
         return _NO_ERROR
 
     def _replica_error(self, request: FetchRequest) -> int:
@@ -244,3 +317,15 @@ class FetchHandler:
 def _refusal(request: FetchRequest, error_code: int) -> Topics:
     """Every partition is refused, and nothing is changed."""
     return [(topic, [PartitionRead(fetch[0], error_code) for fetch in wanted]) for topic, wanted in request.topics]
+
+
+def _refusal_steps(
+    request: FetchRequest, version: int, correlation_id: int, error_code: int
+) -> Steps[Sequence[Piece]]:  # fmt: skip
+    """The response of a refused request, in steps."""
+    parts = []
+    for part in in_parts(request):
+        parts.append(_refusal(part, error_code))
+        yield
+    topics = yield from joined_steps(parts)
+    return (yield from fetch_response_steps(request, version, correlation_id, topics, NO_SESSION, None))

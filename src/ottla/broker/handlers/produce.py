@@ -34,6 +34,7 @@ from ottla.broker.limits import (
     PIPELINED_PARTITIONS_MAX,
 )
 from ottla.broker.membership import Lease
+from ottla.broker.outbox import Piece
 from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
 from ottla.broker.partition_errors import RestOfPipeline
 from ottla.broker.partition_table import PartitionIndex, PartitionTable
@@ -49,12 +50,15 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.current_leaders import CurrentLeaders
 from ottla.protocol.produce import (
     LEADERS_FROM_VERSION,
+    ManyPartitions,
     ProducePartition,
     ProducePartitionResult,
     ProduceRequest,
     RecordErrors,
     read_produce,
+    read_produce_steps,
     write_produce_response,
+    write_produce_response_steps,
 )
 from ottla.records.checksum import crc32c
 from ottla.records.header import (
@@ -70,7 +74,8 @@ from ottla.records.header import (
 )
 from ottla.records.record_bounds import SOUND
 from ottla.runtime.clock import Clock
-from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.loop_offload import LoopOffload, paced
+from ottla.runtime.steps import parts_of
 from ottla.storage.errors import OutOfOrderSequence
 
 log = logging.getLogger(__name__)
@@ -127,6 +132,7 @@ class WaitingProduce:
         "_ready",
         "_slots",
         "_slow",
+        "_tasks",
         "_topics",
         "_version",
         "_waits_for",
@@ -141,8 +147,10 @@ class WaitingProduce:
         deadline_ms: int,
         topics: list[TopicResult],
         slow: SlowRequests | None,
+        tasks: StartedTasks,
     ) -> None:
         self._slow = slow
+        self._tasks = tasks
         self._began_s = perf_counter()
         self._ready = ready
         self._leader_hints = leader_hints
@@ -189,19 +197,18 @@ class WaitingProduce:
     def fail(self, slot: int, error_code: int) -> None:
         if self._waits_for == 0:
             return
+        self._has_failed = True
         self._set_error(slot, error_code)
         self.release(slot)
 
     def expire(self) -> None:
         """Answer now, with an error for the batches that still wait; their release does nothing later."""
-        for slot in range(len(self._slots)):
-            self._set_error(slot, _TIMED_OUT)
         self._waits_for = 0
+        self._has_failed = True
         self._complete()
 
     def _set_error(self, slot: int, error_code: int) -> None:
         place = self._slots[slot]
-        self._has_failed = True
         if place is not None:
             results = self._topics[place[0]][1]
             results[place[1]] = (results[place[1]][0], error_code, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
@@ -214,9 +221,31 @@ class WaitingProduce:
         slow = self._slow
         if slow is not None and (took_s := perf_counter() - self._began_s) > slow.limit_s:
             slow.note(connection, ApiKey.PRODUCE, self._version, flush=took_s)
-        leaders = _leaders(self._leader_hints, self._version, self._topics, connection) if self._has_failed else None
+        if len(self._slots) > PIPELINED_PARTITIONS_MAX:
+            self._tasks.start(connection, self._answer_in_steps(answer))
+            return
+        leaders = None
+        if self._has_failed:
+            for slot in range(len(self._slots)):
+                self._set_error(slot, _TIMED_OUT)
+            leaders = _leaders(self._leader_hints, self._version, self._topics, connection)
         answer.complete((write_produce_response(self._correlation_id, self._version, self._topics, leaders),))
         self._ready.add(connection)
+
+    async def _answer_in_steps(self, answer: Answer) -> None:
+        connection, topics = answer.connection, self._topics
+        turn = LoopOffload()
+        leaders = None
+        if self._has_failed:
+            for slots in parts_of(range(len(self._slots)), PARTITIONS_OF_STEP):
+                for slot in slots:
+                    self._set_error(slot, _TIMED_OUT)
+                await turn.pause()
+            leaders = _leaders(self._leader_hints, self._version, topics, connection)
+        frame = await paced(write_produce_response_steps(self._correlation_id, self._version, topics, leaders))
+        if not connection.is_closed:
+            answer.complete((frame,))
+            self._ready.add(connection)
 
 
 class ProduceHandler:
@@ -278,9 +307,15 @@ class ProduceHandler:
         `part`: some of the partitions of a request that is served in steps, which takes what became of them.
         """
         if part is None:
-            request = read_produce(view, position, end, version)
-            if end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position):
-                serving = self._serve_in_steps(connection, connection.hold(), request, view, version, correlation_id)
+            try:
+                request = read_produce(view, position, end, version)
+                is_long = end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position)
+            except ManyPartitions:
+                is_long = True
+            if is_long:
+                serving = self._serve_in_steps(
+                    connection, connection.hold(), view, position, end, version, correlation_id
+                )  # fmt: skip
                 self._tasks.start(connection, serving)
                 return
         else:
@@ -330,7 +365,14 @@ class ProduceHandler:
                         timeout_ms = request.timeout_ms
                         deadline_ms = self._clock.monotonic_ms() + (timeout_ms if timeout_ms > 0 else 0)
                         waiting = WaitingProduce(
-                            self._ready, self._leader_hints, correlation_id, version, deadline_ms, topics, self._slow
+                            self._ready,
+                            self._leader_hints,
+                            correlation_id,
+                            version,
+                            deadline_ms,
+                            topics,
+                            self._slow,
+                            self._tasks,
                         )
                     slot = waiting.add_slot(len(topics) - 1, len(results) - 1)
                     partition.park_produce(required_end, acks, waiting, slot)
@@ -362,12 +404,14 @@ class ProduceHandler:
         self,
         connection: Connection,
         answer: Answer,
-        request: ProduceRequest,
         view: memoryview,
+        position: int,
+        end: int,
         version: int,
         correlation_id: int,
     ) -> None:
         """A request of many partitions, or of many bytes: others are served between some of them."""
+        request = await paced(read_produce_steps(view, position, end, version))
         turn = LoopOffload()
         part = _Part(request)
         for part.begins_topic, name_bytes, some in _parts(request):
@@ -383,12 +427,13 @@ class ProduceHandler:
         elif waiting is not None and waiting.waits:
             waiting.park(answer, part.error_code)
         else:
-            frame = b""
+            pieces: Sequence[Piece] = ()
             if request.acks:
                 leaders = _leaders(self._leader_hints, version, part.topics, connection)
-                frame = write_produce_response(correlation_id, version, part.topics, leaders)
-            answer.complete((frame,) if frame else ())
-            self._ready.add(connection)
+                pieces = (await paced(write_produce_response_steps(correlation_id, version, part.topics, leaders)),)
+            if not connection.is_closed:
+                answer.complete(pieces)
+                self._ready.add(connection)
 
 
 class _Part:
@@ -409,8 +454,7 @@ def _parts(request: ProduceRequest) -> Iterator[tuple[bool, bytes, Sequence[Prod
     """Whether it begins a topic, the topic, some partitions: so many as are appended in a few milliseconds."""
     for name_bytes, wanted in request.topics:
         yield True, name_bytes, ()
-        for start in range(0, len(wanted), PARTITIONS_OF_STEP):
-            some = wanted[start : start + PARTITIONS_OF_STEP]
+        for some in parts_of(wanted, PARTITIONS_OF_STEP):
             if some[-1][2] - some[0][1] > APPENDED_IN_TURN_BYTES // 8:
                 for each in some:
                     yield False, name_bytes, (each,)
