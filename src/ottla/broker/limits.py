@@ -41,6 +41,11 @@ APPENDED_IN_TURN_BYTES: Final = 8 * MIB
 # next.
 SESSION_READS_MAX: Final = 500
 
+# A request of those APIs above this may have so many elements that it takes some 15 MB while it is served.
+LARGE_REQUEST_BYTES: Final = 32 * KIB
+# So many of them are served at once, of each API: more would take the memory of all of them, and end no earlier.
+LARGE_REQUESTS_AT_ONCE: Final = 4
+
 # The largest request of those APIs.  With 65,536 elements, which is the most, real ones take a tenth of it.
 COLD_REQUEST_BYTES_MAX: Final = 16 * MIB
 

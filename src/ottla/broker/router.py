@@ -17,7 +17,8 @@ from typing import Final, Protocol
 
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.failed_request import close_failed
-from ottla.broker.limits import COLD_REQUEST_BYTES_MAX, IN_STEPS_BYTES, STOP_REQUESTS_MS
+from ottla.broker.large_requests import LargeRequests
+from ottla.broker.limits import COLD_REQUEST_BYTES_MAX, IN_STEPS_BYTES, LARGE_REQUEST_BYTES, STOP_REQUESTS_MS
 from ottla.broker.outbox import Piece
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.request_meter import SAMPLING_MASK, RequestMeter
@@ -85,6 +86,7 @@ class Router:
         self._meter = meter
         # Counted here because a call for each would be too dear: it was 3 % of a fetch.
         self.produce_count = self.fetch_count = 0
+        self._large = LargeRequests()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
@@ -169,10 +171,15 @@ class Router:
                 self._start(connection, header, self._serve_cold(connection, header, bytes(body), answer))
             return
         answer = connection.hold()
-        if is_of_groups:
-            self._start(connection, header, self._groups.handle_large(header, body, connection, answer))
-        else:
-            self._start(connection, header, self._serve_cold(connection, header, body, answer))
+
+        def serve() -> Coroutine[object, object, None]:
+            if is_of_groups:
+                return self._groups.handle_large(header, body, connection, answer)
+            return self._serve_cold(connection, header, body, answer)
+
+        is_large = len(body) > LARGE_REQUEST_BYTES
+        serving = self._large.in_turn(header.api_key, connection, serve) if is_large else serve()
+        self._start(connection, header, serving)
 
     def _start(self, connection: Connection, header: RequestHeader, serving: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._guarded(connection, header, serving))
@@ -193,7 +200,10 @@ class Router:
     async def _serve_cold(
         self, connection: Connection, header: RequestHeader, body: bytes | memoryview, answer: Answer
     ) -> None:
-        pieces = await self._cold(header, body, connection)
+        serving = self._cold(header, body, connection)
+        # It lets the bytes go when it has read them.
+        del body
+        pieces = await serving
         if not connection.is_closed:
             answer.complete(pieces)
             self._ready.add(connection)

@@ -1,0 +1,34 @@
+"""Large requests that are served in steps wait for one another: else all of a flood are in memory at the same time.
+
+Each API has its own queue, since some requests wait long for what is not the loop's: followers, creations before them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ottla.broker.connection import Connection
+from ottla.broker.limits import LARGE_REQUESTS_AT_ONCE
+
+
+class LargeRequests:
+    """Their bytes stay in their connections' buffers while they wait."""
+
+    __slots__ = ("_turns",)
+
+    def __init__(self) -> None:
+        self._turns: dict[int, asyncio.Semaphore] = {}
+
+    async def in_turn(self, api_key: int, connection: Connection, serve: Callable[[], Awaitable[None]]) -> None:
+        """Call `serve` when fewer than so many of this API are served, unless the connection is closed by then."""
+        turn = self._turns.get(api_key)
+        if turn is None:
+            turn = self._turns[api_key] = asyncio.Semaphore(LARGE_REQUESTS_AT_ONCE)
+        async with turn:
+            if connection.is_closed:
+                return
+            serving = serve()
+            # With it goes the request's bytes, when they have been read.
+            del serve
+            await serving
