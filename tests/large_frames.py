@@ -22,6 +22,7 @@ from ottla.protocol.writer import _field_writer, struct_writer
 ELEMENTS_MAX: Final = 65_000
 _NUMBERED: Final = "n0000000"
 _NUMBER_OF_TEXT: Final = b"0000000"
+_PRIME: Final = 9_999_991
 _MARK: Final = 0x7A5B3C1D
 _NUMBER: Final = struct.Struct(">i")
 _FIRST_NUMBERS: Final = ("partition_index", "partition", "index")
@@ -123,7 +124,8 @@ def _numbered(element: bytes, count: int) -> bytes:
     if mark in element:
         return b"".join([element.replace(mark, _NUMBER.pack(n)) for n in range(count)])
     if _NUMBER_OF_TEXT in element:
-        return b"".join([element.replace(_NUMBER_OF_TEXT, b"%07d" % n) for n in range(count)])
+        # In no order: texts are sorted in some answers.
+        return b"".join([element.replace(_NUMBER_OF_TEXT, b"%07d" % (n * 7_919 % _PRIME)) for n in range(count)])
     return element * count
 
 

@@ -10,7 +10,9 @@ the eligible leader replicas of the tree.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from heapq import merge
+from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.authorized_operations import TOPIC_OPERATIONS
@@ -28,6 +30,8 @@ from ottla.protocol.schemas.describe_topic_partitions import (
 )
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.offload import Offload
+
+_NAMES_OF_STEP: Final = 1_000
 
 
 async def handle(
@@ -71,11 +75,15 @@ async def _in_turns(request: DescribeTopicPartitionsRequest, turn: Offload) -> A
             yield topic.name
 
 
-async def _names(request: DescribeTopicPartitionsRequest, broker: BrokerContext, turn: Offload) -> list[str]:
-    """The requested topics, from the cursor's on."""
+async def _names(request: DescribeTopicPartitionsRequest, broker: BrokerContext, turn: Offload) -> Iterator[str]:
+    """The requested topics, from the cursor's on, sorted a part at a time."""
     names = [name async for name in _in_turns(request, turn)] or list(broker.topics.by_name)
     begin = request.cursor.topic_name if request.cursor is not None else ""
-    return sorted(name for name in names if name >= begin)
+    parts: list[list[str]] = []
+    for start in range(0, len(names), _NAMES_OF_STEP):
+        parts.append(sorted(name for name in names[start : start + _NAMES_OF_STEP] if name >= begin))
+        await turn.pause()
+    return merge(*parts)
 
 
 def _is_sound(cursor: Cursor, request: DescribeTopicPartitionsRequest) -> bool:
