@@ -69,7 +69,8 @@ class ColdCalls:
 
     async def _metadata(self, call: Call, body: bytes) -> bytes | bytearray:
         """The body of the answer, which for many partitions is cached until the topics change."""
-        asked = (self._broker.live.version, self._broker.may_lead, call.api_version, call.local_address, body)
+        before = self._brokers_state()
+        asked = (before, call.api_version, call.local_address, body)
         view = self._broker.topics
         kept = self._metadata_answers.find(view, asked)
         if kept is not None:
@@ -78,6 +79,10 @@ class ColdCalls:
         response = await HANDLERS[ApiKey.METADATA](request, self._broker, call)
         assert isinstance(response, MetadataResponse)
         answer = bytes(await paced(encode_response_steps(ApiKey.METADATA, call.api_version, response)))
-        if self._broker.topics is view:  # else parts of the answer may describe the former topics
+        # Else parts of the answer may describe what was before, and others what came between two steps.
+        if self._broker.topics is view and self._brokers_state() == before:
             self._metadata_answers.keep(view, asked, response, answer)
         return answer
+
+    def _brokers_state(self) -> tuple[int, bool]:
+        return self._broker.live.version, self._broker.may_lead

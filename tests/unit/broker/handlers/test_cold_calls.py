@@ -98,3 +98,35 @@ async def test_metadata_that_makes_a_topic_is_answered_with_it_again_and_again()
     answers = [await ask(calls, ApiKey.METADATA, 12, request) for _ in range(3)]
     assert answers[0] == answers[1] == answers[2]
     assert len(broker.created) == 1
+
+
+class Registering(SmallBroker):
+    """It may lead again while it answers for the first time, and then not any more."""
+
+    leads_when_asked: Sequence[bool] = ()
+
+    @property
+    def may_lead(self) -> bool:
+        found, *self.leads_when_asked = self.leads_when_asked or (True,)
+        return found
+
+    @may_lead.setter
+    def may_lead(self, value: bool) -> None:
+        self.leads_when_asked = [value]
+
+
+async def test_metadata_of_a_time_when_the_broker_led_is_not_told_when_it_does_not() -> None:
+    broker = Registering()
+    broker.add_topic("big", 8)
+    broker.add_topic("bigger", 12)
+    calls = ColdCalls(broker)
+    broker.leads_when_asked = [False, *[True] * 21]
+    assert await led_count(calls) == 20
+    broker.leads_when_asked = [False] * 22
+    assert await led_count(calls) == 0
+
+
+async def led_count(calls: ColdCalls) -> int:
+    response = await ask(calls, ApiKey.METADATA, 12, MetadataRequest(None))
+    assert isinstance(response, MetadataResponse)
+    return sum(each.error_code == 0 for topic in response.topics for each in topic.partitions)
