@@ -20,7 +20,15 @@ from ottla.cli.client_flags import (
 )
 from ottla.cli.input_lines import input_lines
 from ottla.cli.output import say
-from ottla.cli.record_text import BadLine, InputRecord, LineFormat, parse_json, parse_line
+from ottla.cli.record_text import (
+    TIMESTAMP_MS_MAX,
+    TIMESTAMP_MS_MIN,
+    BadLine,
+    InputRecord,
+    LineFormat,
+    parse_json,
+    parse_line,
+)
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -58,7 +66,13 @@ _PROPERTIES: Final = (
 @click.option("--key-separator", metavar="TEXT", help="Lines are KEY<separator>VALUE.")
 @click.option("--key", metavar="TEXT", help="The key of every record.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
-@click.option("--timestamp", "timestamp_ms", type=int, metavar="MS", help="The time of every record.  [default: now]")
+@click.option(
+    "--timestamp",
+    "timestamp_ms",
+    type=click.IntRange(TIMESTAMP_MS_MIN, TIMESTAMP_MS_MAX),
+    metavar="MS",
+    help="The time of every record.  [default: now]",
+)
 @click.option(
     "--partition", type=click.IntRange(min=0), metavar="N", help="Where to write.  [default: by key, else in turn]"
 )

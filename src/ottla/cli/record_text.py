@@ -11,13 +11,18 @@ import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
     from ottla.model.identifiers import TopicPartition
     from ottla.records.record import Headers, Record
+
+
+# -1 is a record without a time.
+TIMESTAMP_MS_MIN: Final = -1
+TIMESTAMP_MS_MAX: Final = (1 << 63) - 1
 
 
 class InputRecord(NamedTuple):
@@ -114,11 +119,14 @@ def parse_json(line: bytes) -> InputRecord:
         isinstance(row, dict) and isinstance(row.get("name"), str) for row in headers
     ):
         raise BadLine('headers are a list of {"name": ..., "value": ...}')
+    timestamp_ms = _int_of(found, "timestamp_ms")
+    if timestamp_ms is not None and not TIMESTAMP_MS_MIN <= timestamp_ms <= TIMESTAMP_MS_MAX:
+        raise BadLine(f"timestamp_ms is {TIMESTAMP_MS_MIN} to {TIMESTAMP_MS_MAX}, not {timestamp_ms}")
     return InputRecord(
         _bytes_of(found, "key"),
         _bytes_of(found, "value"),
-        tuple((row["name"], _bytes_of(row, "value")) for row in headers),
-        _int_of(found, "timestamp_ms"),
+        tuple((_sendable(row["name"]), _bytes_of(row, "value")) for row in headers),
+        timestamp_ms,
         _int_of(found, "partition"),
     )
 
@@ -136,6 +144,14 @@ def _header(part: bytes, how: LineFormat) -> tuple[str, bytes | None]:
         return name.decode(), _or_null(value, how)
     except UnicodeDecodeError:
         raise BadLine(f"a header's name is not UTF-8: {name!r}") from None
+
+
+def _sendable(name: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # JSON can escape half of a surrogate pair
+        raise BadLine(f"a header's name is not UTF-8: {name!r}") from None
+    return name
 
 
 def _or_null(data: bytes, how: LineFormat) -> bytes | None:

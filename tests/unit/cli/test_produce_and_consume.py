@@ -81,6 +81,7 @@ def test_produce_tells_on_the_error_stream_where_batches_are(fake: FakeCluster) 
         (["t", "--property", "parse.key=maybe"], "true or false"),
         (["t", "--property", "parse.key"], "KEY=VALUE"),
         (["t", "--header", "name"], "KEY=VALUE"),
+        (["t", "--timestamp", str(1 << 63)], "--timestamp"),
         (["t", "--key-separator", ""], "empty"),
         (["t", "--json", "--key-separator", ":"], "--json"),
     ],

@@ -52,6 +52,9 @@ def test_parse_json_meets_any_line_with_a_bad_line_only(line: bytes) -> None:
         (b'{"value": "x", "value_base64": "eA=="}', "replaces value"),
         (b'{"partition": "1"}', "whole number"),
         (b'{"timestamp_ms": true}', "whole number"),
+        (b'{"timestamp_ms": 9223372036854775808}', "timestamp_ms is -1 to 9223372036854775807"),
+        (b'{"timestamp_ms": -2}', "timestamp_ms is -1 to"),
+        (rb'{"headers": [{"name": "\ud800", "value": "x"}]}', "not UTF-8"),
     ],
 )
 def test_parse_json_says_what_is_wrong(line: bytes, what: str) -> None:
