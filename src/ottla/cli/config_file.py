@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Final
 
 from ottla.cli.properties import parse_properties
+from ottla.cli.text_file import read_text_file
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
 from ottla.model.setting_sources import RawSetting
 
 CONFIG_FILE_BYTES_MAX: Final = 1 * MIB
+CONFIG_FILE_HINT: Final = "is it a configuration file?"
 
 
 def read_config_file(path: Path) -> list[RawSetting]:
     """The settings of a file, in its order.  Raises `ConfigError`."""
-    content = _content(path)
+    content = read_text_file(path, CONFIG_FILE_BYTES_MAX, CONFIG_FILE_HINT)
     if path.suffix.lower() == ".toml":
         return list(_from_toml(content, path.name))
     try:
@@ -25,20 +27,6 @@ def read_config_file(path: Path) -> list[RawSetting]:
     except ConfigError as error:
         raise ConfigError(f"{path.name} {error}", hint=error.hint) from None
     return [RawSetting(name, text, f"{path.name} line {number}") for name, text, number in found]
-
-
-def _content(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(CONFIG_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="name a readable file with --config") from error
-    if len(data) > CONFIG_FILE_BYTES_MAX:
-        raise ConfigError(f"{path} is larger than {CONFIG_FILE_BYTES_MAX} bytes", hint="is it a configuration file?")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 at byte {error.start}", hint="is it a configuration file?") from error
 
 
 def _from_toml(content: str, file_name: str) -> Iterator[RawSetting]:

@@ -21,7 +21,8 @@ from typing import Final, TypeVar
 
 import click
 
-from ottla.cli.config_file import CONFIG_FILE_BYTES_MAX
+from ottla.cli.config_file import CONFIG_FILE_BYTES_MAX, CONFIG_FILE_HINT
+from ottla.cli.text_file import read_text_file
 from ottla.model.errors import ConfigError
 from ottla.model.nearest import nearest_name
 
@@ -77,17 +78,9 @@ def job_settings(path: Path, verbs: Sequence[str], command: click.Command) -> di
 
 
 def _document(path: Path) -> dict[str, object]:
+    content = read_text_file(path, CONFIG_FILE_BYTES_MAX, CONFIG_FILE_HINT)
     try:
-        with path.open("rb") as file:
-            data = file.read(CONFIG_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="name a readable file with --config") from error
-    if len(data) > CONFIG_FILE_BYTES_MAX:
-        raise ConfigError(f"{path} is larger than {CONFIG_FILE_BYTES_MAX} bytes", hint="is it a configuration file?")
-    try:
-        return tomllib.loads(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 at byte {error.start}", hint="is it a configuration file?") from error
+        return tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{path}: {error}", hint='write key = value; texts in quotes: target = "/data/lake"'

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from ottla.cli.text_file import read_text_file
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition, topic_name_problem
 from ottla.model.limits import INT64_MAX, MIB
@@ -32,16 +33,10 @@ def read_offsets(path: Path, group_id: str) -> dict[TopicPartition, int]:
 
     Raises `OttlaError` that names the line.
     """
+    content = read_text_file(path, _FILE_BYTES_MAX, _FORM)
     try:
-        with path.open("rb") as file:
-            data = file.read(_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise OttlaError(f"cannot read {path}: {error.strerror}", hint=_FORM) from error
-    if len(data) > _FILE_BYTES_MAX:
-        raise OttlaError(f"{path} is larger than {_FILE_BYTES_MAX} bytes", hint=_FORM)
-    try:
-        rows = list(csv.reader(io.StringIO(data.decode("utf-8")), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
+        rows = list(csv.reader(io.StringIO(content), strict=True))
+    except csv.Error as error:
         raise OttlaError(f"{path} is not CSV: {error}", hint=_FORM) from error
     found: dict[TopicPartition, int] = {}
     for number, row in enumerate(rows, start=1):

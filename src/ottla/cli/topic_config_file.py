@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.cli.properties import parse_properties
+from ottla.cli.text_file import read_text_file
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
 from ottla.model.settings import topic_setting
@@ -23,17 +24,7 @@ TopicConfigs = Mapping[str, Mapping[str, str]]
 
 def read_topic_configs(path: Path) -> dict[str, dict[str, str]]:
     """Settings by topic, each checked for name and value.  Raises `ConfigError`."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    if len(data) > _FILE_BYTES_MAX:
-        raise ConfigError(f"{path} is larger than {_FILE_BYTES_MAX} bytes", hint="is it a file of topics' settings?")
-    try:
-        content = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 at byte {error.start}") from error
+    content = read_text_file(path, _FILE_BYTES_MAX, "is it a file of topics' settings?")
     found = _from_json(content, path.name) if content.lstrip().startswith("{") else _from_properties(content, path.name)
     for topic, settings in found.items():
         for name, text in settings.items():

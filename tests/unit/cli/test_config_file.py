@@ -20,6 +20,12 @@ def test_properties_carry_file_and_line(tmp_path: Path) -> None:
     assert read_config_file(path) == [RawSetting("node.id", "1", "server.properties line 2")]
 
 
+@pytest.mark.parametrize("name", ["server.properties", "ottla.toml"])
+def test_mark_of_an_editor_is_no_part_of_the_first_name(tmp_path: Path, name: str) -> None:
+    (setting,) = read_config_file(_file(tmp_path, name, "\ufeffmax.connections=7\n"))
+    assert (setting.name, setting.text) == ("max.connections", "7")
+
+
 @pytest.mark.parametrize(
     "content",
     [

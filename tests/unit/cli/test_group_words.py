@@ -71,6 +71,12 @@ def test_offsets_of_several_groups_are_read_for_one(tmp_path: Path) -> None:
         read_offsets(path, "nobody")
 
 
+def test_mark_of_an_editor_takes_the_first_line_from_no_group(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.csv"
+    path.write_text("billing,orders,0,5\nbilling,orders,1,6\n", encoding="utf-8-sig")
+    assert read_offsets(path, "billing") == {TopicPartition("orders", 0): 5, TopicPartition("orders", 1): 6}
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -91,7 +97,7 @@ def test_offsets_that_cannot_be_read_name_the_line(tmp_path: Path, content: str,
     path.write_text(content)
     if content == "\xff":
         path.write_bytes(b"\xff\xfe")
-        told = "is not CSV"
+        told = "is not UTF-8"
     with pytest.raises(OttlaError, match=told) as error:
         read_offsets(path, "billing")
     assert error.value.hint
