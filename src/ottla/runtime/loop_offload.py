@@ -1,11 +1,13 @@
-"""`Offload` on the running event loop."""
+"""`Offload` on the running event loop, and long work in slices, one in each turn of the loop."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from ottla.runtime.steps import Steps
 
@@ -13,6 +15,48 @@ T = TypeVar("T")
 
 # Other callbacks of the loop wait for a slice at most, and for the step that ends it.
 SLICE_S: Final = 0.002
+
+
+class _Turns:
+    """All long works of one loop take slices in turn: however many there are, others wait for one slice at a time."""
+
+    __slots__ = ("_is_called", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_called = False
+
+    async def wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Until it is the caller's turn."""
+        future = loop.create_future()
+        self._waiting.append(future)
+        if not self._is_called:
+            self._is_called = True
+            loop.call_soon(self._give, loop)
+        await future
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_called = False
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():  # else it was cancelled
+                future.set_result(None)
+                break
+        if self._waiting:
+            self._is_called = True
+            loop.call_soon(self._give, loop)
+
+
+_TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]] = WeakKeyDictionary()
+
+
+async def next_turn() -> None:
+    """Let others run: the loop's other callbacks, and a slice of each other long work."""
+    loop = asyncio.get_running_loop()
+    turns = _TURNS.get(loop)
+    if turns is None:
+        turns = _TURNS[loop] = _Turns()
+    await turns.wait(loop)
 
 
 class LoopOffload:
@@ -31,7 +75,7 @@ class LoopOffload:
 
     async def pause(self) -> None:
         if perf_counter() >= self._slice_end_s:
-            await asyncio.sleep(0)
+            await next_turn()
             self._slice_end_s = perf_counter() + SLICE_S
 
 
@@ -63,7 +107,7 @@ async def paced(steps: Steps[T]) -> T:
         while True:
             next(steps)
             if perf_counter() >= slice_end_s:
-                await asyncio.sleep(0)
+                await next_turn()
                 slice_end_s = perf_counter() + SLICE_S
     except StopIteration as done:
         result: T = done.value

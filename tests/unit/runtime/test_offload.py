@@ -50,6 +50,37 @@ async def test_error_of_a_blocking_call_is_raised_where_it_was_called_from_on_th
         await LoopOffload()(_fails)
 
 
+async def test_long_works_take_one_slice_together_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, turn = 100.0, 0
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop_offload, "perf_counter", lambda: now_s)
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(count)
+
+    turns: list[tuple[int, str]] = []
+
+    async def work(name: str) -> None:
+        nonlocal now_s
+        offload = LoopOffload()
+        for _ in range(3):
+            now_s += 0.005
+            await offload.pause()
+            turns.append((turn, name))
+
+    count()
+    works = [loop.create_task(work(name)) for name in "abcd"]
+    # One that ends before its turn is in nobody's way.
+    gone = loop.create_task(work("gone"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(*works)
+    assert [name for _, name in turns] == list("abcd") * 3
+    assert len({each for each, _ in turns}) == len(turns)
+
+
 @pytest.mark.parametrize(("steps_ms", "turns_count"), [([1, 1, 1, 1, 1, 1], 3), ([5, 5], 2), ([0] * 9, 0)])
 async def test_others_run_after_each_slice_of_work(
     monkeypatch: pytest.MonkeyPatch, steps_ms: list[int], turns_count: int
