@@ -358,3 +358,18 @@ sys.stdin.read()
         assert Path(directory).is_dir()
         tests.kill()
     eventually(lambda: Path(f"/proc/{pid}").exists() or Path(directory).exists(), lambda there: not there)
+
+
+def test_clean_in_progress_ends_when_the_disk_is_full_and_is_done_when_there_is_room() -> None:
+    settings = {"log.cleaner.io.max.bytes.per.second": "600000", "log.cleaner.backoff.ms": "50"}
+    with ControlledBroker(settings) as broker, broker.namespace() as namespace:
+        configs = {"cleanup.policy": "compact", "segment.bytes": "1000000", "min.cleanable.dirty.ratio": "0.01"}
+        keyed = namespace.topic("keyed", configs=configs)
+        directory = broker.data_dir / f"{keyed}-0"
+        records = [Record(key=b"%d" % number, value=os.urandom(300_000)) for number in range(5)]
+        produce(keyed, records)
+        eventually(lambda: any(directory.glob("*.cleaned")))
+        with broker.full_disk():
+            eventually(lambda: any("log.clean_without_room" in line for line in broker.log_lines))
+            assert not any(directory.glob("*.cleaned"))
+        eventually(lambda: any(" log.cleaned " in line for line in broker.log_lines))

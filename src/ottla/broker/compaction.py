@@ -25,8 +25,14 @@ WORKER: Final = ("-m", "ottla.storage.compaction.worker")
 # A process that is idle for this long ends.
 IDLE_S: Final = 60.0
 _BACKOFF_MS_MIN: Final = 50
+# How long a clean goes on after the disk became full; a result may take minutes.
+_ROOM_LOOK_S: Final = 0.25
 # A result names the segments of a group: some tens of bytes each.
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+class _DiskFilled(Exception):
+    """A clean may write no more: what is left belongs to deletions, settings and commits."""
 
 
 class Compaction:
@@ -56,7 +62,7 @@ class Compaction:
 
     async def _run(self) -> None:
         while True:
-            may_write = self._directory.offline is None and not self._directory.space.is_full
+            may_write = self._directory.offline is None and not self._is_full
             job = self._compactor.next_job(self._clock.now_ms()) if may_write else None
             if job is None:
                 await self._rest()
@@ -69,6 +75,10 @@ class Compaction:
                 await self._fail(f"the clean ended by {bug!r}")
             if self._compactor.has_failed_last:
                 await asyncio.sleep(self._backoff_s)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._directory.space.is_full
 
     async def _rest(self) -> None:
         if self._process is not None and self._clock.monotonic_ms() - self._idle_since_ms >= IDLE_S * 1000:
@@ -83,6 +93,8 @@ class Compaction:
             await process.stdin.drain()
             while await self._take(await self._next_result(process)):
                 pass
+        except _DiskFilled:
+            await self._fail("the disk is full", lacks_room=True)
         except (OSError, ValueError, asyncio.IncompleteReadError) as error:
             await self._fail(f"the process that cleans is gone: {error}")
         if self._compactor.has_failed_last:
@@ -94,16 +106,19 @@ class Compaction:
         """Whether more results are to come.  The swap's syncs delay nothing but the next result."""
         return await self._compactor.apply_result(result, LoopOffload())
 
-    async def _fail(self, reason: str) -> None:
+    async def _fail(self, reason: str, *, lacks_room: bool = False) -> None:
         # The process first: it may be about to write one more file.
         await self._end_process()
         if self._compactor.is_cleaning:
-            await self._compactor.apply_result(CleanFailure(reason, is_damage=False))
+            await self._compactor.apply_result(CleanFailure(reason, is_damage=False, lacks_room=lacks_room))
 
     async def _next_result(self, process: Process) -> CleanResult:
         assert process.stdout is not None
-        line = await process.stdout.readuntil(b"\n")
-        return result_from_json(line.decode())
+        while not self._is_full:
+            with contextlib.suppress(TimeoutError):
+                line = await asyncio.wait_for(process.stdout.readuntil(b"\n"), _ROOM_LOOK_S)
+                return result_from_json(line.decode())
+        raise _DiskFilled
 
     async def _running_process(self) -> Process:
         if self._process is None or self._process.returncode is not None:
