@@ -34,7 +34,7 @@ def command(target: str, data_dir: str, links: bool) -> int:
 
     The exit status is 1 when a log was damaged: it was copied as it is, and all others too.
     """
-    from ottla.cli.copied_tree import read_copied_tree
+    from ottla.cli.copied_tree import lost_tree_of, read_copied_tree
     from ottla.coordination.embedded.tree_copy import copy_tree
     from ottla.runtime.clock import SystemClock
     from ottla.runtime.limits_of_process import raise_open_files_limit
@@ -45,8 +45,12 @@ def command(target: str, data_dir: str, links: bool) -> int:
 
     raise_open_files_limit()
     clock = SystemClock()
-    source, path = os.path.abspath(data_dir), os.path.abspath(target)
-    backup = Backup(PosixDisk(), source, path, FileLock(), links=links, pause=lambda: time.sleep(_PAUSE_S))
+    disk, source, path = PosixDisk(), os.path.abspath(data_dir), os.path.abspath(target)
+    # It is copied last, and without it the logs, which may take hours, are no backup.
+    lost = lost_tree_of(disk, source)
+    if lost is not None:
+        raise lost
+    backup = Backup(disk, source, path, FileLock(), links=links, pause=lambda: time.sleep(_PAUSE_S))
     began_ms = clock.now_ms()
     backup.begin()
     try:

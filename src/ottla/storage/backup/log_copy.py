@@ -7,22 +7,18 @@ damage, and from there on the log is copied as it is, and named.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ottla.model.limits import INT64_MAX
-from ottla.records.checksum import crc32c
-from ottla.runtime.disk import Disk, File, read_file, write_fully
+from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
-from ottla.storage.backup.manifest import BackupFile, chunks, file_crc
+from ottla.storage.backup.copied_files import CopiedFiles
+from ottla.storage.backup.manifest import BackupFile
 from ottla.storage.backup.pinned_log import PinnedLog, pinned
-from ottla.storage.errors import StorageError
 from ottla.storage.log_files import COMPACTED_FILE, DISTRUSTED_FILE, segment_file_name
 from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX, snapshot_offsets_in
 from ottla.storage.segment.batch_scan import BatchScan
-
-_NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
 class CopiedLog(NamedTuple):
@@ -83,14 +79,14 @@ class _Copy:
         self._log = log
         self._flushed_end = flushed_end
         self._links = links
-        self._files: list[BackupFile] = []
+        self._files = CopiedFiles(disk, source, target)
         self._may_have_gaps = disk.exists(f"{source}/{COMPACTED_FILE}")
 
     def run(self) -> CopiedLog:
         bases = self._log.segments
         end, problem = self._copy_whole(bases)
         self._copy_small_files(end)
-        return CopiedLog(self._files, bases[0] if bases else 0, end, problem)
+        return CopiedLog(self._files.noted, bases[0] if bases else 0, end, self._files.unreadable or problem)
 
     def as_it_is(self) -> CopiedLog:
         """Of a log whose flushed end is unknown: a torn write at its end and lost records look the same."""
@@ -98,7 +94,7 @@ class _Copy:
         self._copy_as_they_are(bases)
         self._copy_small_files(INT64_MAX)
         first, last = (bases[0], bases[-1]) if bases else (0, 0)
-        return CopiedLog(self._files, first, last, "nothing says how far it was flushed", is_proven=False)
+        return CopiedLog(self._files.noted, first, last, "nothing says how far it was flushed", is_proven=False)
 
     # --- segments -------------------------------------------------------------------------------------------
 
@@ -120,15 +116,15 @@ class _Copy:
             end = whole.end
             is_last = slot + 1 == len(bases) or whole.problem is not None
             if is_last and (is_closed or end < flushed_end):
-                self._note_copied(segment_file_name(base))
+                self._files.note(segment_file_name(base))
                 self._copy_as_they_are(bases[slot + 1 :])
                 return flushed_end, (
                     f"{self._path(base)} is damaged at position {whole.size_bytes} (offset {end}): "
                     f"{whole.problem or 'the file ends here'}; it was flushed up to offset {flushed_end}"
                 )
             if not is_closed:
-                self._truncate(base, whole.size_bytes)
-            self._note_copied(segment_file_name(base))
+                self._files.truncate(segment_file_name(base), whole.size_bytes)
+            self._files.note(segment_file_name(base))
             if is_last:
                 break
         return end, None
@@ -143,7 +139,12 @@ class _Copy:
                 self._take_closed(base)
             else:
                 self._copy_bytes(base)
-            self._note_copied(segment_file_name(base))
+            self._files.note(segment_file_name(base))
+
+    def _copy_bytes(self, base: int) -> int:
+        """Of a segment that may be written meanwhile; returns how many there were."""
+        source = self._log.log(base)
+        return self._files.copy_there(segment_file_name(base), source, source.size_bytes())
 
     def _path(self, base: int) -> str:
         return f"{self._source}/{segment_file_name(base)}"
@@ -152,36 +153,13 @@ class _Copy:
         """Link or copy a segment, and copy its indexes; returns its size."""
         name = segment_file_name(base)
         file = self._log.log(base)
-        if not (self._links and self._is_linked(name, file)):
-            self._copy(name, file)
+        if not (self._links and self._files.link(name, file)):
+            self._files.copy(name, file)
         for suffix, side in self._log.sides(base):
             side_name = segment_file_name(base, suffix)
-            self._copy(side_name, side)
-            self._note_copied(side_name)
+            self._files.copy(side_name, side)
+            self._files.note(side_name)
         return file.size_bytes()
-
-    def _is_linked(self, name: str, file: File) -> bool:
-        """Whether the file of this name is the pinned one still, and now has a second name."""
-        try:
-            self._disk.link(f"{self._source}/{name}", f"{self._target}/{name}")
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            raise StorageError(
-                f"{self._source}/{name} cannot be linked into {self._target}: {error.strerror}",
-                hint="links need both directories on one file system: leave --link out",
-            ) from error
-        linked = self._disk.open(f"{self._target}/{name}", read_only=True)
-        try:
-            is_same = linked.size_bytes() == file.size_bytes()
-        finally:
-            linked.close()
-        if not is_same:
-            # Compaction put another one in its place since it was opened.
-            self._disk.remove(f"{self._target}/{name}")
-        return is_same
 
     def _whole(self, base: int, size_bytes: int) -> _Whole:
         """Read the copy: what its broker wrote meanwhile is in it or is not, and a checksum tells."""
@@ -204,30 +182,24 @@ class _Copy:
     def _copy_small_files(self, end: int) -> None:
         """After the segments: their marks may allow more than is there, never less."""
         for name in (checkpoints.PARTITION_METADATA_FILE, DISTRUSTED_FILE):
-            content = self._content(name)
+            content = self._files.content(name)
             if content is not None:
-                self._write(name, content)
-        content = self._content(COMPACTED_FILE)
+                self._files.write(name, content)
+        content = self._files.content(COMPACTED_FILE)
         if content is not None:
             # A clean since then may have gone further than the copy does, which is flushed no further than its end.
             text = content.strip()
             is_higher = text.isdigit() and int(text) > end
-            self._write(COMPACTED_FILE, b"%d\n" % end if is_higher else content)
-        content = self._content(checkpoints.LEADER_EPOCH_FILE)
+            self._files.write(COMPACTED_FILE, b"%d\n" % end if is_higher else content)
+        content = self._files.content(checkpoints.LEADER_EPOCH_FILE)
         if content is not None:
             self._write_epochs(content, end)
         for offset in snapshot_offsets_in(self._disk.list_directory(self._source)):
             name = f"{offset:020d}{SNAPSHOT_SUFFIX}"
             # One above the end would describe batches that are not in the copy.
-            content = self._content(name) if offset <= end else None
+            content = self._files.content(name) if offset <= end else None
             if content is not None:
-                self._write(name, content)
-
-    def _content(self, name: str) -> bytes | None:
-        try:
-            return read_file(self._disk, f"{self._source}/{name}")
-        except FileNotFoundError:
-            return None
+                self._files.write(name, content)
 
     def _write_epochs(self, content: bytes, end: int) -> None:
         path = f"{self._source}/{checkpoints.LEADER_EPOCH_FILE}"
@@ -236,54 +208,4 @@ class _Copy:
         except checkpoints.DamagedCheckpoint:
             return  # the batches have them too
         kept = [entry for entry in epochs if entry.start_offset <= end]
-        self._write(checkpoints.LEADER_EPOCH_FILE, checkpoints.format_epochs(kept))
-
-    def _copy(self, name: str, source: File) -> None:
-        size_bytes = source.size_bytes()
-        if self._copy_bytes_of(name, source, size_bytes) != size_bytes:
-            raise OSError(errno.EIO, "the file ends too early", f"{self._source}/{name}")
-
-    def _copy_bytes(self, base: int) -> int:
-        """Of a segment that may be written meanwhile, or lose a write that failed; returns how many there were."""
-        source = self._log.log(base)
-        return self._copy_bytes_of(segment_file_name(base), source, source.size_bytes())
-
-    def _copy_bytes_of(self, name: str, source: File, size_bytes: int) -> int:
-        target = self._disk.open(f"{self._target}/{name}", create=True)
-        try:
-            done = 0
-            for chunk in chunks(source, size_bytes):
-                write_fully(target, done, chunk)
-                done += len(chunk)
-            return done
-        finally:
-            target.close()
-
-    def _truncate(self, base: int, size_bytes: int) -> None:
-        file = self._disk.open(f"{self._target}/{segment_file_name(base)}")
-        try:
-            if file.size_bytes() != size_bytes:
-                file.truncate(size_bytes)
-        finally:
-            file.close()
-
-    def _note_copied(self, name: str) -> None:
-        """What is there counts: a link may be to a segment that compaction put in place since."""
-        file = self._disk.open(f"{self._target}/{name}", read_only=True)
-        try:
-            size_bytes = file.size_bytes()
-            self._note(name, size_bytes, file_crc(file, size_bytes))
-        finally:
-            file.close()
-
-    def _write(self, name: str, content: bytes) -> None:
-        file = self._disk.open(f"{self._target}/{name}", create=True)
-        try:
-            write_fully(file, 0, content)
-        finally:
-            file.close()
-        self._note(name, len(content), crc32c(content))
-
-    def _note(self, name: str, size_bytes: int, crc: int) -> None:
-        directory = self._target.rpartition("/")[2]
-        self._files.append(BackupFile(f"{directory}/{name}", size_bytes, crc))
+        self._files.write(checkpoints.LEADER_EPOCH_FILE, checkpoints.format_epochs(kept))

@@ -532,6 +532,24 @@ def test_damage_in_closed_segments_is_named_and_all_else_is_copied(
     assert (CLICKS in restored(disk).failed) == is_refused == (content != b"?" or name != SECOND)
 
 
+@pytest.mark.parametrize("base", [6, 18], ids=["closed", "active"])
+def test_bytes_that_the_disk_cannot_read_are_zeros_in_the_backup_and_named(base: int) -> None:
+    place = place_of()
+    disk = disk_of(place)
+    path = f"/data/clicks-0/{base:020d}.log"
+    before = disk.files()
+
+    disk.faults.fail("read", times=None, path_contains=path)
+    [log] = back_up(place).logs
+    size_bytes = len(before[path])
+    assert log.problem == f"{path}: {size_bytes} bytes cannot be read, zeros stand for them"
+    backed_up = disk.files()
+    assert backed_up[path.replace("/data/", "/backup/")] == bytes(size_bytes)
+    for other in (0, 12):
+        name = f"clicks-0/{other:020d}.log"
+        assert backed_up[f"/backup/{name}"] == before[f"/data/{name}"]
+
+
 def test_gap_before_a_segment_that_is_not_wholly_flushed_is_named() -> None:
     place = place_of(batches=8)
     for number in range(10):
