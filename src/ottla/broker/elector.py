@@ -25,6 +25,7 @@ from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import ChangeOutcome, ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
+from ottla.runtime.loop_offload import LoopOffload
 
 log = logging.getLogger(__name__)
 
@@ -189,9 +190,10 @@ class Elector:
         """Hold the elections that an operator asks for, whoever wins; returns what became of each."""
         due_ms = self._clock.monotonic_ms() + timeout_ms
         usability = await self._usability(wanted, min(timeout_ms, USABILITY_TIMEOUT_MS)) if is_unclean else {}
-        loop = asyncio.get_running_loop()
+        loop, turn = asyncio.get_running_loop(), LoopOffload()
         results: list[asyncio.Future[ErrorCode]] = []
         for topic_partition in wanted:
+            await turn.pause()
             result: asyncio.Future[ErrorCode] = loop.create_future()
             results.append(result)
             partition = self._view.partition(topic_partition)
@@ -221,7 +223,9 @@ class Elector:
     ) -> Mapping[TopicPartition, Mapping[NodeId, bool]]:
         """Which live replicas of partitions without a leader have a log that can be used, as far as they tell."""
         by_node: dict[NodeId, list[TopicPartition]] = {}
+        turn = LoopOffload()
         for topic_partition in wanted:
+            await turn.pause()
             partition = self._view.partition(topic_partition)
             if partition is not None and elections.is_due(partition.state, self._membership.live):
                 for node_id in partition.replicas:

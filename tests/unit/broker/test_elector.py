@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from uuid import UUID
@@ -382,6 +384,25 @@ async def test_operators_unclean_election_passes_over_logs_that_cannot_be_used()
     timed_out = ErrorCode.REQUEST_TIMED_OUT
     assert codes == [timed_out, timed_out, ErrorCode.ELECTION_NOT_NEEDED], "the tree has not answered"
     node.answers[0](ChangeOutcome(ChangeResult.APPLIED, 5))
+
+
+async def test_elections_of_many_partitions_are_held_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.runtime.loop_offload.SLICE_S", 0.0)
+    node, partitions_count = Node(), 100
+    node.see(*[state_of("A", 5, "A1")] * partitions_count)
+    turns_of_others = itertools.count()
+
+    async def be_beside() -> None:
+        while True:
+            next(turns_of_others)
+            await asyncio.sleep(0)
+
+    others = asyncio.get_running_loop().create_task(be_beside())
+    wanted = [TopicPartition("orders", index) for index in range(partitions_count)]
+    codes = await node.elector.elect(wanted, is_unclean=False, timeout_ms=60_000)
+    others.cancel()
+    assert codes == [ErrorCode.ELECTION_NOT_NEEDED] * partitions_count
+    assert next(turns_of_others) >= partitions_count
 
 
 async def test_operators_unclean_election_is_refused_where_no_log_can_be_used() -> None:

@@ -71,6 +71,7 @@ async def _wanted(request: ElectLeadersRequest, broker: BrokerContext, turn: Off
     if request.topic_partitions is None:
         for topic, node in broker.topics.partitions():
             wanted[TopicPartition(topic.name, node.partition_index)] = None
+            await turn.pause()
     for named in request.topic_partitions or ():
         await turn.pause()
         for index in named.partitions:
