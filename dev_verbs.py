@@ -102,9 +102,9 @@ def make_venv() -> None:
             "hint: on Debian and Ubuntu: apt install python3-venv"
         )
     say("making .venv anew: it is not whole" if PYTHON.exists() else "making .venv")
-    # First: without it a clear that is interrupted begins anew, too.
-    PYTHON.unlink(missing_ok=True)
     try:
+        # First: without it a clear that is interrupted begins anew, too.
+        PYTHON.unlink(missing_ok=True)
         _Venv(clear=True, with_pip=True).create(VENV)
     except (subprocess.CalledProcessError, OSError) as error:
         sys.exit(f"dev: .venv cannot be made: {error}")
@@ -183,6 +183,8 @@ def lines_or_seconds(output: IO[bytes]) -> Iterator[str | None]:
             *lines, rest = (rest + chunk).split(b"\n")
             yield from (line.decode(errors="replace") for line in lines)
             if not chunk:
+                if rest:
+                    yield rest.decode(errors="replace")
                 return
 
 

@@ -69,6 +69,12 @@ def test_python_without_ensurepip_is_told_where_that_is(tree: Path, monkeypatch:
         dev_verbs.prepare("")
 
 
+def test_file_in_the_place_of_the_venv_is_told(tree: Path) -> None:
+    dev_verbs.VENV.touch()
+    with pytest.raises(SystemExit, match=r"dev: \.venv cannot be made: .*Not a directory"):
+        dev_verbs.prepare("")
+
+
 def test_first_run_that_was_interrupted_is_begun_anew(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,8 +200,9 @@ def test_what_pip_says_is_shown_when_it_fails(tree: Path, monkeypatch: pytest.Mo
     terminal = _Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     _pip(tree, "ERROR: no such package", status=1)
+    dev_verbs.PYTHON.write_text(dev_verbs.PYTHON.read_text().replace("exit 1", "printf 'and no line end'; exit 1"))
     assert dev_verbs.install(".") == 1
-    assert terminal.getvalue().endswith("ERROR: no such package\n")
+    assert terminal.getvalue().endswith("ERROR: no such package\nand no line end\n")
 
 
 def test_nothing_is_drawn_where_there_is_no_terminal(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
