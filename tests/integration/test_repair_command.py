@@ -213,6 +213,8 @@ def test_damaged_partition_of_committed_offsets_is_named_and_the_other_groups_ar
         assert set(others) <= set(done.stdout.splitlines())
         assert groups[0] not in done.stdout
         assert f"note: groups of {damaged} are not shown: its coordinator could not load it" in done.stderr
+        none = ottla("group", "list", "--type", "consumer", "-b", broker.bootstrap)
+        assert (none.stdout, none.stderr) == ("", done.stderr), "no group is like that, and that is no failure"
 
         arguments = ("group", "reset-offsets", others[0], "--all-topics", "--to-current", "--export")
         exported = ottla(*arguments, "-b", broker.bootstrap)

@@ -11,6 +11,7 @@ from ottla.client.deadline import Deadline
 from ottla.client.errors import BrokerRefused, error_code_of
 from ottla.client.group_types import ListedGroup
 from ottla.client.metadata import PartitionInfo
+from ottla.model.error_code import ErrorCode
 from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.protocol.api import ApiKey
@@ -19,6 +20,7 @@ from ottla.protocol.schemas.list_groups import ListGroupsRequest, ListGroupsResp
 
 _STATES_FROM: Final = 4  # KIP-518
 _TYPES_FROM: Final = 5  # KIP-848
+_NOT_AVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _NOT_LOADED: Final = "its coordinator could not load it, and says why in its log (groups.not_loaded)"
 
 
@@ -46,10 +48,11 @@ def listing(cluster: Cluster, states: Sequence[str], kinds: Sequence[str], deadl
         answer = connection.call(ApiKey.LIST_GROUPS, request, ListGroupsResponse, deadline, at_least=at_least)
         if answer.error_code:
             refusal = BrokerRefused(error_code_of(answer.error_code), "listing groups")
-            if not answer.groups:
-                # Of Apache Kafka, and of a broker whose other groups are none: nothing tells the two apart.
+            led = led_by.get(node_id, [])
+            refused = _refused(connection, refusal, led, _count(led_by, missing), deadline)
+            if not answer.groups and (len(refused) == len(led) or refusal.code is not _NOT_AVAILABLE):
+                # Of all of the broker, or as long as it loads: so Apache Kafka answers, too.
                 raise refusal
-            refused = _refused(connection, refusal, led_by.get(node_id, []), _count(led_by, missing), deadline)
             missing.update(dict.fromkeys(refused, _NOT_LOADED))
         for row in answer.groups:
             found[row.group_id] = ListedGroup(row.group_id, row.protocol_type, row.group_state, row.group_type.lower())
