@@ -23,7 +23,7 @@ from ottla.model.serve_options import ServeOptions
 from ottla.runtime.names import addresses_of
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
-from ottla.storage.directory.directory_identity import Owner, owner_of
+from ottla.storage.directory.directory_identity import Owner, check, owner_of
 from ottla.storage.directory.directory_lock import LOCK_FILE, FileLock
 from ottla.storage.directory.present_logs import is_no_log
 from ottla.storage.errors import DirectoryLocked
@@ -162,36 +162,17 @@ def _bound(options: ServeOptions) -> Iterator[Finding]:
 def _directory(data_dir: str, node_id: int) -> Iterator[Finding]:
     disk = PosixDisk()
     try:
+        # As a start does.
+        check(disk, data_dir, node_id, None)
         owner = owner_of(disk, data_dir)
     except OttlaError as error:
-        yield problem("directory", str(error), "restore meta.properties from a backup")
+        yield problem("directory", str(error), error.hint or "")
         return
-    match owner:
-        case Owner.LOST:
-            yield problem(
-                "directory", "it contains logs and no meta.properties", "restore meta.properties from a backup"
-            )
-        case Owner.OTHERS:
-            yield problem(
-                "directory",
-                f"{data_dir} is not a data directory, and it is not empty",
-                "choose another --data-dir: a new one, or an empty one",
-            )
-        case Owner.APACHE_KAFKA:
-            yield problem(
-                "directory",
-                "it was made by Apache Kafka",
-                f"ottla log import {shlex.quote(data_dir)} --data-dir NEW, then serve NEW",
-            )
-        case Owner.OTTLA:
-            yield from _ours(disk, data_dir, node_id)
+    if owner is Owner.OTTLA:
+        yield from _ours(disk, data_dir)
 
 
-def _ours(disk: PosixDisk, data_dir: str, node_id: int) -> Iterator[Finding]:
-    number = (checkpoints.read_meta_properties(disk, data_dir) or {}).get("node.id")
-    if number != str(node_id):
-        yield problem("directory", f"it belongs to node {number}, the settings say {node_id}", f"set node.id={number}")
-        return
+def _ours(disk: PosixDisk, data_dir: str) -> Iterator[Finding]:
     paths = [f"{data_dir}/{name}" for name in sorted(os.listdir(data_dir)) if topic_partition_of(name) is not None]
     names = [os.path.basename(path) for path in paths if disk.is_directory(path)]
     yield from tree_findings(disk, data_dir, names)

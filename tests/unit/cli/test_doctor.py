@@ -172,7 +172,7 @@ def test_doctor_finds_what_is_wrong_with_a_stopped_directory(
     arguments = ["doctor", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--json"]
     assert run(arguments) == FAILED
     [node] = [each for each in findings_of(capsys.readouterr().out) if each["level"] == "problem"]
-    assert node["text"] == "it belongs to node 3, the settings say 0"
+    assert node["text"] == f"{data_dir} belongs to node.id 3, this broker has 0"
     assert run([*arguments, "--set", "node.id=3"]) == FAILED
     found = findings_of(capsys.readouterr().out)
     assert "partition.metadata is missing or damaged: orders-0" in [each["text"] for each in found]
@@ -186,6 +186,31 @@ def test_doctor_names_what_looks_for_damage_in_a_directory_that_was_stopped_clea
     make_data_directory(str(tmp_path / "data"), 0)
     assert run(["doctor", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]) == 0
     assert f"`ottla log verify --deep {tmp_path / 'data'}` checks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        (".restoring", "", "`ottla restore BACKUP --data-dir"),
+        ("meta.properties", "version=1\nnode.id=0\nottla.format=99\n", "has format 99, this broker reads format 1"),
+    ],
+)
+def test_doctor_judges_the_owner_of_a_directory_as_serve_does(
+    name: str, content: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = tmp_path / "data"
+    make_data_directory(str(data_dir), 0)
+    (data_dir / name).write_text(content)
+    assert run(["doctor", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]) == FAILED
+    assert told in capsys.readouterr().out
+
+
+def test_doctor_of_a_backup_names_the_restore(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / f"{0:020d}.log").write_bytes(b"")
+    (tmp_path / "backup.json").write_text("{}")
+    assert run(["doctor", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == FAILED
+    assert f"`ottla restore {tmp_path} --data-dir NEW`" in capsys.readouterr().out
 
 
 def test_doctor_of_apache_kafkas_directory_names_the_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

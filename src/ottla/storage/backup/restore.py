@@ -30,6 +30,8 @@ def restore(disk: Disk, backup: str, data_dir: str, lock: DirectoryLock) -> Mani
     parent = data_dir.rpartition("/")[0] or "/"
     if not disk.exists(parent):
         raise StorageError(f"{parent} does not exist", hint="make the directory above the data directory first")
+    if data_dir.startswith(f"{backup}/"):
+        raise StorageError(f"{data_dir} is inside the backup", hint="restore into a directory elsewhere")
     is_new = not disk.exists(data_dir)
     if not is_new:
         _check_empty(disk, data_dir)

@@ -422,12 +422,14 @@ def test_damaged_backup_is_not_restored(path: str, position: int, told: str) -> 
             opened(disk_of(place))
 
 
-def test_restore_refuses_a_directory_that_is_not_empty_and_changes_nothing() -> None:
+def test_restore_refuses_a_directory_that_is_not_empty_or_the_backups_and_changes_nothing() -> None:
     place = place_of(batches=3)
     back_up(place)
     before = disk_of(place).files()
     with pytest.raises(StorageError, match="/data is not empty"):
         restore(place.disk, "/backup", "/data", NoLock())
+    with pytest.raises(StorageError, match="is inside the backup"):
+        restore(place.disk, "/backup", "/backup/again", NoLock())
     assert disk_of(place).files() == before
 
 
