@@ -10,6 +10,7 @@ deleted meanwhile, and are left out.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import UUID
@@ -20,7 +21,7 @@ from ottla.model.uuid_text import uuid_from_text, uuid_to_text
 from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
 from ottla.storage.backup.log_copy import CopiedLog, LogCopying
-from ottla.storage.backup.manifest import BackupFile, BackupLog, Manifest, file_crc
+from ottla.storage.backup.manifest import ROOM_LEFT_BYTES, BackupFile, BackupLog, Manifest, file_crc
 from ottla.storage.backup.recorded_ends import RecordedEnds
 from ottla.storage.backup.unfinished import UnfinishedBackup
 from ottla.storage.directory import directory_identity, directory_tree
@@ -33,12 +34,17 @@ from ottla.storage.directory.kept_logs import KEPT_FROM
 from ottla.storage.directory.log_starts import LogStarts
 from ottla.storage.directory.present_logs import is_no_log
 from ottla.storage.errors import DiskFull, ForeignDirectory, StorageError
-from ottla.storage.log_files import FLUSHED_ENDS_FILE, base_offsets_in, segment_file_name, topic_partition_of
+from ottla.storage.log_files import (
+    FLUSHED_ENDS_FILE,
+    SEGMENT_SUFFIXES,
+    base_offsets_in,
+    segment_file_name,
+    topic_partition_of,
+)
 from ottla.storage.recovery.recovery import holds_records
 
 SCHEMAS_TOPIC: Final = "_schemas"
 _PROGRESS_TOPICS: Final = frozenset({OFFSETS_TOPIC, MIRROR_PROGRESS_TOPIC, REPLAY_CLAIMS_TOPIC})
-_ROOM_LEFT_BYTES: Final = 64 << 20
 
 
 class Backup:
@@ -166,7 +172,7 @@ class Backup:
             )
 
     def _check_room(self, parent: str) -> None:
-        needed = _ROOM_LEFT_BYTES + sum(self._bytes_of(partition) for partition in self.partitions())
+        needed = ROOM_LEFT_BYTES + sum(self._bytes_of(partition) for partition in self.partitions())
         free = self._disk.free_bytes(parent)
         if free < needed:
             raise DiskFull(
@@ -175,13 +181,16 @@ class Backup:
             )
 
     def _bytes_of(self, partition: TopicPartition) -> int:
-        path = f"{self._data_dir}/{partition}"
-        try:
-            bases = base_offsets_in(self._disk.list_directory(path))
-            copied = bases[-1:] if self._links else bases
-            return sum(self._disk.file_size_bytes(f"{path}/{segment_file_name(base)}") for base in copied)
-        except FileNotFoundError:
-            return 0
+        """Its segments and their indexes; what is removed meanwhile counts as nothing."""
+        path, sum_bytes = f"{self._data_dir}/{partition}", 0
+        with contextlib.suppress(FileNotFoundError):
+            names = self._disk.list_directory(path)
+            linked = {segment_file_name(base) for base in base_offsets_in(names)[:-1]} if self._links else set()
+            for name in names:
+                if name.endswith(SEGMENT_SUFFIXES) and name not in linked:
+                    with contextlib.suppress(FileNotFoundError):
+                        sum_bytes += self._disk.file_size_bytes(f"{path}/{name}")
+        return sum_bytes
 
     def _held_batches(self, source: str) -> bool:
         try:

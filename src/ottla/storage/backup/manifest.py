@@ -10,10 +10,13 @@ from typing import Final, NamedTuple
 from ottla.records.checksum import crc32c
 from ottla.runtime.disk import Disk, File, read_file
 from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE
+from ottla.storage.directory.disk_space import REFUSE_BELOW_BYTES
 from ottla.storage.errors import StorageError
 
 VERSION: Final = 1
 CHUNK_BYTES: Final = 4 << 20
+# Left free where a backup is made or restored: a broker on that disk makes its reserve and takes records.
+ROOM_LEFT_BYTES: Final = 2 * REFUSE_BELOW_BYTES
 
 
 class BackupDamaged(StorageError):

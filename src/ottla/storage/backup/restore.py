@@ -10,14 +10,20 @@ from typing import Final
 from ottla.records.checksum import crc32c
 from ottla.runtime.disk import Disk, write_fully
 from ottla.storage import checkpoints
-from ottla.storage.backup.manifest import BackupDamaged, BackupFile, Manifest, chunks, read_manifest
+from ottla.storage.backup.manifest import (
+    ROOM_LEFT_BYTES,
+    BackupDamaged,
+    BackupFile,
+    Manifest,
+    chunks,
+    read_manifest,
+)
 from ottla.storage.directory.directory_identity import RESTORING_FILE
 from ottla.storage.directory.directory_lock import LOCK_FILE, DirectoryLock
 from ottla.storage.directory.housekeeping import remove_tree
 from ottla.storage.errors import DiskFull, StorageError
 
 _KEPT: Final = frozenset({"lost+found", LOCK_FILE})
-_ROOM_LEFT_BYTES: Final = 64 << 20
 
 
 def restore(disk: Disk, backup: str, data_dir: str, lock: DirectoryLock) -> Manifest:
@@ -66,7 +72,7 @@ def _check_empty(disk: Disk, data_dir: str) -> None:
 
 def _check_room(disk: Disk, path: str, manifest: Manifest) -> None:
     free = disk.free_bytes(path)
-    if free < manifest.size_bytes + _ROOM_LEFT_BYTES:
+    if free < manifest.size_bytes + ROOM_LEFT_BYTES:
         raise DiskFull(f"the backup has {manifest.size_bytes} bytes, and {free} are free in {path}")
 
 

@@ -13,7 +13,7 @@ from ottla.records.builder import BatchBuilder
 from ottla.runtime.disk import write_fully
 from ottla.runtime.offload import run_inline
 from ottla.storage.backup.backup import Backup
-from ottla.storage.backup.manifest import BackupDamaged, Manifest, damages, read_manifest
+from ottla.storage.backup.manifest import ROOM_LEFT_BYTES, BackupDamaged, Manifest, damages, read_manifest
 from ottla.storage.backup.restore import restore
 from ottla.storage.compaction.cleaner import clean
 from ottla.storage.directory.directory_identity import RESTORING_FILE
@@ -445,18 +445,31 @@ def test_manifest_that_leads_out_of_the_backup_is_refused(path: str) -> None:
 def test_remains_of_an_interrupted_backup_or_restore_take_no_room_from_the_next_one() -> None:
     place = place_of(batches=12)
     disk = disk_of(place)
-    disk.room_bytes = sum(map(len, disk.files().values())) + (64 << 20) + 20_000
+    disk.room_bytes = sum(map(len, disk.files().values())) + ROOM_LEFT_BYTES + 20_000
     interrupted = Backup(disk, "/data", "/backup", NoLock())
     interrupted.begin()
     file = disk.open(interrupted.tree_path, create=True)
     write_fully(file, 0, b"?" * (1 << 20))
     file.close()
     back_up(place)
-    disk.room_bytes = sum(map(len, disk.files().values())) + (64 << 20) + 200_000
+    disk.room_bytes = sum(map(len, disk.files().values())) + ROOM_LEFT_BYTES + 200_000
     disk.make_directory("/again")
     disk.open(f"/again/{RESTORING_FILE}", create=True).close()
     write_fully(disk.open("/again/tree.sqlite", create=True), 0, b"?" * (1 << 20))
     assert read_all(restored(disk).logs[CLICKS]) == list(range(12))
+
+
+@pytest.mark.parametrize("links", [False, True], ids=["copies", "links"])
+def test_room_for_indexes_and_for_a_broker_beside_it_is_asked_for(links: bool) -> None:
+    place = place_of(batches=60)
+    disk = disk_of(place)
+    logs_bytes = sum(segment.size_bytes for segment in place.log().segments[-1 if links else 0 :])
+    disk.room_bytes = sum(map(len, disk.files().values())) + logs_bytes + ROOM_LEFT_BYTES
+    with pytest.raises(DiskFull):
+        back_up(place, links=links)
+    assert not any(path.startswith("/backup") for path in disk.files())
+    disk.room_bytes += logs_bytes
+    assert back_up(place, links=links).logs[0].end == 60
 
 
 @pytest.mark.parametrize("name", ["photo.jpg", "photos-0/photo.jpg"])
