@@ -26,6 +26,10 @@ class _Turns:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_called = False
 
+    @property
+    def are_waited_for(self) -> bool:
+        return bool(self._waiting)
+
     async def wait(self, loop: asyncio.AbstractEventLoop) -> None:
         """Until it is the caller's turn."""
         future = loop.create_future()
@@ -53,10 +57,22 @@ _TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]] = WeakKeyDic
 async def next_turn() -> None:
     """Let others run: the loop's other callbacks, and a slice of each other long work."""
     loop = asyncio.get_running_loop()
+    await _turns_of(loop).wait(loop)
+
+
+async def _first_turn() -> None:
+    """What begins while others wait for their turn waits as well: many may begin in one turn of the loop."""
+    loop = asyncio.get_running_loop()
+    turns = _turns_of(loop)
+    if turns.are_waited_for:
+        await turns.wait(loop)
+
+
+def _turns_of(loop: asyncio.AbstractEventLoop) -> _Turns:
     turns = _TURNS.get(loop)
     if turns is None:
         turns = _TURNS[loop] = _Turns()
-    await turns.wait(loop)
+    return turns
 
 
 class LoopOffload:
@@ -102,8 +118,9 @@ async def paced(steps: Steps[T]) -> T:
 
     Raises what a step raises.  A step that is left to run (cancelled) is closed.
     """
-    slice_end_s = perf_counter() + SLICE_S
     try:
+        await _first_turn()
+        slice_end_s = perf_counter() + SLICE_S
         while True:
             next(steps)
             if perf_counter() >= slice_end_s:

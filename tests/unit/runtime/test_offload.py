@@ -8,8 +8,9 @@ import threading
 import pytest
 
 from ottla.runtime import loop_offload
-from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.loop_offload import LoopOffload, paced
 from ottla.runtime.offload import INLINE, Offload, run_inline
+from ottla.runtime.steps import Steps
 
 
 async def _work(offload: Offload, threads: list[int]) -> str:
@@ -79,6 +80,32 @@ async def test_long_works_take_one_slice_together_in_each_turn(monkeypatch: pyte
     await asyncio.gather(*works)
     assert [name for _, name in turns] == list("abcd") * 3
     assert len({each for each, _ in turns}) == len(turns)
+
+
+async def test_long_works_that_begin_in_one_turn_do_not_all_take_a_slice_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s, turn = 100.0, 0
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop_offload, "perf_counter", lambda: now_s)
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(count)
+
+    turns: list[int] = []
+
+    def steps() -> Steps[None]:
+        nonlocal now_s
+        for _ in range(3):
+            now_s += 0.005
+            turns.append(turn)
+            yield
+
+    count()
+    await asyncio.gather(*(paced(steps()) for _ in range(4)))
+    assert len(set(turns)) == len(turns) == 12
 
 
 @pytest.mark.parametrize(("steps_ms", "turns_count"), [([1, 1, 1, 1, 1, 1], 3), ([5, 5], 2), ([0] * 9, 0)])
