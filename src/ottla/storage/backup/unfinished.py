@@ -54,8 +54,9 @@ class UnfinishedBackup:
         disk = self._disk
         disk.sync_file_system(self.path)
         replace_file(disk, f"{self.path}/{BACKUP_MANIFEST_FILE}", encode_manifest(manifest))
-        self._remove_marks()
         disk.rename(self.path, self._target)
+        # Only now: until then another backup of this name finds the lock.
+        self._remove_marks(self._target)
         disk.sync_directory(self._target.rpartition("/")[0] or "/")
         self._close()
 
@@ -63,7 +64,7 @@ class UnfinishedBackup:
         """Remove what was written so far; what stays, the next backup of this name removes."""
         try:
             self._remove_content()
-            self._remove_marks()
+            self._remove_marks(self.path)
             self._disk.remove_directory(self.path)
         except OSError as error:
             _log.warning("backup.not_removed", extra=fields(path=self.path, error=str(error)))
@@ -87,11 +88,10 @@ class UnfinishedBackup:
             elif name not in (LOCK_FILE, BACKING_UP_FILE):
                 self._disk.remove(path)
 
-    def _remove_marks(self) -> None:
-        """The lock's file stays locked: whoever finds the name has another file."""
+    def _remove_marks(self, path: str) -> None:
         for name in (BACKING_UP_FILE, LOCK_FILE):
-            if self._disk.exists(f"{self.path}/{name}"):
-                self._disk.remove(f"{self.path}/{name}")
+            if self._disk.exists(f"{path}/{name}"):
+                self._disk.remove(f"{path}/{name}")
 
     def _close(self) -> None:
         self._disk.release_directory(self.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -17,7 +18,7 @@ from ottla.storage.backup.manifest import ROOM_LEFT_BYTES, BackupDamaged, Manife
 from ottla.storage.backup.restore import restore
 from ottla.storage.compaction.cleaner import clean
 from ottla.storage.directory.directory_identity import RESTORING_FILE
-from ottla.storage.directory.directory_lock import NoLock
+from ottla.storage.directory.directory_lock import FileLock, NoLock
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import DiskFull, FlushedEndUnknown, ForeignDirectory, StorageError
 from ottla.storage.log.log import Log
@@ -26,7 +27,18 @@ from ottla.storage.tools.inspect import verify_log
 from ottla.testing.disk_faults import Operation
 from ottla.testing.memory_disk import MemoryDisk, MemoryFile
 from tests.cleaning import run_clean
-from tests.unit.storage.logs import CLICKS, NOW_MS, HandClock, Place, append, read_all, records_in, topic_id
+from tests.unit.storage.logs import (
+    CLICKS,
+    NOW_MS,
+    HandClock,
+    Place,
+    append,
+    batch_of,
+    read_all,
+    records_in,
+    topic_id,
+)
+from tests.unit.storage.quick_disk import QuickDisk
 
 SMALL = LogConfig(segment_bytes=1_000, index_interval_bytes=1, retention_ms=-1)
 COMPACTED = LogConfig(
@@ -484,6 +496,31 @@ def test_directory_of_the_unfinished_name_that_is_no_backup_is_left_as_it_is(nam
     with pytest.raises(StorageError, match="is not what an interrupted backup left"):
         back_up(place)
     assert disk.files() == before
+
+
+def test_second_backup_of_a_name_is_refused_until_the_first_one_has_it(tmp_path: Path) -> None:
+    class LookedAtRename(QuickDisk):
+        def rename(self, source: str, target: str) -> None:
+            if source.endswith(".unfinished"):
+                seen.append(target)
+                with pytest.raises(StorageError, match="another backup writes to"):
+                    Backup(disk, data_dir, target, FileLock()).begin()
+            super().rename(source, target)
+
+    seen: list[str] = []
+    disk = LookedAtRename()
+    place = Place(tmp_path / "data", disk, SMALL)
+    append(place.log(), batch_of())
+    place.close()
+    data_dir, target = place.path, str(tmp_path / "backup")
+    backup = Backup(disk, data_dir, target, FileLock())
+    backup.begin()
+    backup.copy_log(CLICKS)
+    (tmp_path / "backup.unfinished" / "tree.sqlite").write_bytes(TREE)
+    backup.finish({"clicks": topic_id(0)}, 1, 2)
+    assert seen == [target]
+    assert list(damages(disk, target, deep=True)) == []
+    assert not {".lock", ".backing-up"} & set(disk.list_directory(target))
 
 
 def test_restore_that_ended_meanwhile_is_not_begun_anew() -> None:
