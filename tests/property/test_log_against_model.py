@@ -23,6 +23,7 @@ from ottla.storage.errors import (
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.storage.logs import at_time
 
 from .log_model import START_MS, LogModel
 from .log_place import SMALL_SEGMENTS, BatchShape, LogPlace, append, producers_in, read_log
@@ -287,7 +288,7 @@ class LogAgainstModel(RuleBasedStateMachine):
 
     @rule(age_ms=st.integers(-600, 700))
     def finds_any_timestamp(self, age_ms: int) -> None:
-        found = self.log.offset_for_timestamp(START_MS + age_ms, self.log.log_end_offset)
+        found = at_time(self.log, START_MS + age_ms, self.log.log_end_offset)
         assert (None if found is None else found.offset) == self.model.first_at_or_after(START_MS + age_ms)
 
     @rule(epoch=st.integers(-1, 40))

@@ -20,6 +20,7 @@ from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import run_clean
+from tests.unit.storage.logs import at_time
 
 from .compaction_model import CompactedModel, KeyedBatch, check_cleaned, check_compacted, check_cut, shown
 from .log_model import START_MS
@@ -238,7 +239,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
 
     @rule(age_ms=st.integers(-600, 700))
     def finds_any_timestamp(self, age_ms: int) -> None:
-        found = self.log.offset_for_timestamp(START_MS + age_ms, self.log.log_end_offset)
+        found = at_time(self.log, START_MS + age_ms, self.log.log_end_offset)
         expected = [
             record.offset
             for batch in shown(self.log)

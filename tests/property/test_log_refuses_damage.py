@@ -20,6 +20,7 @@ from ottla.records.header import BATCH_OVERHEAD_BYTES, LEADER_EPOCH_AT, read_hea
 from ottla.storage.directory import flushed_ends
 from ottla.storage.errors import CorruptLog, FlushedEndUnknown, StorageError
 from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.storage.logs import at_time
 
 from .log_model import START_MS, BatchShape, LogModel
 from .log_place import DATA, SMALL_SEGMENTS, LogPlace, append, partition, producers_in, read_log
@@ -117,7 +118,7 @@ class Written:
         assert b"".join(stored.data for stored in found) == model.data_from(log.log_start_offset)
         assert producers_in(log) == model.producers()
         for age_ms in range(-3, 45, 7):
-            at = log.offset_for_timestamp(START_MS + age_ms)
+            at = at_time(log, START_MS + age_ms)
             model_start, model.log_start_offset = model.log_start_offset, log.log_start_offset
             assert (None if at is None else at.offset) == model.first_at_or_after(START_MS + age_ms)
             model.log_start_offset = model_start

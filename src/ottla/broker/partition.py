@@ -31,6 +31,7 @@ from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.in_sync_change import InSyncChange
 from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
+from ottla.runtime.offload import Offload
 from ottla.storage.errors import BeginningMissing, OutOfOrderSequence, StorageError
 from ottla.storage.log.appended import Appended
 from ottla.storage.log.log import Log
@@ -621,13 +622,15 @@ class Partition:
         limit_offset = self._log.log_end_offset if as_replica else self.high_watermark
         return fetch_offset < min(limit_offset, self._log.active_base_offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
-        """The first record below `end_offset` at or after a time."""
-        return self._log.offset_for_timestamp(timestamp_ms, end_offset)
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, end_offset: int, offload: Offload
+    ) -> TimestampOffset | None:  # fmt: skip
+        """The first record below `end_offset` at or after a time.  Raises `OttlaError` or `OSError`."""
+        return await self._log.offset_for_timestamp(timestamp_ms, end_offset, offload)
 
-    def offset_of_max_timestamp(self, end_offset: int) -> TimestampOffset | None:
-        """The first record below `end_offset` with the greatest timestamp there."""
-        return self._log.offset_of_max_timestamp(end_offset)
+    async def offset_of_max_timestamp(self, end_offset: int, offload: Offload) -> TimestampOffset | None:
+        """The first record below `end_offset` with the greatest timestamp there.  Raises `OttlaError` or `OSError`."""
+        return await self._log.offset_of_max_timestamp(end_offset, offload)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(the greatest known epoch not above `epoch`, its end offset), (-1, -1) when `epoch` was never known."""

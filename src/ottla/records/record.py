@@ -124,6 +124,17 @@ def check_end(data: bytes, position: int) -> None:
 
 def read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
     """The record at `position` and the position after it."""
+    offset, timestamp_ms, position, end = read_record_head(data, position, header)
+    key, position = _read_bytes(data, position, end)
+    value, position = _read_bytes(data, position, end)
+    headers, position = read_headers(data, position, end)
+    if position != end:
+        raise CorruptBatch(f"the record at offset {offset} does not end where its length says")
+    return Record(offset, timestamp_ms, key, value, headers), end
+
+
+def read_record_head(data: bytes, position: int, header: BatchHeader) -> tuple[int, int, int, int]:
+    """(offset, timestamp in ms, position of the key, position after the record) of the record at `position`."""
     length, start = read_varint(data, position)
     end = start + length
     if length < RECORD_BYTES_MIN - 1 or end > len(data):
@@ -135,12 +146,7 @@ def read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Record
     timestamp_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms + timestamp_delta
     if not INT64_MIN <= timestamp_ms < INT64_LIMIT:
         raise CorruptBatch(f"timestamp {timestamp_ms} does not fit its type")
-    key, position = _read_bytes(data, position, end)
-    value, position = _read_bytes(data, position, end)
-    headers, position = read_headers(data, position, end)
-    if position != end:
-        raise CorruptBatch(f"the record at offset delta {offset_delta} does not end where its length says")
-    return Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers), end
+    return header.base_offset + offset_delta, timestamp_ms, position, end
 
 
 def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:

@@ -10,10 +10,11 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from ottla.records.record import Record, decode_batch, split_batches
 from ottla.runtime.disk import Disk, FileRun
-from ottla.runtime.offload import run_inline
+from ottla.runtime.offload import INLINE, run_inline
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
+from ottla.storage.segment.time_index import TimestampOffset
 from tests.unit.storage.quick_disk import QuickDisk
 
 CLICKS = TopicPartition("clicks", 0)
@@ -57,6 +58,18 @@ def batch_of(
     return memoryview(
         builder.build(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
     )
+
+
+def at_time(log: Log, timestamp_ms: int, limit_offset: int | None = None) -> TimestampOffset | None:
+    """The first record at or after a time, below the stable end unless a limit is given."""
+    limit_offset = log.stable_end if limit_offset is None else limit_offset
+    return run_inline(log.offset_for_timestamp(timestamp_ms, limit_offset, INLINE))
+
+
+def at_greatest_time(log: Log, limit_offset: int | None = None) -> TimestampOffset | None:
+    """The first record with the greatest timestamp, below the stable end unless a limit is given."""
+    limit_offset = log.stable_end if limit_offset is None else limit_offset
+    return run_inline(log.offset_of_max_timestamp(limit_offset, INLINE))
 
 
 def append(log: Log, batch: memoryview, now_ms: int = NOW_MS) -> int:

@@ -1,7 +1,7 @@
 """ListOffsets (key 2), v1-v9.
 
 By time: the first record below the high watermark whose timestamp is the given one or later, found by the time index
-and by opening one batch; offset -1 and timestamp -1 when there is none.  Special times: -1 the high watermark
+and by opening one batch, in steps; offset -1 and timestamp -1 when there is none.  Special times: -1 the high watermark
 (read_committed too, while there are no transactions), -2 the log start, -3 (v7+) the record with the greatest
 timestamp, -4 (v8+) the log start, since all of the log is local, -5 (v9+) nothing, since there is no tiered storage.
 A special time that the version does not have, and any other negative one, is UNSUPPORTED_VERSION.  The leader epoch is
@@ -16,7 +16,6 @@ Departure: any other replica id than that of a live broker to which the partitio
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
@@ -68,23 +67,38 @@ async def handle(request: ListOffsetsRequest, broker: BrokerContext, call: Call)
             if (name, wanted.partition_index) in named_twice:
                 answers.append(_refused(wanted, ErrorCode.INVALID_REQUEST))
                 continue
-            answers.append(_partition_answer(broker, request.replica_id, name, wanted, call.api_version))
-            if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
-                await asyncio.sleep(0)  # a search by time reads files: let other connections run
+            answers.append(await _partition_answer(broker, request.replica_id, name, wanted, call.api_version, turn))
         topics.append(ListOffsetsTopicResponse(name, answers))
     return ListOffsetsResponse(topics=topics)
 
 
-def _partition_answer(
-    broker: BrokerContext, replica_id: int, topic_name: str, wanted: ListOffsetsPartition, api_version: int
+async def _partition_answer(
+    broker: BrokerContext,
+    replica_id: int,
+    topic_name: str,
+    wanted: ListOffsetsPartition,
+    api_version: int,
+    turn: LoopOffload,
 ) -> ListOffsetsPartitionResponse:
-    partition = find_partition(broker, topic_name, wanted.partition_index, wanted.current_leader_epoch)
-    if isinstance(partition, ErrorCode):
-        return _refused(wanted, partition)
-    if wanted.timestamp < 0 and api_version < _SPECIAL_FROM_VERSION.get(wanted.timestamp, api_version + 1):
-        return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
+    while True:
+        partition = find_partition(broker, topic_name, wanted.partition_index, wanted.current_leader_epoch)
+        if isinstance(partition, ErrorCode):
+            return _refused(wanted, partition)
+        if wanted.timestamp < 0 and api_version < _SPECIAL_FROM_VERSION.get(wanted.timestamp, api_version + 1):
+            return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
+        leader_epoch = partition.leader_epoch
+        as_replica = _is_replica(broker, partition, replica_id)
+        answer = await _answer_of(partition, wanted, api_version, turn, as_replica=as_replica)
+        # A search lets others run: the topic may be another one now, or this broker not lead, or in another epoch.
+        if find_partition(broker, topic_name, wanted.partition_index, leader_epoch) is partition:
+            return answer
+
+
+async def _answer_of(
+    partition: Partition, wanted: ListOffsetsPartition, api_version: int, turn: LoopOffload, *, as_replica: bool
+) -> ListOffsetsPartitionResponse:
     try:
-        found = _look_up(partition, wanted.timestamp, as_replica=_is_replica(broker, partition, replica_id))
+        found = await _look_up(partition, wanted.timestamp, turn, as_replica=as_replica)
     except OttlaError as error:
         return _refused(wanted, storage_error_code(error))
     except OSError as error:
@@ -110,7 +124,9 @@ def _is_replica(broker: BrokerContext, partition: Partition, replica_id: int) ->
     )
 
 
-def _look_up(partition: Partition, timestamp: int, *, as_replica: bool) -> tuple[int, int, int] | None:
+async def _look_up(
+    partition: Partition, timestamp: int, turn: LoopOffload, *, as_replica: bool
+) -> tuple[int, int, int] | None:  # fmt: skip
     """Offset, timestamp, leader epoch; None while the leader cannot know."""
     end_offset = partition.log_end_offset if as_replica else partition.high_watermark
     has_end = as_replica or partition.has_reached_epoch_start
@@ -121,9 +137,9 @@ def _look_up(partition: Partition, timestamp: int, *, as_replica: bool) -> tuple
     if timestamp == LATEST_TIERED:
         return NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH
     if timestamp == MAX_TIMESTAMP:
-        found = partition.offset_of_max_timestamp(end_offset)
+        found = await partition.offset_of_max_timestamp(end_offset, turn)
     else:
-        found = partition.offset_for_timestamp(timestamp, end_offset)
+        found = await partition.offset_for_timestamp(timestamp, end_offset, turn)
     if found is None:
         return (NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH) if has_end else None
     return found.offset, found.timestamp_ms, found.leader_epoch

@@ -20,8 +20,9 @@ from ottla.storage.log.log import Log
 RETENTION_CHECK_INTERVAL_MS: Final = 300_000
 # While the disk is full: whoever shortens retention then waits for it.
 URGENT_CHECK_INTERVAL_MS: Final = 5_000
-# Checking a log costs microseconds; dropping segments costs some syncs on the loop's thread.
-LOGS_PER_SLICE: Final = 256
+# Checking a log costs microseconds, but the first time the indexes of a segment are loaded: a millisecond of full ones.
+# Dropping segments costs some syncs on the loop's thread.
+LOGS_PER_SLICE: Final = 8
 LOGS_CUT_PER_SLICE: Final = 4
 REMOVALS_PER_SLICE: Final = 16
 REMOVAL_RETRY_MS: Final = 60_000

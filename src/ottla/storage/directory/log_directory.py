@@ -13,6 +13,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
+from ottla.runtime.mutex import Mutex
 from ottla.runtime.offload import INLINE, Offload
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
@@ -103,6 +104,7 @@ class LogDirectory:
         self.scheduler = FlushScheduler(
             path, clock, on_flushed=self._record_flushed, on_failed=self.directory_failed
         )  # fmt: skip
+        self.batch_opening = Mutex()
         self._failed_syncs = FailedSyncs(self.scheduler.stop_planning, self.directory_failed)
         self._disk = disk
         self._clock = clock

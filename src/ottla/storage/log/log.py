@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -26,6 +27,8 @@ from ottla.records.header import (
     BatchHeader,
 )
 from ottla.runtime.disk import Disk, File, FileRun, replace_file
+from ottla.runtime.mutex import Mutex
+from ottla.runtime.offload import Offload
 from ottla.storage.checkpoints import EpochStart
 from ottla.storage.compaction.compacted_mark import allow_gaps
 from ottla.storage.errors import (
@@ -41,7 +44,7 @@ from ottla.storage.errors import (
     lacks_room,
     shortage_of,
 )
-from ottla.storage.log import log_reader, retention
+from ottla.storage.log import log_reader, retention, time_search
 from ottla.storage.log.appended import Appended, AppendedCount
 from ottla.storage.log.leader_run import check_run
 from ottla.storage.log.log_parts import LogParts
@@ -81,6 +84,11 @@ class LogHost(Protocol):
 
     @property
     def scheduler(self) -> FlushMarks: ...
+
+    @property
+    def batch_opening(self) -> Mutex:
+        """Is held by the one search by time that has a batch open, which may take 32 MiB."""
+        ...
 
     def now_ms(self) -> int: ...
 
@@ -729,15 +737,23 @@ class Log:
     def _place_of(self, offset: int) -> tuple[Segment, int]:
         return log_reader.place_of(self._segments, offset, self.log_end_offset, self.config.may_have_gaps)
 
-    def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int | None = None) -> TimestampOffset | None:
-        """The first record at or after a time, below `limit_offset` (the stable end unless given)."""
-        limit_offset = self.stable_end if limit_offset is None else limit_offset
-        return log_reader.offset_for_timestamp(self._segments, self.log_start_offset, timestamp_ms, limit_offset)
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, limit_offset: int, offload: Offload
+    ) -> TimestampOffset | None:  # fmt: skip
+        """The first record at or after a time, below `limit_offset`.  Raises `CorruptLog` or `OSError`."""
+        return await self._search_by_time(
+            partial(time_search.offset_for_timestamp, timestamp_ms=timestamp_ms, limit_offset=limit_offset), offload
+        )
 
-    def offset_of_max_timestamp(self, limit_offset: int | None = None) -> TimestampOffset | None:
-        """The first record with the greatest timestamp, below `limit_offset` (the stable end unless given)."""
-        limit_offset = self.stable_end if limit_offset is None else limit_offset
-        return log_reader.offset_of_max_timestamp(self._segments, self.log_start_offset, limit_offset)
+    async def offset_of_max_timestamp(self, limit_offset: int, offload: Offload) -> TimestampOffset | None:
+        """The first record with the greatest timestamp, below `limit_offset`.  Raises `CorruptLog` or `OSError`."""
+        return await self._search_by_time(
+            partial(time_search.offset_of_max_timestamp, limit_offset=limit_offset), offload
+        )  # fmt: skip
+
+    async def _search_by_time(self, find: time_search.Find, offload: Offload) -> TimestampOffset | None:
+        opening = self._host.batch_opening
+        return await time_search.search(self._segments, lambda: self.log_start_offset, opening, offload, find)
 
     # --- retention ------------------------------------------------------------------------------------------
 
@@ -784,7 +800,11 @@ class Log:
     def _forget_places(self) -> None:
         """Closed segments left the log: no remembered place points into them."""
         self._places.forget()
-        self._places.set_stable(*self._place_of(self.stable_end))
+        if not self._segments.has(self._places.stable_segment):
+            # It ended at the stable end, below which all of them lay: the next batch begins the segment after it.
+            following = self._segments.after(self._places.stable_segment)
+            assert following is not None
+            self._places.set_stable(following, 0)
 
     def write_start_snapshots(self) -> None:
         """Make the producers' snapshots durable that replace the batches below the log start.

@@ -228,7 +228,7 @@ class LogRecovery:
             return False
         position = active.become_active(*indexes)
         scan = BatchScan(file, position, size_bytes, HEAD_CHUNK_BYTES)
-        expected = active.base_offset + indexes[0].relative_offsets[-1] if position else active.base_offset
+        expected = active.base_offset + indexes[0].relative_offset(-1) if position else active.base_offset
         self._log_end_offset = active.base_offset
         for at, head in scan.heads():
             # The index names the last offset of the batch at its position.

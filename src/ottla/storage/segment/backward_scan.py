@@ -6,7 +6,6 @@ batch does not tell where the one before it begins.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from typing import Final
 
@@ -33,15 +32,14 @@ def blocks_backwards(segment: Segment, start_offset: int, patterns: Collection[b
     are few.  Raises `WrongIndex`; so must the caller where a walk meets a problem.
     """
     offset_index = segment.indexes()[0]
-    positions = offset_index.positions
     file = segment.open()
-    end_slot, end_position = len(positions), segment.size_bytes
+    end_slot, end_position = len(offset_index), segment.size_bytes
     while end_position > 0:
-        slot = bisect_right(positions, end_position - BLOCK_BYTES) - 1
-        position = positions[slot] if slot >= 0 else 0
+        slot = offset_index.slot_at(end_position - BLOCK_BYTES)
+        position = offset_index.position(slot) if slot >= 0 else 0
         first_offset = _first_offset(
-            segment, file, position, offset_index.relative_offsets[slot] if slot >= 0 else None
-        )
+            segment, file, position, offset_index.relative_offset(slot) if slot >= 0 else None
+        )  # fmt: skip
         size_bytes = end_position - position
         is_dense = size_bytes <= (end_slot - slot) * _DENSE_BATCH_BYTES_MAX
         if not is_dense or len(patterns) > _PATTERNS_MAX or _holds_any(file, position, size_bytes, patterns):
@@ -53,7 +51,7 @@ def blocks_backwards(segment: Segment, start_offset: int, patterns: Collection[b
 
 def _first_offset(segment: Segment, file: File, position: int, relative_last_offset: int | None) -> int:
     """The base offset of a block's first batch, which must be the one that the index names."""
-    head = file.read_at(position, BATCH_OVERHEAD_BYTES)
+    head = file.read_at(position, BATCH_OVERHEAD_BYTES) if position >= 0 else b""
     if len(head) < BATCH_OVERHEAD_BYTES:
         raise WrongIndex
     fields = HEADER.unpack_from(head)

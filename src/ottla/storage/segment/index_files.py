@@ -22,11 +22,23 @@ def write_index_files(disk: Disk, stem: str, offset_index: OffsetIndex, time_ind
             file.close()
 
 
-def read_index_files(disk: Disk, stem: str, log_bytes: int) -> tuple[OffsetIndex, TimeIndex] | None:
-    """Both indexes; None when a file is missing or cannot be an index of a `.log` file of `log_bytes`."""
+def remove_index_files(disk: Disk, stem: str) -> None:
+    """Remove those that are there."""
+    for path in (stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX):
+        if disk.exists(path):
+            disk.remove(path)
+
+
+def read_index_files(disk: Disk, stem: str) -> tuple[bytes, bytes] | None:
+    """The content of both files, None when one is missing.  May be called in any thread."""
     index_path, time_index_path = stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
     if not disk.exists(index_path) or not disk.exists(time_index_path):
         return None
-    offset_index = OffsetIndex.from_bytes(read_file(disk, index_path), log_bytes)
-    time_index = TimeIndex.from_bytes(read_file(disk, time_index_path))
+    return read_file(disk, index_path), read_file(disk, time_index_path)
+
+
+def indexes_in(contents: tuple[bytes, bytes], log_bytes: int) -> tuple[OffsetIndex, TimeIndex] | None:
+    """Both indexes from the files' content; None when they cannot be those of a `.log` file of `log_bytes`."""
+    offset_index = OffsetIndex.from_bytes(contents[0], log_bytes)
+    time_index = TimeIndex.from_bytes(contents[1])
     return None if offset_index is None or time_index is None else (offset_index, time_index)

@@ -10,26 +10,38 @@ indexes are rebuilt from the log; a base offset that does not follow from the ba
 
 from __future__ import annotations
 
+import errno
+import logging
+from contextlib import suppress
+from copy import copy
+from functools import partial
 from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
+from ottla.observe.events import fields
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER, LOG_OVERHEAD_BYTES
 from ottla.runtime.disk import Disk, File, write_fully
+from ottla.runtime.offload import INLINE, Offload, run_inline
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_files import LOG_SUFFIX, SEGMENT_SUFFIXES
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.segment.index_cache import IndexCache
-from ottla.storage.segment.index_files import read_index_files, write_index_files
+from ottla.storage.segment.index_files import indexes_in, read_index_files, remove_index_files, write_index_files
 from ottla.storage.segment.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from ottla.storage.segment.time_index import TimeIndex
 
+_log = logging.getLogger(__name__)
+
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # How far after its last entry a time index is checked against the log when it is read.
 _CHECKED_AFTER_LAST_ENTRY_BYTES: Final = 64 * 1024
+
+# A walk through batches lets others run after so many bytes of them, and after each larger batch.
+STEP_BYTES: Final = 16 * 1024
 
 _NO_HEAD: Final[BatchTuple] = (0,) * 13
 _BAD_INDEX: Final = (-1, _NO_HEAD)
@@ -59,6 +71,7 @@ class Segment:
         "_index_interval_bytes",
         "_indexes",
         "_is_active",
+        "_is_retired",
         "_offset_entries_max",
         "_segment_ms",
         "_time_entries_max",
@@ -98,6 +111,7 @@ class Segment:
         self.last_offset_max = base_offset + RELATIVE_OFFSET_MAX
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
         self._is_active = False
+        self._is_retired = False
         self._bytes_since_index = 0
         # None: not known yet (a closed segment whose time index was not read); -1: no record has a timestamp.
         self.max_timestamp_ms: int | None = None
@@ -137,6 +151,9 @@ class Segment:
         """The segment's file, opened on first use and kept open until the segment is deleted."""
         file = self.file
         if file is None:
+            if self._is_retired:
+                # A file that has this name now is another segment's.
+                raise OSError(errno.EBADF, "this segment was closed", self.log_path)
             file = self.file = self._disk.open(self.log_path, create=create)
             self.size_bytes = file.size_bytes()
         return file
@@ -150,11 +167,11 @@ class Segment:
         self._is_active = True
         self._indexes = (offset_index, time_index)
         self._bytes_since_index = 0
-        self.size_bytes = offset_index.positions[-1] if offset_index.positions else 0
+        self.size_bytes = offset_index.position(-1) if len(offset_index) else 0
         self.max_timestamp_ms, self.max_timestamp_offset = -1, self.base_offset
-        if time_index.timestamps_ms:
-            self.max_timestamp_ms = time_index.timestamps_ms[-1]
-            self.max_timestamp_offset = self.base_offset + time_index.relative_offsets[-1]
+        if len(time_index):
+            self.max_timestamp_ms = time_index.timestamp_ms(-1)
+            self.max_timestamp_offset = self.base_offset + time_index.relative_offset(-1)
         self.first_timestamp_ms = None
         if self.size_bytes:
             self._read_first_timestamp()
@@ -172,10 +189,10 @@ class Segment:
     def become_closed(self) -> None:
         """Append no more batches; the indexes were written and stay in memory as long as the cache has room."""
         self._is_active = False
-        offset_index, time_index = self.indexes()
-        self._cache.add(self, offset_index.size_bytes + time_index.size_bytes)
+        self._keep_indexes(self.indexes())
 
     def close(self) -> None:
+        self._is_retired = True
         self._cache.forget(self)
         if self.file is not None:
             self.file.close()
@@ -296,8 +313,11 @@ class Segment:
             file.truncate(0)
             self.become_active(OffsetIndex(), TimeIndex())
             return offset
-        offset_index, time_index = self.indexes()
         found = self.find(offset)
+        indexes = self.indexes()
+        if not self._is_active and not self._are_true_below(offset, *indexes):
+            indexes = run_inline(self.rebuild_indexes(INLINE))
+        offset_index, time_index = indexes
         end_position = self.size_bytes if found is None else found[0]
         end_offset = self.base_offset
         offset_index.truncate_to(offset - self.base_offset)
@@ -312,6 +332,16 @@ class Segment:
             raise CorruptLog(self.log_path, scan.position, end_offset, scan.problem)
         return end_offset
 
+    def _are_true_below(self, offset: int, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
+        """Whether the last entries below an offset are true: the segment is accounted for from there on."""
+        slot = offset_index.slot_below(offset - self.base_offset)
+        if slot >= 0:
+            found = self._find_from_index(offset_index, self.base_offset + offset_index.relative_offset(slot))
+            if found is _BAD_INDEX:
+                return False
+        slot = time_index.slot_below(offset - self.base_offset)
+        return slot < 0 or self._is_true_entry(offset_index, time_index, slot)
+
     def hide_from(self, position: int) -> None:
         """The file could not be cut at `position`: readers must not see what is after it."""
         self.size_bytes = min(self.size_bytes, position)
@@ -319,23 +349,36 @@ class Segment:
     # --- indexes ------------------------------------------------------------------------------------------
 
     def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Both indexes, from memory, their files, or the log itself."""
+        """Both indexes, from memory, their files, or the log itself.  Raises `CorruptLog` or `OSError`."""
         indexes = self._indexes
         if indexes is None:
-            indexes = self.read_index_files()
-            if indexes is None:
-                indexes = self.rebuild_indexes()
-            else:
-                self._indexes = indexes
-                self._cache.add(self, indexes[0].size_bytes + indexes[1].size_bytes)
-        elif not self._is_active:
+            return run_inline(self.load_indexes(INLINE))
+        if not self._is_active:
             self._cache.touch(self)
         return indexes
 
+    async def load_indexes(self, offload: Offload) -> tuple[OffsetIndex, TimeIndex]:
+        """`indexes` in steps: the files are read by `offload`."""
+        if self._indexes is None:
+            contents = await offload(partial(read_index_files, self._disk, self.path))
+            if self._indexes is None:
+                indexes = self._checked_indexes(contents)
+                if indexes is None:
+                    return await self.rebuild_indexes(offload)
+                self._keep_indexes(indexes)
+        return self.indexes()
+
+    def _keep_indexes(self, indexes: tuple[OffsetIndex, TimeIndex]) -> None:
+        self._indexes = indexes
+        self._cache.add(self, indexes[0].size_bytes + indexes[1].size_bytes)
+
     def read_index_files(self) -> tuple[OffsetIndex, TimeIndex] | None:
         """The indexes as their files have them, None when a file is missing or cannot be an index of this log."""
+        return self._checked_indexes(read_index_files(self._disk, self.path))
+
+    def _checked_indexes(self, contents: tuple[bytes, bytes] | None) -> tuple[OffsetIndex, TimeIndex] | None:
         self.open()
-        indexes = read_index_files(self._disk, self.path, self.size_bytes)
+        indexes = None if contents is None else indexes_in(contents, self.size_bytes)
         return indexes if indexes is not None and self._ends_right(*indexes) else None
 
     def _ends_right(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
@@ -347,33 +390,58 @@ class Segment:
         head = self.open().read_at(0, BATCH_OVERHEAD_BYTES)
         return len(head) == BATCH_OVERHEAD_BYTES and HEADER.unpack_from(head)[8] < 0
 
-    def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Make a closed segment's indexes again from the heads of its batches, in memory and on disk."""
+    async def rebuild_indexes(self, offload: Offload) -> tuple[OffsetIndex, TimeIndex]:
+        """Make the indexes again from the heads of the batches, in memory and, of a closed segment, on disk.
+
+        Raises `CorruptLog` or `OSError`: the segment is as it was.
+        """
         file = self.open()
-        size_bytes = file.size_bytes() if not self._is_active else self.size_bytes
-        was_active = self._is_active
-        self.become_active(OffsetIndex(), TimeIndex())
+        # Counted by another segment of the same file, so that nobody sees half of it.
+        counted = copy(self)
+        size_bytes = self.size_bytes if self._is_active else file.size_bytes()
+        counted.become_active(OffsetIndex(), TimeIndex())
         scan = BatchScan(file, 0, size_bytes, HEAD_CHUNK_BYTES)
         problem = None
-        next_offset = self.base_offset
-        for _, head in scan.heads():
+        next_offset, pause_at = self.base_offset, 0
+        for position, head in scan.heads():
             last_offset = head[0] + head[6]
             if head[0] < next_offset or last_offset > self.last_offset_max:
                 problem = f"a batch with base offset {head[0]} after offset {next_offset - 1}"
                 break
-            self.account(LOG_OVERHEAD_BYTES + head[1], last_offset, head[8])
+            counted.account(LOG_OVERHEAD_BYTES + head[1], last_offset, head[8])
             next_offset = last_offset + 1
+            if position >= pause_at and not self._is_active:
+                await offload.pause()
+                pause_at = position + STEP_BYTES
         problem = scan.problem if problem is None else problem
         if problem is not None:
-            self.size_bytes = size_bytes
-            self._is_active = was_active
-            self._indexes = None
             raise CorruptLog(self.log_path, scan.position, next_offset, problem)
-        if not was_active:
+        if not self._is_active:
+            counted.try_to_write_indexes()
+        return self._take_over(counted)
+
+    def try_to_write_indexes(self) -> None:
+        """Whoever reads needs them in memory only: without their files they are made again after a while."""
+        try:
             self.write_indexes()
-            self.become_closed()
-        assert self._indexes is not None
-        return self._indexes
+        except OSError as error:
+            _log.warning("index.not_written", extra=fields(path=self.path, error=str(error)))
+            with suppress(OSError):
+                remove_index_files(self._disk, self.path)
+
+    def _take_over(self, counted: Segment) -> tuple[OffsetIndex, TimeIndex]:
+        indexes = counted.indexes()
+        self.size_bytes = counted.size_bytes
+        self._bytes_since_index = counted._bytes_since_index
+        self.max_timestamp_ms, self.max_timestamp_offset = counted.max_timestamp_ms, counted.max_timestamp_offset
+        self.first_timestamp_ms = counted.first_timestamp_ms
+        if self._is_active:
+            self._indexes = indexes
+            self.roll_at_bytes = counted.roll_at_bytes
+            self._set_roll_times()
+        else:
+            self._keep_indexes(indexes)
+        return indexes
 
     def drop_indexes(self) -> None:
         assert not self._is_active
@@ -385,9 +453,9 @@ class Segment:
             time_index = self.indexes()[1]
             if self.max_timestamp_ms is None:
                 self.max_timestamp_ms, self.max_timestamp_offset = -1, self.base_offset
-                if time_index.timestamps_ms:
-                    self.max_timestamp_ms = time_index.timestamps_ms[-1]
-                    self.max_timestamp_offset = self.base_offset + time_index.relative_offsets[-1]
+                if len(time_index):
+                    self.max_timestamp_ms = time_index.timestamp_ms(-1)
+                    self.max_timestamp_offset = self.base_offset + time_index.relative_offset(-1)
         return self.max_timestamp_ms, self.max_timestamp_offset
 
     # --- searching ----------------------------------------------------------------------------------------
@@ -396,16 +464,29 @@ class Segment:
         """(position, head) of the first batch that ends at or above `offset`; None when all end below it."""
         found = self._find_from_index(self.indexes()[0], offset)
         if found is _BAD_INDEX:
-            found = self._find_from_index(self.rebuild_indexes()[0], offset)
+            found = self._find_from_index(run_inline(self.rebuild_indexes(INLINE))[0], offset)
+            assert found is not _BAD_INDEX
+        return None if found == _NOTHING else found
+
+    async def find_in_steps(self, offset: int, offload: Offload) -> tuple[int, BatchTuple] | None:
+        """`find` with pauses where indexes are loaded."""
+        found = self._find_from_index((await self.load_indexes(offload))[0], offset)
+        if found is _BAD_INDEX:
+            found = self._find_from_index((await self.rebuild_indexes(offload))[0], offset)
             assert found is not _BAD_INDEX
         return None if found == _NOTHING else found
 
     def _find_from_index(self, offset_index: OffsetIndex, offset: int) -> tuple[int, BatchTuple]:
         file = self.open()
-        slot = offset_index.slot_for(offset - self.base_offset)
-        position = offset_index.positions[slot] if slot >= 0 else 0
-        indexed_last = self.base_offset + offset_index.relative_offsets[slot] if slot >= 0 else -1
-        scan = BatchScan(file, position, self.size_bytes, HEAD_CHUNK_BYTES)
+        end_position, indexed_last = self.size_bytes, -1
+        relative_offset, position, next_position = offset_index.around(offset - self.base_offset)
+        if relative_offset is not None:
+            if not 0 <= position < end_position or relative_offset < 0:
+                return _BAD_INDEX
+            indexed_last = self.base_offset + relative_offset
+        if next_position < 0:
+            next_position = end_position
+        scan = BatchScan(file, position, end_position, HEAD_CHUNK_BYTES)
         next_offset = self.base_offset
         for at, head in scan.heads():
             last_offset = head[0] + head[6]
@@ -418,6 +499,9 @@ class Segment:
                 raise CorruptLog(self.log_path, at, next_offset, f"base offset {head[0]} instead of {next_offset}")
             if last_offset >= offset:
                 return at, head
+            if at >= next_position:
+                # The next entry says that a batch which ends above `offset` begins there.
+                return _BAD_INDEX
             next_offset = last_offset + 1
         if scan.problem is not None:
             if indexed_last >= 0:
@@ -429,8 +513,9 @@ class Segment:
         """Where the last batch ends (exclusive) that is wholly below `offset`; the base offset when there is none."""
         offset_index = self.indexes()[0]
         slot = offset_index.slot_for(offset - 1 - self.base_offset)
-        end_offset = self._end_below(offset, offset_index.positions[slot] if slot >= 0 else 0)
-        if slot >= 0 and end_offset <= self.base_offset + offset_index.relative_offsets[slot]:
+        position = offset_index.position(slot) if slot >= 0 else 0
+        end_offset = self._end_below(offset, max(position, 0))
+        if slot >= 0 and end_offset <= self.base_offset + offset_index.relative_offset(slot):
             # The entry was wrong: it names a batch below `offset`.
             return self._end_below(offset, 0)
         return end_offset
@@ -443,26 +528,26 @@ class Segment:
             end_offset = head[0] + head[6] + 1
         return end_offset
 
-    def offset_after_older(self, timestamp_ms: int) -> int:
+    async def offset_after_older(self, timestamp_ms: int, offload: Offload) -> int:
         """An offset below which every record is older than `timestamp_ms`: the greatest that the time index knows."""
-        offset_index, time_index = self.indexes()
+        offset_index, time_index = await self.load_indexes(offload)
         slot = time_index.slot_for(timestamp_ms)
         if slot >= 0 and not self._is_true_entry(offset_index, time_index, slot):
-            time_index = self.rebuild_indexes()[1]
+            time_index = (await self.rebuild_indexes(offload))[1]
             slot = time_index.slot_for(timestamp_ms)
-        return self.base_offset + time_index.relative_offsets[slot] + 1 if slot >= 0 else self.base_offset
+        return self.base_offset + time_index.relative_offset(slot) + 1 if slot >= 0 else self.base_offset
 
     def _is_true_entry(self, offset_index: OffsetIndex, time_index: TimeIndex, slot: int) -> bool:
         """Whether an entry of the time index names a batch of its timestamp.
 
-        After the last entry no greater timestamp may follow soon.
+        After the last entry of a closed segment no greater timestamp may follow soon.
         """
-        offset = self.base_offset + time_index.relative_offsets[slot]
-        timestamp_ms = time_index.timestamps_ms[slot]
+        offset = self.base_offset + time_index.relative_offset(slot)
+        timestamp_ms = time_index.timestamp_ms(slot)
         position, head = self._find_from_index(offset_index, offset)
         if position < 0 or head[0] + head[6] != offset or head[8] != timestamp_ms:
             return False
-        if slot + 1 == len(time_index):
+        if slot + 1 == len(time_index) and not self._is_active:
             for at, following in BatchScan(self.open(), position, self.size_bytes, HEAD_CHUNK_BYTES).heads():
                 if following[8] > timestamp_ms:
                     return False

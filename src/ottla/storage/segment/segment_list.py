@@ -15,7 +15,7 @@ from ottla.storage.segment.segment import Segment
 class SegmentList:
     """Never empty; the last one is the active segment."""
 
-    __slots__ = ("_base_offsets", "_removed", "_segments", "_truncated", "active")
+    __slots__ = ("_base_offsets", "_removed", "_segments", "_truncated", "active", "departures_count")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments
@@ -24,6 +24,8 @@ class SegmentList:
         self.active = segments[-1]
         self._removed: list[Segment] = []
         self._truncated: list[Segment] = []
+        # How often segments, or a part of one, have left the list.
+        self.departures_count = 0
         self.check_invariants()
 
     def __len__(self) -> int:
@@ -55,6 +57,9 @@ class SegmentList:
         is_here = end_slot < len(self._segments) and self._base_offsets[slot:end_slot] == list(base_offsets)
         return slot if is_here else None
 
+    def has(self, segment: Segment) -> bool:
+        return self._segments[self.slot_for(segment.base_offset)] is segment
+
     def after(self, segment: Segment) -> Segment | None:
         slot = bisect_right(self._base_offsets, segment.base_offset)
         return self._segments[slot] if slot < len(self._segments) else None
@@ -68,6 +73,7 @@ class SegmentList:
     def remove_first(self, count: int) -> None:
         """Remove the oldest ones, which are kept until `release_removed`; the active segment stays."""
         assert count < len(self._segments)
+        self.departures_count += 1
         self._removed += self._segments[:count]
         del self._segments[:count]
         del self._base_offsets[:count]
@@ -89,8 +95,9 @@ class SegmentList:
             yield self._truncated[-1]
 
     def remove_after(self, segment: Segment) -> list[Segment]:
-        """Truncate the segments after this one, which is the active one then; returns them, oldest first."""
+        """Truncate the segments after this one, which is cut, and the active one then; returns them, oldest first."""
         slot = self.slot_for(segment.base_offset) + 1
+        self.departures_count += 1
         removed = self._segments[slot:]
         del self._segments[slot:]
         del self._base_offsets[slot:]
@@ -101,6 +108,7 @@ class SegmentList:
 
     def begin_anew(self, segment: Segment) -> None:
         """Only this one is left, wherever it begins: the others were empty."""
+        self.departures_count += 1
         self._truncated += [other for other in self._segments if other is not segment]
         self._segments[:] = [segment]
         self._base_offsets[:] = [segment.base_offset]
@@ -110,6 +118,7 @@ class SegmentList:
         """Replace `count` closed segments from `slot` on by others; returns the replaced ones."""
         assert slot >= 0
         assert slot + count < len(self._segments)
+        self.departures_count += 1
         replaced = self._segments[slot : slot + count]
         self._segments[slot : slot + count] = segments
         self._base_offsets[slot : slot + count] = [segment.base_offset for segment in segments]
@@ -118,6 +127,7 @@ class SegmentList:
 
     def close(self) -> None:
         """Close the files of all of them, those that left included."""
+        self.departures_count += 1
         for segment in [*self._segments, *self._removed, *self._truncated]:
             segment.close()
 

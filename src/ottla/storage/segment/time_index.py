@@ -1,22 +1,22 @@
 """The sparse time index of a segment: (greatest timestamp so far, last offset of the batch that has it).
 
 On disk (Apache Kafka's `.timeindex`): entries of int64 timestamp in ms, int32 relative offset, big-endian.
-Timestamps rise strictly, offsets never fall.  A closed segment's last entry is its greatest timestamp.
+Timestamps and offsets rise strictly.  A closed segment's last entry is its greatest timestamp.  In memory the bytes are
+the same; `offset_index` says why they are not checked when they are loaded.
 """
 
 from __future__ import annotations
 
-import sys
-from array import array
+import struct
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.storage.segment.offset_index import is_increasing
 
 ENTRY_BYTES: Final = 12
 
-assert array("i").itemsize == 4
-assert array("q").itemsize == 8
+_ENTRY: Final = struct.Struct(">qi")
 
 
 class TimestampOffset(NamedTuple):
@@ -30,72 +30,89 @@ class TimestampOffset(NamedTuple):
 class TimeIndex:
     """Offsets are relative to the segment's base offset."""
 
-    __slots__ = ("relative_offsets", "timestamps_ms")
+    __slots__ = ("_content", "_last_ms", "_last_offset")
 
     def __init__(self) -> None:
-        self.timestamps_ms = array("q")
-        self.relative_offsets = array("i")
+        # As it is on disk.
+        self._content = bytearray()
+        self._last_ms = self._last_offset = -1
 
     def __len__(self) -> int:
-        return len(self.timestamps_ms)
+        return len(self._content) // ENTRY_BYTES
+
+    @property
+    def relative_offsets(self) -> Sequence[int]:
+        """A copy."""
+        return [offset for _, offset in _ENTRY.iter_unpack(self._content)]
+
+    @property
+    def timestamps_ms(self) -> Sequence[int]:
+        """A copy."""
+        return [timestamp_ms for timestamp_ms, _ in _ENTRY.iter_unpack(self._content)]
+
+    def timestamp_ms(self, slot: int) -> int:
+        timestamp_ms: int = _ENTRY.unpack_from(self._content, slot * ENTRY_BYTES)[0]
+        return timestamp_ms
+
+    def relative_offset(self, slot: int) -> int:
+        relative_offset: int = _ENTRY.unpack_from(self._content, slot * ENTRY_BYTES)[1]
+        return relative_offset
 
     def append(self, timestamp_ms: int, relative_offset: int) -> None:
         """Add an entry unless the last one has that timestamp already (or the segment has none yet: -1)."""
-        last_ms = self.timestamps_ms[-1] if self.timestamps_ms else -1
-        if timestamp_ms <= last_ms:
+        if timestamp_ms <= self._last_ms:
             return
-        assert not self.relative_offsets or relative_offset > self.relative_offsets[-1]
-        self.timestamps_ms.append(timestamp_ms)
-        self.relative_offsets.append(relative_offset)
+        assert relative_offset > self._last_offset
+        self._content += _ENTRY.pack(timestamp_ms, relative_offset)
+        self._last_ms, self._last_offset = timestamp_ms, relative_offset
 
     def slot_for(self, timestamp_ms: int) -> int:
         """The greatest slot whose timestamp is below the target, -1 when none is.
 
         Every record up to that slot's offset is older than the target, so a search begins after it.
         """
-        return bisect_left(self.timestamps_ms, timestamp_ms) - 1
+        return bisect_left(range(len(self)), timestamp_ms, key=self.timestamp_ms) - 1
+
+    def slot_below(self, relative_offset: int) -> int:
+        """The greatest slot whose offset is below the target, -1 when none is."""
+        return bisect_left(range(len(self)), relative_offset, key=self.relative_offset) - 1
 
     def truncate_to(self, relative_offset: int) -> None:
-        self.keep(bisect_left(self.relative_offsets, relative_offset))
+        self.keep(self.slot_below(relative_offset) + 1)
 
     def keep(self, entries_count: int) -> None:
         """Drop the entries after the first `entries_count`."""
-        del self.relative_offsets[entries_count:]
-        del self.timestamps_ms[entries_count:]
+        del self._content[entries_count * ENTRY_BYTES :]
+        self._see_last()
+
+    def _see_last(self) -> None:
+        self._last_ms, self._last_offset = -1, -1
+        if self._content:
+            self._last_ms, self._last_offset = _ENTRY.unpack_from(self._content, len(self._content) - ENTRY_BYTES)
 
     @property
     def size_bytes(self) -> int:
-        return len(self.timestamps_ms) * ENTRY_BYTES
+        return len(self._content)
 
     def to_bytes(self) -> bytes:
-        # As words of four bytes: the high and the low one of the timestamp, the offset.
-        words = array("i", bytes(self.size_bytes))
-        timestamps = array("i", _swapped(self.timestamps_ms).tobytes())
-        words[0::3], words[1::3] = timestamps[0::2], timestamps[1::2]
-        words[2::3] = _swapped(self.relative_offsets)
-        return words.tobytes()
+        return bytes(self._content)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> TimeIndex | None:
-        """The index in a file's content, or None when it cannot be a time index."""
+        """The index in a file's content, or None when its ends show that it cannot be a time index."""
         if len(content) % ENTRY_BYTES:
             return None
         index = cls()
-        words = array("i", content)
-        timestamps = array("i", bytes(len(content) // ENTRY_BYTES * 8))
-        timestamps[0::2], timestamps[1::2] = words[0::3], words[1::3]
-        index.timestamps_ms = _swapped(array("q", timestamps.tobytes()))
-        index.relative_offsets = _swapped(words[2::3])
-        if content and (index.timestamps_ms[0] < 0 or index.relative_offsets[0] < 0):
+        index._content += content
+        index._see_last()
+        if content and (index.timestamp_ms(0) < 0 or index.relative_offset(0) < 0):
             return None
-        if not is_increasing(index.timestamps_ms) or not is_increasing(index.relative_offsets):
+        if len(index) > 1 and (
+            index._last_ms <= index.timestamp_ms(0) or index._last_offset <= index.relative_offset(0)
+        ):
             return None
         return index
 
-
-def _swapped(values: array[int]) -> array[int]:
-    """A copy in the other byte order, which is that of the file or of this machine."""
-    swapped = values[:]
-    if sys.byteorder == "little":
-        swapped.byteswap()
-    return swapped
+    def is_increasing(self) -> bool:
+        """Whether each entry is above the one before, as in every index that is whole; for tools, it takes long."""
+        return is_increasing(self.timestamps_ms) and is_increasing(self.relative_offsets)

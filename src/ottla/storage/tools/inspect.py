@@ -248,14 +248,14 @@ class _SegmentCheck:
         if self._disk.exists(index_path):
             content = read_file(self._disk, index_path)
             index = OffsetIndex.from_bytes(content, self._disk.file_size_bytes(self._path))
-            if index is None:
+            if index is None or not index.is_increasing():
                 yield self._index_note(INDEX_SUFFIX, -1, self._base_offset, "not an offset index of this segment")
             else:
                 offsets = (self._base_offset + relative_offset for relative_offset in index.relative_offsets)
                 self._index_entries = dict(zip(index.positions, offsets, strict=True))
         if self._disk.exists(time_index_path):
             time_index = TimeIndex.from_bytes(read_file(self._disk, time_index_path))
-            if time_index is None:
+            if time_index is None or not time_index.is_increasing():
                 yield self._index_note(TIME_INDEX_SUFFIX, -1, self._base_offset, "not a time index of this segment")
             else:
                 offsets = (self._base_offset + relative_offset for relative_offset in time_index.relative_offsets)

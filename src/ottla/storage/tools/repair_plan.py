@@ -215,7 +215,7 @@ class _Planner:
         if not self._disk.exists(path):
             return frozenset()
         index = OffsetIndex.from_bytes(read_file(self._disk, path), log_size_bytes)
-        return frozenset() if index is None else frozenset(index.positions)
+        return frozenset() if index is None or not index.is_increasing() else frozenset(index.positions)
 
     def _without_doubtful(self, kept: Sequence[Whole], bounds: Bounds) -> Iterator[Whole]:
         """Base offsets are under no checksum.  A wrong one shows by what follows it; only behind the last segment's

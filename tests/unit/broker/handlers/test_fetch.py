@@ -289,6 +289,22 @@ def test_fetch_gets_an_error_when_a_file_cannot_be_read(served: Served) -> None:
     assert [found.error_code for found in served.partitions()] == [0]
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_fetch_gets_an_error_for_the_partition_whose_index_cannot_be_loaded(served: Served, suffix: str) -> None:
+    log, other = served.add("t"), served.add("t", 1)
+    for _ in range(3):
+        log.add(is_stable=False)
+    log.become_stable()
+    other.add()
+    log.log.roll(0)
+    log.log.segments[0].drop_indexes()
+    log.disk.faults.fail("read", path_contains=suffix)
+    served.ask(at(1), at(0, 1))
+    assert [found.error_code for found in served.partitions()] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    served.ask(at(1), at(0, 1))
+    assert [found.error_code for found in served.partitions()] == [0, 0]
+
+
 def test_failing_file_keeps_no_other_fetch_from_its_records(served: Served) -> None:
     log = served.add("t")
     for _ in range(2):

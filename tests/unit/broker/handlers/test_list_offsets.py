@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -17,11 +18,18 @@ from ottla.protocol.schemas.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
+from ottla.records.record import Record
+from ottla.runtime.offload import Offload
+from ottla.storage.log.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.testing.disk_faults import OperationKind
 from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.handlers.small_broker import SmallBroker
 from tests.unit.broker.live_brokers import live
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated, resign
+from tests.unit.broker.served_log import ServedLog
 
 VERSIONS = range(1, 10)
 
@@ -87,6 +95,82 @@ async def test_time_in_a_log_that_cannot_be_read_is_a_storage_error(timestamp: i
     broker = with_records()
     broker.disk.faults.fail("read", error=errno.EIO, times=None)
     assert (await ask(broker, 9, timestamp)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def of_segments(broker: SmallBroker, topic: str) -> Log:
+    """Two closed ones with a record each, at 100 and 200, of which no index is in memory; the third one is empty."""
+    broker.add_topic(topic)
+    log = broker.partition(topic)._log
+    for timestamp_ms in (100, 200):
+        broker.append(topic, timestamp_ms)
+        log.roll(0)
+    for segment in log.segments[:-1]:
+        segment.drop_indexes()
+    return log
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("kind", ["open", "read"])
+async def test_index_that_cannot_be_loaded_is_an_error_of_its_partition_alone(
+    kind: OperationKind, suffix: str
+) -> None:  # fmt: skip
+    broker = SmallBroker()
+    of_segments(broker, "failing")
+    of_segments(broker, "whole")
+    broker.disk.faults.fail(kind, path_contains=f"failing-0/{0:020d}{suffix}")
+    topics = [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, 100)]) for name in ("failing", "whole")]
+    for codes in ([ErrorCode.KAFKA_STORAGE_ERROR, 0], [0, 0]):
+        response = await broker.ask(ApiKey.LIST_OFFSETS, 9, ListOffsetsRequest(topics=topics), ListOffsetsResponse)
+        assert [topic.partitions[0].error_code for topic in response.topics] == codes
+    broker.partition("failing")._log.check_invariants()
+
+
+async def during_a_search(
+    broker: SmallBroker, monkeypatch: pytest.MonkeyPatch, change: Callable[[Partition], None]
+) -> ListOffsetsPartitionResponse:
+    """Ask for a time; `change` is called once while it is searched."""
+    changes = [change]
+
+    async def search(partition: Partition, timestamp_ms: int, end_offset: int, offload: Offload) -> object:
+        found = await partition._log.offset_for_timestamp(timestamp_ms, end_offset, offload)
+        if changes:
+            changes.pop()(partition)
+        return found
+
+    monkeypatch.setattr(Partition, "offset_for_timestamp", search)
+    return await ask(broker, 9, 150, topic="t")
+
+
+def remove(broker: SmallBroker, partition: Partition) -> None:
+    broker.partitions.remove(partition.topic_partition)
+
+
+async def test_leader_that_resigns_while_it_searches_does_not_answer_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = SmallBroker()
+    of_segments(broker, "t")
+    found = await during_a_search(broker, monkeypatch, resign)
+    assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_topic_that_is_made_anew_during_a_search_answers_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = SmallBroker()
+    of_segments(broker, "t")
+    anew = ServedLog("t", config=LogConfig(flush_policy="os"))
+    for timestamp_ms in (50, 160):
+        anew.append(build_batch([Record(0, timestamp_ms, None, b"value")]))
+
+    def replace(partition: Partition) -> None:
+        remove(broker, partition)
+        broker.partitions.add(anew.partition)
+
+    assert await during_a_search(broker, monkeypatch, replace) == answer(9, 1, 160, 0)
+
+
+async def test_partition_that_is_deleted_during_a_search_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = SmallBroker()
+    of_segments(broker, "t")
+    found = await during_a_search(broker, monkeypatch, lambda each: remove(broker, each))
+    assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_time_finds_nothing_above_the_high_watermark() -> None:

@@ -45,7 +45,7 @@ from ottla.storage.log_config import LogConfig
 from tests.malformed_batches import SHAPES, malformed_batch
 from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.live_brokers import BROKER_EPOCH, live
-from tests.unit.broker.served_log import ServedLog
+from tests.unit.broker.served_log import ServedLog, one_record
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
 NOW_MS = 1_700_000_000_000
@@ -372,6 +372,19 @@ def test_late_produce_is_told_which_of_its_batches_are_stable(served: Served) ->
     assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.REQUEST_TIMED_OUT, -1)]
     late.become_stable()
     assert served.answers() == []
+
+
+@pytest.mark.parametrize("suffix", [".snapshot", ".index", ".timeindex"])
+def test_segment_that_cannot_be_rolled_refuses_its_batch_and_no_other(served: Served, suffix: str) -> None:
+    failing, other = served.add("a", 0), served.add("b", 0)
+    failing.append()
+    failing.become_stable()
+    failing.partition.update_config(LogConfig(segment_bytes=len(one_record()) + 10), 0)
+    failing.disk.faults.fail("create", path_contains=suffix)
+    served.send(("a", 0, batch()), ("b", 0, batch()))
+    other.become_stable()
+    assert served.codes() == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (ErrorCode.NONE, 0)]
+    failing.log.check_invariants()
 
 
 def test_produce_is_answered_when_the_directory_fails_under_its_second_batch(served: Served) -> None:

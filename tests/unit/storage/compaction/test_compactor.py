@@ -29,7 +29,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import blocking_calls, run_clean
 from tests.unit.storage.failing_disk import FailingDisk
-from tests.unit.storage.logs import CLICKS, NOW_MS, Place, bytes_of, read_all, records_in, topic_id
+from tests.unit.storage.logs import CLICKS, NOW_MS, Place, at_time, bytes_of, read_all, records_in, topic_id
 
 COMPACTED = LogConfig(cleanup_policy="compact", segment_bytes=1_000, min_cleanable_dirty_ratio=0, retention_ms=-1)
 
@@ -251,7 +251,7 @@ def test_offsets_below_the_first_batch_of_a_segment_lead_to_it(place: Place) -> 
     clean_all(place)
     for offset in range(18):
         assert [record.offset for record in records_in(log.read(offset, 20, 1, whole_first_batch=True))] == [18]
-    found = log.offset_for_timestamp(NOW_MS)
+    found = at_time(log, NOW_MS)
     assert found is not None
     assert found.offset == 18
 

@@ -12,7 +12,7 @@ from ottla.runtime.posix_disk import PosixFile
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
-from tests.unit.storage.logs import Place, append, batch_of, records_in
+from tests.unit.storage.logs import Place, append, at_greatest_time, at_time, batch_of, records_in
 
 CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
 
@@ -40,23 +40,23 @@ def test_a_time_finds_the_first_record_at_or_after_it(log: Log) -> None:
     fill(log)
     for offset in range(60):
         for timestamp_ms in (1_000 + 10 * offset, 1_000 + 10 * offset - 9):
-            found = log.offset_for_timestamp(timestamp_ms, log.log_end_offset)
+            found = at_time(log, timestamp_ms, log.log_end_offset)
             assert found == TimestampOffset(1_000 + 10 * offset, offset, 0)
 
 
 def test_a_time_after_the_last_record_or_the_limit_finds_nothing(log: Log) -> None:
     fill(log)
-    assert log.offset_for_timestamp(1_591, log.log_end_offset) is None
-    assert log.offset_for_timestamp(1_300, 30) is None
-    assert log.offset_for_timestamp(1_290, 30) is not None
-    assert log.offset_for_timestamp(1_000) is None, "nothing is stable yet"
+    assert at_time(log, 1_591, log.log_end_offset) is None
+    assert at_time(log, 1_300, 30) is None
+    assert at_time(log, 1_290, 30) is not None
+    assert at_time(log, 1_000) is None, "nothing is stable yet"
 
 
 def test_a_time_finds_nothing_below_the_log_start(place: Place, log: Log) -> None:
     fill(log)
     place.flush()
     log.delete_records_before(33)
-    found = log.offset_for_timestamp(0, log.log_end_offset)
+    found = at_time(log, 0, log.log_end_offset)
     assert found is not None
     assert found.offset == 33
 
@@ -66,7 +66,7 @@ def test_a_time_is_looked_for_inside_compressed_batches(log: Log) -> None:
     for number in range(100):
         builder.append(1_000 + number, None, b"v" * 50)
     append(log, memoryview(builder.build(codec=Codec.ZSTD)))
-    found = log.offset_for_timestamp(1_050, log.log_end_offset)
+    found = at_time(log, 1_050, log.log_end_offset)
     assert found is not None
     assert (found.offset, found.timestamp_ms) == (50, 1_050)
 
@@ -77,7 +77,7 @@ def test_a_batch_that_cannot_be_opened_is_found_by_its_first_offset(log: Log) ->
     batch[61:] = b"\xff" * (len(batch) - 61)
     CRC.pack_into(batch, CRC_AT, crc32c(batch[ATTRIBUTES_AT:]))
     append(log, batch)
-    found = log.offset_for_timestamp(900, log.log_end_offset)
+    found = at_time(log, 900, log.log_end_offset)
     assert found is not None
     assert found.offset == 1
 
@@ -87,7 +87,7 @@ def test_the_broker_set_time_of_a_batch_is_that_of_all_its_records(log: Log) -> 
     for number in range(3):
         builder.append(number, None, b"")
     append(log, memoryview(builder.build(log_append_time_ms=7_000)))
-    assert log.offset_for_timestamp(6_999, log.log_end_offset) == TimestampOffset(7_000, 0, 0)
+    assert at_time(log, 6_999, log.log_end_offset) == TimestampOffset(7_000, 0, 0)
 
 
 def test_records_out_of_time_order_are_found_by_their_first_that_is_late_enough(log: Log) -> None:
@@ -95,7 +95,7 @@ def test_records_out_of_time_order_are_found_by_their_first_that_is_late_enough(
         append(log, batch_of(timestamp_ms=timestamp_ms, value=b"v" * 300))
     offsets = []
     for timestamp_ms in (100, 150, 300, 401, 500):
-        found = log.offset_for_timestamp(timestamp_ms, log.log_end_offset)
+        found = at_time(log, timestamp_ms, log.log_end_offset)
         assert found is not None
         offsets.append(found.offset)
     assert offsets == [0, 1, 1, 4, 4]
@@ -104,9 +104,9 @@ def test_records_out_of_time_order_are_found_by_their_first_that_is_late_enough(
 def test_the_greatest_timestamp_is_found_below_the_limit_only(log: Log) -> None:
     for timestamp_ms in (100, 400, 200, 900, 300):
         append(log, batch_of(timestamp_ms=timestamp_ms))
-    assert log.offset_of_max_timestamp(log.log_end_offset) == TimestampOffset(900, 3, 0)
-    assert log.offset_of_max_timestamp(3) == TimestampOffset(400, 1, 0)
-    assert log.offset_of_max_timestamp(0) is None
+    assert at_greatest_time(log, log.log_end_offset) == TimestampOffset(900, 3, 0)
+    assert at_greatest_time(log, 3) == TimestampOffset(400, 1, 0)
+    assert at_greatest_time(log, 0) is None
 
 
 def test_reads_find_everything_when_indexes_are_dropped_all_the_time(log: Log) -> None:

@@ -9,7 +9,7 @@ import pytest
 from ottla.storage.errors import LogOffline
 from ottla.storage.log_config import FlushPolicy, LogConfig
 from tests.unit.storage.failing_disk import FailingDisk
-from tests.unit.storage.logs import Place, append, append_many, batch_of, read_all
+from tests.unit.storage.logs import Place, append, append_many, at_greatest_time, at_time, batch_of, read_all
 
 PAIR_BYTES = len(batch_of(2))
 CONFIG = LogConfig(segment_bytes=3 * PAIR_BYTES, index_interval_bytes=PAIR_BYTES)
@@ -79,10 +79,10 @@ def test_timestamps_of_cut_batches_are_forgotten(place: Place) -> None:
         append(log, batch_of(timestamp_ms=1_000 + number))
     place.flush()
     log.truncate_to(3)
-    found = log.offset_of_max_timestamp()
+    found = at_greatest_time(log)
     assert found is not None
     assert (found.timestamp_ms, found.offset) == (1_002, 2)
-    assert log.offset_for_timestamp(1_003) is None
+    assert at_time(log, 1_003) is None
 
 
 @pytest.mark.parametrize("policy", ["ack", "os"])

@@ -42,9 +42,16 @@ def test_time_index_bytes_are_int64_and_int32_and_read_back() -> None:
 def test_time_index_is_refused_when_its_file_cannot_be_one() -> None:
     good = index_of((100, 5), (110, 9)).to_bytes()
     assert TimeIndex.from_bytes(good[:-1]) is None
-    assert TimeIndex.from_bytes(good + struct.pack(">qi", 110, 12)) is None
-    assert TimeIndex.from_bytes(good + struct.pack(">qi", 120, 9)) is None
     assert TimeIndex.from_bytes(good + bytes(12)) is None
+    assert TimeIndex.from_bytes(struct.pack(">qi", -1, 5)) is None
+
+
+def test_time_index_whose_entries_do_not_rise_is_seen_by_a_look_at_all_of_them() -> None:
+    good = index_of((100, 5), (110, 9)).to_bytes()
+    for last in ((110, 12), (120, 9)):
+        index = TimeIndex.from_bytes(good + struct.pack(">qi", *last))
+        assert index is not None
+        assert not index.is_increasing()
 
 
 def test_time_index_drops_entries_at_and_above_an_offset_when_truncated() -> None:
@@ -63,3 +70,4 @@ def test_times_and_offsets_of_any_size_come_back_from_the_file() -> None:
     assert read is not None
     assert list(read.timestamps_ms) == [0, 1, 2**31 + 5, 2**40, 2**62]
     assert list(read.relative_offsets) == [0, 7, 8, 2**24, 2**31 - 1]
+    assert read.is_increasing()
