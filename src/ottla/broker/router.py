@@ -178,7 +178,7 @@ class Router:
             return self._serve_cold(connection, header, body, answer)
 
         is_large = len(body) > LARGE_REQUEST_BYTES
-        serving = self._large.in_turn(header.api_key, connection, serve) if is_large else serve()
+        serving = self._large.in_turn(header.api_key, len(body), connection, serve) if is_large else serve()
         self._start(connection, header, serving)
 
     def _start(self, connection: Connection, header: RequestHeader, serving: Coroutine[object, object, None]) -> None:

@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+import pytest
+
+from ottla.broker import large_requests
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.limits import IN_STEPS_BYTES, LARGE_REQUEST_BYTES, LARGE_REQUESTS_AT_ONCE
 from ottla.broker.outbox import Piece
@@ -130,3 +133,20 @@ async def test_large_request_of_a_peer_that_went_while_it_waited_is_not_served()
         clients.connections[-1].close("the peer closed")
         await clients.end_all()
         assert [connection for connection, _ in clients.served] == clients.connections[:-1]
+
+
+async def test_large_requests_that_wait_hold_only_a_part_of_the_memory_for_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large_requests, "WAITING_REQUESTS_BYTES_MAX", 3 * (LARGE_REQUEST_BYTES + 1))
+    async with flood() as clients:
+        await clients.send(ApiKey.DELETE_TOPICS)
+        taken = LARGE_REQUESTS_AT_ONCE + 3
+        assert [each.is_closed for each in clients.connections] == [False] * taken + [True] * (FLOOD - taken)
+        assert "too many large requests wait" in clients.connections[-1].closed_reason
+        await clients.end_all()
+        assert [connection for connection, _ in clients.served] == clients.connections[:taken]
+        clients.connect()
+        clients.clients[-1].sendall(request_frame(ApiKey.DELETE_TOPICS, 1, 5, "later", bytes(LARGE_REQUEST_BYTES + 1)))
+        await clients.turn()
+        assert clients.in_service == clients.connections[-1:]
