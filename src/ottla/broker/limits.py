@@ -41,8 +41,8 @@ APPENDED_IN_TURN_BYTES: Final = 8 * MIB
 # next.
 SESSION_READS_MAX: Final = 500
 
-# A request of those APIs above this may have so many elements that it takes some 15 MB while it is served.
-LARGE_REQUEST_BYTES: Final = 32 * KIB
+# Requests of those APIs above this are served a few at a time: each may take 15 MB, those below it half of one.
+LARGE_REQUEST_BYTES: Final = 8 * KIB
 # So many of them are served at once, of each API: more would take the memory of all of them, and end no earlier.
 LARGE_REQUESTS_AT_ONCE: Final = 4
 # Those that wait for it, of all APIs: an eighth of the memory for requests, since who is served may take minutes.
