@@ -34,7 +34,7 @@ def command(target: str, data_dir: str, links: bool) -> int:
 
     The exit status is 1 when a log was damaged: it was copied as it is, and all others too.
     """
-    from ottla.cli.copied_tree import lost_tree_of, read_copied_tree
+    from ottla.cli.copied_tree import copied_topic_ids, lost_tree_of
     from ottla.coordination.embedded.tree_copy import copy_tree
     from ottla.runtime.clock import SystemClock
     from ottla.runtime.limits_of_process import raise_open_files_limit
@@ -57,9 +57,7 @@ def command(target: str, data_dir: str, links: bool) -> int:
         for partition in backup.partitions():
             backup.copy_log(partition)
         copy_tree(f"{source}/{TREE_FILE}", backup.tree_path)
-        topics = read_copied_tree(backup.tree_path).topics.by_name
-        ids = {name: topic.topic_id for name, topic in topics.items()}
-        manifest = backup.finish(ids, began_ms, clock.now_ms())
+        manifest = backup.finish(copied_topic_ids(backup.tree_path), began_ms, clock.now_ms())
     except BaseException:
         backup.abandon()
         raise

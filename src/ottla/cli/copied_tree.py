@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple
+from uuid import UUID
 
 from ottla.coordination import layout
 from ottla.coordination.configs import ConfigRegistry, ConfigsView
@@ -28,6 +29,11 @@ class CopiedTree(NamedTuple):
     topics: TopicsView
     configs: ConfigsView
     cluster_id: str | None
+
+
+def copied_topic_ids(path: str) -> dict[str, UUID]:
+    """The ids of the topics in the tree file at `path`.  Raises `TreeStoreError`, `OSError`."""
+    return {name: topic.topic_id for name, topic in read_copied_tree(path).topics.by_name.items()}
 
 
 def read_copied_tree(path: str) -> CopiedTree:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import click
 
@@ -17,7 +18,9 @@ from ottla.records.record import decode_batch
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.backup.manifest import damages as backup_damages
 from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE
+from ottla.storage.directory.directory_tree import TREE_FILE, is_shared
 from ottla.storage.directory.flushed_ends import read_flushed_ends
+from ottla.storage.directory.gone_logs import find_gone_logs
 from ottla.storage.directory.present_logs import is_strange
 from ottla.storage.log_files import LOG_SUFFIX, base_offsets_in, segment_file_name, topic_partition_of
 from ottla.storage.tools.inspect import (
@@ -82,7 +85,8 @@ def verify(paths: tuple[str, ...], is_deep: bool) -> int:
     disk = PosixDisk()
     directories = [directory for path in paths for directory in _partition_directories(path)]
     damages_count = notes_count = 0
-    for finding in _findings(disk, directories, is_deep=is_deep):
+    whole = {os.path.abspath(path) for path in paths}
+    for finding in _findings(disk, directories, whole, is_deep=is_deep):
         say(finding_line(finding))
         if finding.severity is Severity.DAMAGE:
             damages_count += 1
@@ -97,7 +101,10 @@ def verify(paths: tuple[str, ...], is_deep: bool) -> int:
     return FOUND_DAMAGE if damages_count else 0
 
 
-def _findings(disk: PosixDisk, directories: Sequence[str], *, is_deep: bool) -> Iterator[Finding]:
+def _findings(
+    disk: PosixDisk, directories: Sequence[str], whole: Collection[str], *, is_deep: bool
+) -> Iterator[Finding]:  # fmt: skip
+    """`whole` has the data directories of which all is checked."""
     # SQLite is needed here only.
     from ottla.cli.copied_tree import lost_tree_of
 
@@ -111,6 +118,8 @@ def _findings(disk: PosixDisk, directories: Sequence[str], *, is_deep: bool) -> 
         lost = lost_tree_of(disk, data_dir)
         if lost is not None:
             yield Finding(Severity.DAMAGE, lost.path, -1, -1, f"{lost}: the broker refuses to start")
+        elif data_dir in whole:
+            yield from _gone(disk, data_dir)
         yield from verify_flushed_ends(disk, data_dir, logs)
     for data_dir, logs in by_data_dir.items():
         # Before the logs: beside a running broker those only grow.
@@ -122,6 +131,18 @@ def _findings(disk: PosixDisk, directories: Sequence[str], *, is_deep: bool) -> 
                 continue
             flushed_end = flushed_end_of(disk, directory, ends)
             yield from verify_log(disk, directory, deep=is_deep, flushed_end=flushed_end)
+
+
+def _gone(disk: PosixDisk, data_dir: str) -> Iterator[Finding]:
+    from ottla.cli.copied_tree import copied_topic_ids
+    from ottla.coordination.embedded.errors import TreeStoreError
+
+    path = f"{data_dir}/{TREE_FILE}"
+    if not disk.exists(path) or is_shared(disk, data_dir):
+        return
+    with contextlib.suppress(TreeStoreError):  # a backup's; its own check tells
+        for gone in find_gone_logs(disk, data_dir, lambda: copied_topic_ids(path)):
+            yield Finding(Severity.DAMAGE, f"{data_dir}/{gone.topic_partition}", -1, -1, gone.problem)
 
 
 def _dump_records(disk: PosixDisk, batch: DumpedBatch, as_json: bool) -> int:

@@ -111,8 +111,9 @@ def command(
         for found in damaged:
             backup = _repair(directory, found) if execute else None
             say(*([_json(found, backup)] if as_json else _text(found, backup, is_repaired=execute)))
-    say(_summary(len(wanted), len(damaged), is_tree_lost=is_tree_lost, execute=execute), err=True)
-    return DAMAGED if (damaged or is_tree_lost) and not execute else 0
+        gone = [] if names else _gone(directory)
+    say(_summary(len(wanted), len(damaged), is_tree_lost=is_tree_lost, execute=execute), *gone, err=True)
+    return DAMAGED if gone or ((damaged or is_tree_lost) and not execute) else 0
 
 
 def _rebuild_tree(
@@ -145,6 +146,17 @@ def _wanted(directory: StoppedDirectory, names: Sequence[str]) -> list[TopicPart
             hint = f"did you mean {nearest}?" if nearest else "name partitions as their directories: orders-0"
             raise OttlaError(f"{directory.path} has no partition {name}", hint=hint)
     return [by_name[name.rstrip("/")] for name in names]
+
+
+def _gone(directory: StoppedDirectory) -> list[str]:
+    """Lines of what no repair can bring back."""
+    from ottla.storage.directory.gone_logs import find_gone_logs
+
+    ids = {name: topic.topic_id for name, topic in directory.topics.by_name.items()}
+    return [
+        f"{gone.topic_partition}: {gone.problem}; restore it from a backup, or delete the topic"
+        for gone in find_gone_logs(directory.disk, directory.path, lambda: ids)
+    ]
 
 
 def _restore_flushed_ends(directory: StoppedDirectory) -> None:

@@ -77,6 +77,23 @@ def test_repair_of_a_sound_directory_says_so(data_dir: Path, capsys: pytest.Capt
     assert capsys.readouterr() == ("", "read 1 partition: nothing is damaged\n")
 
 
+def test_partition_whose_directory_is_gone_is_told_by_verify_repair_and_doctor(
+    data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data_dir / "orders-0").rename(tmp_path / "orders-0")
+    (data_dir / "orders-1").mkdir()
+    told = "its directory is gone; it was flushed up to offset 20"
+    assert run(["log", "verify", str(data_dir)]) == FAILED
+    assert told in capsys.readouterr().out
+    (data_dir / "orders-1").rmdir()
+    assert run(["log", "repair", str(data_dir)]) == FAILED
+    assert f"orders-0: {told}; restore it" in capsys.readouterr().err
+    assert run(["doctor", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]) == FAILED
+    assert "directories are gone of partitions that held records: orders-0" in capsys.readouterr().out
+    (tmp_path / "orders-0").rename(data_dir / "orders-0")
+    assert run(["log", "verify", str(data_dir)]) == 0
+
+
 def test_directory_that_only_has_the_name_of_a_partition_keeps_no_log_from_its_repair(
     data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

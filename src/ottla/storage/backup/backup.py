@@ -215,12 +215,10 @@ class Backup:
             partition: _log_of(partition, topic_id, copied, starts.start_of(partition))
             for partition, (topic_id, copied) in self._copied.items()
         }
-        names = {topic_id: name for name, topic_id in topics.items()}
-        for topic_id, index, end in self._ends.gone(topics, self._copied):
-            partition = TopicPartition(names[topic_id], index)
-            problem = f"its directory is gone; it was flushed up to offset {end}"
-            start = starts.start_of(partition) or 0
-            logs[partition] = BackupLog(str(partition), uuid_to_text(topic_id), start, end, problem)
+        for gone in self._ends.gone(topics, self._copied):
+            partition, start = gone.topic_partition, starts.start_of(gone.topic_partition) or 0
+            topic_id = uuid_to_text(gone.topic_id)
+            logs[partition] = BackupLog(str(partition), topic_id, start, gone.flushed_end, gone.problem)
         return logs
 
     def _write_records(self, logs: Mapping[TopicPartition, BackupLog]) -> list[BackupFile]:

@@ -8,7 +8,8 @@ from uuid import UUID
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
-from ottla.storage.directory.flushed_ends import LogEnd, read_flushed_ends
+from ottla.storage.directory.flushed_ends import read_flushed_ends
+from ottla.storage.directory.gone_logs import GoneLog, gone_logs
 
 
 class RecordedEnds:
@@ -39,9 +40,6 @@ class RecordedEnds:
         found = read_flushed_ends(self._disk, self._data_dir).get(key)
         return found if found is not None or held_batches else 0
 
-    def gone(self, topics: Mapping[str, UUID], copied: Collection[TopicPartition]) -> Iterator[LogEnd]:
+    def gone(self, topics: Mapping[str, UUID], copied: Collection[TopicPartition]) -> Iterator[GoneLog]:
         """The logs of these topics that held something before the backup began, and of which nothing was copied."""
-        names = {topic_id: name for name, topic_id in topics.items()}
-        for (topic_id, partition), end in self._ends.items():
-            if end and topic_id in names and TopicPartition(names[topic_id], partition) not in copied:
-                yield topic_id, partition, end
+        return gone_logs(self._ends, topics, copied)
