@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.client.fetch import FetchedPartition
     from ottla.client.fetcher import Fetcher
     from ottla.records.header import BatchHeader
+    from ottla.records.record import Record
 
 _POLL_MS: Final = 1_000
 _PARTS: Final = {
@@ -40,6 +41,7 @@ _DAMAGED: Final = (
     "`ottla log verify --deep DIR` finds damage in the broker's data directory, `ottla log repair DIR` makes the rest "
     "readable"
 )
+_BEHIND: Final = f"start behind the damage with --offset; {_DAMAGED}"
 _UNREADABLE: Final = f"--skip-unreadable leaves such batches out and says where; {_DAMAGED}"
 _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separator", "null.literal")
 
@@ -119,6 +121,8 @@ class _Writer:
         self.limit: int | None = None
         self.skips_unreadable = False
         self._how = how
+        # Where the batches that were left out say that they end: damage may be in that, too.
+        self._claims: dict[TopicPartition, int] = {}
 
     @property
     def is_full(self) -> bool:
@@ -126,24 +130,14 @@ class _Writer:
 
     def write(self, fetched: FetchedPartition, end: int | None) -> None:
         """The records from the requested offset up to `end`."""
-        from ottla.model.errors import WireError
-        from ottla.records.errors import CorruptBatch
         from ottla.records.header import read_header
-        from ottla.records.record import decode_batch
 
         for batch in fetched.batches():
             header = read_header(batch)
+            self._check_claim(fetched.partition, header)
             if header.is_control:
                 continue
-            try:
-                records = decode_batch(batch)
-            except WireError as error:  # damaged, or more than may be decompressed
-                place = f"{fetched.partition}, {_offsets(header)}"
-                if not self.skips_unreadable:
-                    raise CorruptBatch(f"{place}: the batch cannot be read: {error}", hint=_UNREADABLE) from error
-                say(f"note: {place}: the batch cannot be read and is left out: {error}", err=True)
-                continue
-            for record in records:
+            for record in self._records(fetched, batch, header):
                 if record.offset < fetched.fetch_offset or (end is not None and record.offset >= end):
                     continue
                 if self.is_full:
@@ -155,6 +149,33 @@ class _Writer:
                     self.out.write(format_line(where, record, header.is_log_append_time, self._how))
                 if self.limit is not None:
                     self.limit -= 1
+
+    def _records(self, fetched: FetchedPartition, batch: memoryview, header: BatchHeader) -> list[Record]:
+        """Those of a batch; none of one that is left out."""
+        from ottla.model.errors import WireError
+        from ottla.records.errors import CorruptBatch
+        from ottla.records.record import decode_batch
+
+        try:
+            return decode_batch(batch)
+        except WireError as error:  # damaged, or more than may be decompressed
+            place = f"{fetched.partition}, {_offsets(header)}"
+            if not self.skips_unreadable:
+                raise CorruptBatch(f"{place}: the batch cannot be read: {error}", hint=_UNREADABLE) from error
+            if header.next_offset > fetched.high_watermark:
+                log_end = f"the log ends at offset {fetched.high_watermark}"
+                raise CorruptBatch(f"{place}: the batch cannot be read, and {log_end}", hint=_BEHIND) from error
+            say(f"note: {place}: the batch cannot be read and is left out: {error}", err=True)
+            self._claims[fetched.partition] = header.next_offset
+            return []
+
+    def _check_claim(self, partition: TopicPartition, header: BatchHeader) -> None:
+        from ottla.records.errors import CorruptBatch
+
+        claim, found = self._claims.pop(partition, 0), header.base_offset
+        if found < claim:
+            wrong = f"the batch that was left out does not end at offset {claim - 1}: {found} is in the next one"
+            raise CorruptBatch(f"{partition}: {wrong}", hint=_BEHIND)
 
 
 def _offsets(header: BatchHeader) -> str:

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from ottla.cli import consume, produce, topic
 from ottla.client.cluster import Cluster
 from ottla.client.errors import OffsetOutOfRange
+from ottla.client.fetch import FetchLimits
 from ottla.client.fetcher import Fetcher
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -18,7 +19,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
-from ottla.records.header import CONTROL_BIT, LENGTH_AT
+from ottla.records.header import CONTROL_BIT, HEADER, LENGTH_AT, read_header
 from ottla.records.record import Record, decode_batch
 from tests.malformed_batches import SHAPES, malformed_batch
 from tests.unit.client.fake_cluster import FakeCluster
@@ -257,6 +258,35 @@ def test_consume_hints_at_no_flag_that_does_not_get_behind_the_damage(fake: Fake
     assert isinstance(done.exception, OttlaError)
     assert "log repair" in (done.exception.hint or "")
     assert "--skip-unreadable" not in (done.exception.hint or "")
+
+
+def with_claim(batch: bytes, last_offset_delta: int) -> bytes:
+    """As damage on a disk has it: the checksum is of what was written."""
+    header = read_header(memoryview(batch))._replace(last_offset_delta=last_offset_delta)
+    return HEADER.pack(*header) + batch[HEADER.size :]
+
+
+def test_consume_follows_no_damaged_batch_out_of_the_log(fake: FakeCluster) -> None:
+    fill(fake, P0, b"first")
+    fill(fake, P0, b"damaged")
+    batches = fake.partitions[P0].batches
+    batches[1] = with_claim(batches[1], 100_000)
+    done = run_consume("t", "--from-beginning", "--skip-unreadable", "--max-messages", "5")
+    assert isinstance(done.exception, OttlaError), "it began again at the oldest record, and again"
+    assert "offsets 1 to 100001: the batch cannot be read, and the log ends at offset 2" in str(done.exception)
+    assert done.stdout == "first\n"
+
+
+def test_consume_leaves_out_no_readable_record_with_a_damaged_batch(fake: FakeCluster) -> None:
+    # The next batch comes with the next fetch.
+    fill(fake, P0, b"x" * (FetchLimits().partition_max_bytes - 100))
+    fill(fake, P0, b"second", b"third")
+    batches = fake.partitions[P0].batches
+    batches[0] = with_claim(batches[0], 1)
+    done = run_consume("t", "--from-beginning", "--skip-unreadable", "--timeout-ms", "1000")
+    assert isinstance(done.exception, OttlaError)
+    assert "does not end at offset 1: 1 is in the next one" in str(done.exception)
+    assert "start behind the damage with --offset" in (done.exception.hint or "")
 
 
 def test_consume_outlasts_a_broker_that_is_away_for_minutes(fake: FakeCluster) -> None:

@@ -159,7 +159,7 @@ class _TaskReader:
         place, end, aborted = part.partition, self._ends[part.partition], self._aborted(part)
         next_offset = 0
         for batch, header in _with_heads(part, damage):
-            if header.base_offset < next_offset:
+            if header.base_offset < next_offset or header.next_offset > part.high_watermark:
                 raise damage
             next_offset = header.next_offset
             try:

@@ -16,6 +16,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey, VersionRange
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
+from ottla.records.header import HEADER, read_header
 from ottla.records.record import Record
 from ottla.spark.errors import CorruptRecords, DataLoss, ReadTimedOut
 from ottla.spark.options.connection import Connection
@@ -174,6 +175,15 @@ def test_a_batch_that_cannot_be_read_is_stepped_over_when_it_is_wanted(
     (record,) = fake.partitions[ledger].records()
     lost = entry_from_json(bytes(record.value or b"")).lost
     assert (lost.place, lost.first_offset, lost.end_offset) == (PLACE, 30, 33)
+
+
+def test_a_damaged_head_that_claims_more_than_the_log_has_is_not_believed(fake: FakeCluster) -> None:
+    fake.partitions[PLACE].append(build_batch([Record(0, 1000, None, b"x")]))
+    batch = fake.partitions[PLACE].batches[-1]
+    header = read_header(memoryview(batch))._replace(last_offset_delta=100_000)
+    fake.partitions[PLACE].batches[-1] = HEADER.pack(*header) + batch[HEADER.size :]
+    with pytest.raises(CorruptRecords, match=r"'t' partition 0, at offset 30: .*checksum is wrong"):
+        offsets(skipping(task(31)))
 
 
 def test_rows_before_a_batch_that_cannot_be_read_come_once(fake: FakeCluster) -> None:
