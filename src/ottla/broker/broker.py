@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.broker.advertising import Advertising, registered_listeners
+from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.cold_calls import ColdCalls
 from ottla.broker.compaction import Compaction
 from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
@@ -234,9 +235,10 @@ class Broker:
             selector,
         )
         self.groups = self._open_groups(loop, flusher)
-        groups = GroupCalls(self, ready, slow)
+        room = AnswerRoom()
+        groups = GroupCalls(self, ready, slow, room)
         meter = None if admin is None else RequestMeter()
-        router = Router(produce, fetch, groups, GROUP_HANDLERS, ColdCalls(self, slow).answer, ready, meter)
+        router = Router(produce, fetch, groups, GROUP_HANDLERS, ColdCalls(self, slow, room).answer, ready, meter)
         if admin is not None and meter is not None:
             self._add_figures(admin, router, meter, fetch, flusher)
         self._closing.push_async_callback(router.stop)
@@ -250,7 +252,9 @@ class Broker:
         self._start_compaction()
         for listening in bound:
             limits = self._connection_limits()
-            listener = Listener(listening, loop, router, limits, housekeeping.expire_produces, self._sockets, slow)
+            listener = Listener(
+                listening, loop, router, limits, housekeeping.expire_produces, self._sockets, slow, room
+            )
             self._listeners.append(listener)
             listener.start()
         self._closing.push_async_callback(self._drain, flusher, deadlines)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Final
 
-from ottla.broker.answer_pieces import response_pieces
+from ottla.broker.answer_pieces import body_pieces, response_pieces
+from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.connection import Connection
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import HANDLERS
@@ -15,7 +16,7 @@ from ottla.broker.metadata_answers import MetadataAnswers
 from ottla.broker.outbox import Piece
 from ottla.broker.slow_requests import SlowRequests
 from ottla.protocol.api import API_VERSIONS, ApiKey
-from ottla.protocol.frame import RequestHeader, response_frame
+from ottla.protocol.frame import RequestHeader
 from ottla.protocol.messages import decode_request, decode_request_steps, encode_response_steps
 from ottla.protocol.schemas.metadata import MetadataResponse
 from ottla.runtime.loop_offload import paced
@@ -26,8 +27,11 @@ _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
 class ColdCalls:
     """Answers the requests of every API but Produce and Fetch."""
 
-    def __init__(self, broker: BrokerContext, slow: SlowRequests | None = None) -> None:
-        """`slow` reports the requests that take long."""
+    def __init__(
+        self, broker: BrokerContext, slow: SlowRequests | None = None, room: AnswerRoom | None = None
+    ) -> None:  # fmt: skip
+        """`slow` reports the requests that take long; `room` counts the large answers."""
+        self._room = room or AnswerRoom()
         self._broker = broker
         self._slow = slow
         self._metadata_answers = MetadataAnswers()
@@ -50,7 +54,8 @@ class ColdCalls:
         else:
             call = Call(version, header.client_id, connection.local_address, auto_creations=connection.auto_creations)
             if api is ApiKey.METADATA and isinstance(body, bytes):
-                return (response_frame(api, version, header.correlation_id, await self._metadata(call, body)),)
+                made = await self._metadata(call, body)
+                return await body_pieces(api, version, header.correlation_id, made, self._room)
             if isinstance(body, bytes):
                 request = decode_request(api, version, body)
             else:
@@ -61,7 +66,7 @@ class ColdCalls:
             response = await HANDLERS[api](request, self._broker, call)
             served_s = perf_counter()
             del request
-        pieces = await paced(response_pieces(api, version, header.correlation_id, response))
+        pieces = await response_pieces(api, version, header.correlation_id, response, self._room)
         if self._slow is not None and perf_counter() - began_s > self._slow.limit_s:
             parts = {"read": read_s - began_s, "work": served_s - read_s, "write": perf_counter() - served_s}
             self._slow.note(connection, api, version, **parts)

@@ -24,7 +24,7 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from ottla.broker.auto_creations import AutoCreations
-from ottla.broker.frame_pace import UnfinishedFrame
+from ottla.broker.frame_pace import UnfinishedFrame, UnreadAnswer
 from ottla.broker.limits import ANSWERS_PENDING_MAX, PIPELINED_ANSWER_BYTES_MAX, REQUEST_BYTES_MIN
 from ottla.broker.outbox import Outbox, Piece
 from ottla.broker.receive_budget import ReceiveBudget
@@ -251,6 +251,12 @@ class Connection:
         buffer = self._buffer
         unread_bytes = buffer.end - buffer.start
         return UnfinishedFrame(self._received_bytes - unread_bytes, unread_bytes, buffer.is_grown)
+
+    @property
+    def unread_answer(self) -> UnreadAnswer | None:
+        """The large answer of which the peer has not taken all."""
+        answer = self._outbox.unsent_answer
+        return None if answer is None else UnreadAnswer(answer.number, answer.sent_bytes)
 
     @property
     def _owes_frame(self) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a peer sends the frame that it has begun fast enough.  Pure: time is the number of the sweep.
+"""Whether a peer sends its frame, or takes its answer, fast enough.  Pure: time is the number of the sweep.
 
 Sweeps are counted, not milliseconds: a process that was stopped finds the bytes of that time in its sockets, and blames
 nobody.
@@ -17,6 +17,14 @@ class UnfinishedFrame(NamedTuple):
     received_bytes: int
     # Whether it holds memory that others may wait for.
     holds_budget: bool
+
+
+class UnreadAnswer(NamedTuple):
+    """A large answer of which the peer has not taken all."""
+
+    # No two answers have the same.
+    number: int
+    taken_bytes: int
 
 
 class PaceRules(NamedTuple):
@@ -64,3 +72,19 @@ class FramePace:
         is_missed = self._window.is_missed(sweep, frame.received_bytes)
         is_in_the_way = self._contended.is_missed(sweep, frame.received_bytes) and is_contended and frame.holds_budget
         return is_missed or is_in_the_way
+
+
+class AnswerPace:
+    """The large answer that one connection's peer takes, as the sweeps see it while others wait for its memory."""
+
+    __slots__ = ("_number", "_window")
+
+    def __init__(self, rules: PaceRules, sweep: int, answer: UnreadAnswer) -> None:
+        self._number = answer.number
+        self._window = _Window(sweep, answer.taken_bytes, rules.contended_window_sweeps, rules.bytes_per_sweep)
+
+    def is_of(self, answer: UnreadAnswer) -> bool:
+        return answer.number == self._number
+
+    def is_too_slow(self, sweep: int, answer: UnreadAnswer) -> bool:
+        return self._window.is_missed(sweep, answer.taken_bytes)

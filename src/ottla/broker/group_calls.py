@@ -11,11 +11,12 @@ from time import perf_counter
 from typing import Final
 
 from ottla.broker.answer_pieces import response_pieces
+from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.failed_request import close_failed
 from ottla.broker.handlers import GROUP_HANDLERS
-from ottla.broker.limits import IN_STEPS_ELEMENTS
+from ottla.broker.limits import COPIED_ANSWER_BYTES_MAX, IN_STEPS_ELEMENTS
 from ottla.broker.outbox import Piece
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.slow_requests import SlowRequests
@@ -43,6 +44,7 @@ class GroupCall:
         "_header",
         "_read_s",
         "_ready",
+        "_room",
         "_served_s",
         "_slow",
         "_start",
@@ -55,6 +57,7 @@ class GroupCall:
         header: RequestHeader,
         ready: ReadyConnections,
         start: Callable[[Coroutine[object, object, None]], None],
+        room: AnswerRoom,
         answer: Answer | None = None,
         slow: SlowRequests | None = None,
         began_s: float = 0.0,
@@ -68,6 +71,7 @@ class GroupCall:
         self._header = header
         self._ready = ready
         self._start = start
+        self._room = room
         self._answer = answer
         self._frame: bytes | None = None
         self._slow = slow
@@ -113,6 +117,9 @@ class GroupCall:
             # The caller is about to release other requests: a bug in this answer must not keep them waiting.
             close_failed(self._connection, error, api_key=int(self._api))
             return
+        if len(body) > COPIED_ANSWER_BYTES_MAX:
+            self._start(self._reply_in_steps(response))
+            return
         frame = response_frame(self._api, header.api_version, header.correlation_id, body)
         if self._api not in _WAITS_BY_INTENTION:
             self._note(perf_counter())
@@ -133,7 +140,9 @@ class GroupCall:
         try:
             if isinstance(response, Generator):
                 response = await paced(response)
-            pieces = await paced(response_pieces(self._api, header.api_version, header.correlation_id, response))
+            pieces = await response_pieces(
+                self._api, header.api_version, header.correlation_id, response, self._room
+            )  # fmt: skip
             if self._api not in _WAITS_BY_INTENTION:
                 self._note(perf_counter())
             self._complete(pieces)
@@ -153,9 +162,14 @@ class GroupCalls:
     """Serves the APIs of `GROUP_HANDLERS`."""
 
     def __init__(
-        self, broker: BrokerContext, ready: ReadyConnections, slow: SlowRequests | None = None
-    ) -> None:  # fmt: skip
-        """`slow` reports the requests that take long."""
+        self,
+        broker: BrokerContext,
+        ready: ReadyConnections,
+        slow: SlowRequests | None = None,
+        room: AnswerRoom | None = None,
+    ) -> None:
+        """`slow` reports the requests that take long; `room` counts the large answers."""
+        self._room: Final = room or AnswerRoom()
         self._slow: Final = slow
         self._broker: Final = broker
         self._ready: Final = ready
@@ -166,7 +180,7 @@ class GroupCalls:
         api = ApiKey(header.api_key)
         began_s = perf_counter()
         request = decode_request(api, header.api_version, body)
-        waiting = GroupCall(connection, api, header, self._ready, self._start, None, self._slow, began_s)
+        waiting = GroupCall(connection, api, header, self._ready, self._start, self._room, None, self._slow, began_s)
         steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
         if steps is not None and not run_slice(steps):
             self._start(_go_on(steps, connection, api))
@@ -182,7 +196,7 @@ class GroupCalls:
         request = await paced(decode_request_steps(api, header.api_version, body))
         del body
         connection.let_go()
-        waiting = GroupCall(connection, api, header, self._ready, self._start, answer, self._slow, began_s)
+        waiting = GroupCall(connection, api, header, self._ready, self._start, self._room, answer, self._slow, began_s)
         steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
         del request
         if steps is not None:

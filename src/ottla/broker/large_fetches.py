@@ -7,6 +7,7 @@ import asyncio
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.fetch_plans import FullFetch
 from ottla.broker.fetch_read import FetchRead
+from ottla.broker.large_requests import Turn
 from ottla.broker.parked_fetches import ParkedFetches
 from ottla.runtime.loop_offload import paced
 
@@ -19,12 +20,12 @@ class LargeFetches:
     def __init__(self, parked: ParkedFetches) -> None:
         self._parked = parked
 
-    async def serve(self, answer: Answer, plan: FullFetch, max_wait_ms: int) -> None:
-        """Answer when the plan has enough, or after `max_wait_ms` with what it has then."""
+    async def serve(self, answer: Answer, plan: FullFetch, max_wait_ms: int, turn: Turn) -> None:
+        """Answer when the plan has enough, or after `max_wait_ms` with what it has then; it waits out of its `turn`."""
         connection = answer.connection
         read = await paced(plan.read_steps())
         if max_wait_ms > 0 and self._parked.has_room and not await paced(plan.is_enough_steps(read)):
-            read = await self._read_when_enough(connection, plan, max_wait_ms)
+            read = await self._read_when_enough(connection, plan, max_wait_ms, turn)
         if connection.is_closed:
             return
         pieces = await paced(plan.response_steps(read))
@@ -33,7 +34,7 @@ class LargeFetches:
             self._parked.send(connection)
 
     async def _read_when_enough(
-        self, connection: Connection, plan: FullFetch, max_wait_ms: int
+        self, connection: Connection, plan: FullFetch, max_wait_ms: int, turn: Turn
     ) -> list[FetchRead]:  # fmt: skip
         wait = _Wait()
         connection.on_close = wait.on_readable
@@ -41,7 +42,7 @@ class LargeFetches:
             held_count = await paced(plan.park_steps(wait))
             self._parked.begin(wait, held_count, max_wait_ms)
             try:
-                return await self._read_until_enough(connection, plan, wait)
+                return await self._read_until_enough(connection, plan, wait, turn)
             finally:
                 wait.is_over = True
                 self._parked.end(held_count)
@@ -49,7 +50,9 @@ class LargeFetches:
             connection.on_close = None
             await paced(plan.unpark_steps(wait))
 
-    async def _read_until_enough(self, connection: Connection, plan: FullFetch, wait: _Wait) -> list[FetchRead]:
+    async def _read_until_enough(
+        self, connection: Connection, plan: FullFetch, wait: _Wait, turn: Turn
+    ) -> list[FetchRead]:  # fmt: skip
         while not connection.is_closed:
             # What comes from here on wakes it; what came before all partitions held it is read now.
             wait.forget()
@@ -58,7 +61,8 @@ class LargeFetches:
             read = await paced(plan.read_steps())
             if is_last or await paced(plan.is_enough_steps(read)):
                 return read
-            await wait.woken()
+            del read
+            await turn.leave_for(wait.woken())
         return []
 
 

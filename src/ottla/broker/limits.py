@@ -55,8 +55,11 @@ COLD_REQUEST_BYTES_MAX: Final = 16 * MIB
 # it get an error; else the connection is closed.
 COLD_ANSWER_BYTES_MAX: Final = 64 * MIB
 
-# Answers above this are sent as they are, without a copy.
+# Answers above this are sent as they are, without a copy, and those of all connections together are bounded.
 COPIED_ANSWER_BYTES_MAX: Final = 64 * KIB
+UNSENT_ANSWERS_BYTES_MAX: Final = 256 * MIB
+# Those for which there is no room; beyond it a request is refused.  One always waits.
+WAITING_ANSWERS_BYTES_MAX: Final = 64 * MIB
 
 # Produce requests of one connection whose answers wait for a flush.  Clients keep 5; load tests a few hundred.
 ANSWERS_PENDING_MAX: Final = 4_096

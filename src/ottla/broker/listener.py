@@ -11,8 +11,9 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.connection import Connection, Router, SlowReports
-from ottla.broker.frame_pace import FramePace, PaceRules
+from ottla.broker.frame_pace import AnswerPace, FramePace, PaceRules
 from ottla.broker.limits import (
     ACCEPTS_PER_TURN,
     KIB,
@@ -87,11 +88,13 @@ class Listener:
         on_sweep: Callable[[], None],
         sockets: SocketLoop | None = None,
         slow: SlowReports | None = None,
+        room: AnswerRoom | None = None,
     ) -> None:
         """`sockets`: serves the connections; the loop itself unless a test has something between.
 
-        `slow` takes the times of requests.
+        `slow` takes the times of requests; `room` has the large answers of these and other connections.
         """
+        self._room = room
         self._listening = listening
         self._loop = loop
         self._sockets: SocketLoop = sockets or loop
@@ -110,6 +113,8 @@ class Listener:
         )
         # Of connections that were within a frame at the last sweep.
         self._paces: dict[Connection, FramePace] = {}
+        # Of connections that had an answer to take while others waited for room for theirs.
+        self._answer_paces: dict[Connection, AnswerPace] = {}
         self._sweeps_count = 0
         self._spare_fd: int | None = None
         # By the count of sweeps.
@@ -224,6 +229,7 @@ class Listener:
     def _forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
         self._paces.pop(connection, None)
+        self._answer_paces.pop(connection, None)
         if not self._connections:
             self._all_closed.set()
 
@@ -240,7 +246,9 @@ class Listener:
             if self._is_too_slow(connection):
                 log.info("connection.slow", extra=fields(peer=connection.peer_name, client_id=connection.client_id))
                 connection.close("the peer sent a request too slowly")
-            elif connection.quiet_sweeps > stalled_sweeps and connection.is_stalled:
+            elif self._keeps_others_waiting(connection) or (
+                connection.quiet_sweeps > stalled_sweeps and connection.is_stalled
+            ):
                 log.info("connection.stalled", extra=fields(peer=connection.peer_name))
                 connection.close("the peer stalled within a request or an answer")
             elif connection.has_lost_peer:
@@ -253,6 +261,18 @@ class Listener:
                     # It waits for our answer: its own idle time begins when it is answered.
                     connection.quiet_sweeps = SHRINK_AFTER_SWEEPS
         self._on_sweep()
+
+    def _keeps_others_waiting(self, connection: Connection) -> bool:
+        """Whether it does not take a large answer, while those of others wait for its memory."""
+        answer = connection.unread_answer if self._room is not None and self._room.is_contended else None
+        if answer is None:
+            self._answer_paces.pop(connection, None)
+            return False
+        pace = self._answer_paces.get(connection)
+        if pace is None or not pace.is_of(answer):
+            self._answer_paces[connection] = AnswerPace(self._pace_rules, self._sweeps_count, answer)
+            return False
+        return pace.is_too_slow(self._sweeps_count, answer)
 
     def _is_too_slow(self, connection: Connection) -> bool:
         """Whether it is within a frame and sends that at less than the least rate."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
+from ottla.broker.answer_room import CountedAnswer
 from ottla.broker.limits import SEND_TURN_BYTES
 from ottla.broker.socket_loop import SocketLoop
 from ottla.runtime.disk import FileRun
@@ -23,7 +25,7 @@ _COPIED_BYTES: Final = 64 * 1024
 _PIECE_BYTES_MIN: Final = 16 * 1024
 _PIECES_OF_TURN: Final = SEND_TURN_BYTES // _PIECE_BYTES_MIN
 
-Piece = bytes | bytearray | memoryview | FileRun
+Piece = bytes | bytearray | memoryview | FileRun | CountedAnswer
 
 
 class Outbox:
@@ -55,6 +57,12 @@ class Outbox:
     def has_unsent(self) -> bool:
         """Whether the peer has not yet received some of what was sent."""
         return bool(self._unsent)
+
+    @property
+    def unsent_answer(self) -> CountedAnswer | None:
+        """A large answer that the peer has not yet received."""
+        # It is a piece by itself, behind its head.
+        return next((piece for piece in islice(self._unsent, 2) if isinstance(piece, CountedAnswer)), None)
 
     @property
     def is_empty(self) -> bool:
@@ -148,7 +156,14 @@ class Outbox:
             else:
                 unsent[0] = FileRun(piece.file, piece.position + sent, piece.length_bytes - sent)
             return sent
-        sent = self._socket.send(piece, _MSG_MORE if len(unsent) > 1 else 0)
+        more = _MSG_MORE if len(unsent) > 1 else 0
+        if isinstance(piece, CountedAnswer):
+            sent = self._socket.send(piece.view, more)
+            piece.view = piece.view[sent:]
+            if not piece.view:
+                unsent.popleft()
+            return sent
+        sent = self._socket.send(piece, more)
         if sent == len(piece):
             unsent.popleft()
         else:

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.failed_request import close_failed
 from ottla.broker.large_requests import LargeRequests
-from ottla.broker.limits import COLD_REQUEST_BYTES_MAX, IN_STEPS_BYTES, LARGE_REQUEST_BYTES, STOP_REQUESTS_MS
+from ottla.broker.limits import COLD_REQUEST_BYTES_MAX, IN_STEPS_BYTES, STOP_REQUESTS_MS
 from ottla.broker.outbox import Piece
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.request_meter import SAMPLING_MASK, RequestMeter
@@ -177,9 +177,7 @@ class Router:
                 return self._groups.handle_large(header, body, connection, answer)
             return self._serve_cold(connection, header, body, answer)
 
-        is_large = len(body) > LARGE_REQUEST_BYTES
-        serving = self._large.in_turn(header.api_key, len(body), connection, serve) if is_large else serve()
-        self._start(connection, header, serving)
+        self._start(connection, header, self._large.in_turn(header.api_key, len(body), connection, serve))
 
     def _start(self, connection: Connection, header: RequestHeader, serving: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._guarded(connection, header, serving))

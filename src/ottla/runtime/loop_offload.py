@@ -23,6 +23,7 @@ class _Turns:
     __slots__ = ("_is_called", "_waiting")
 
     def __init__(self) -> None:
+        # Those that have used up a slice.
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_called = False
 

@@ -10,6 +10,7 @@ from typing import Any
 from ottla.broker.connection import Connection
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.large_fetches import LargeFetches
+from ottla.broker.large_requests import Turn
 from ottla.broker.outbox import Piece
 from ottla.broker.parked_fetches import ParkedFetches
 from ottla.broker.ready_connections import ReadyConnections
@@ -75,7 +76,7 @@ class Served:
 
     def fetch(self) -> None:
         large, answer = LargeFetches(self.parked), self.connection.park(exclusive=True)
-        self.tasks.start(self.connection, large.serve(answer, self.plan, HOUR_MS))  # type: ignore[arg-type]
+        self.tasks.start(self.connection, large.serve(answer, self.plan, HOUR_MS, Turn(None)))  # type: ignore[arg-type]
 
     async def turn(self) -> None:
         for _ in range(TURNS):

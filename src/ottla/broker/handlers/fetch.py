@@ -47,6 +47,7 @@ from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response, fetc
 from ottla.broker.fetch_session import FetchSession
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.large_fetches import LargeFetches
+from ottla.broker.large_requests import LargeRequests, Turn
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import PARTITIONS_IN_STEPS_BYTES
 from ottla.broker.membership import Membership
@@ -59,6 +60,7 @@ from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.started_tasks import StartedTasks
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
+from ottla.protocol.api import ApiKey
 from ottla.protocol.fetch import (
     PREFERRED_REPLICA_FROM_VERSION,
     TOPIC_IDS_FROM_VERSION,
@@ -112,6 +114,7 @@ class FetchHandler:
         self._selector = selector
         self.parked = ParkedFetches(ready, deadlines)
         self._large = LargeFetches(self.parked)
+        self._turns = LargeRequests()
         self._tasks = StartedTasks()
 
     @property
@@ -153,8 +156,23 @@ class FetchHandler:
         correlation_id: int,
     ) -> None:
         """A request that may name many partitions: others are served between some of them."""
-        request = await paced(read_fetch_steps(view, position, end, version))
-        connection.let_go()
+        async with self._turns.turn(ApiKey.FETCH, end - position) as turn:
+            if connection.is_closed:
+                return
+            request = await paced(read_fetch_steps(view, position, end, version))
+            del view
+            connection.let_go()
+            await self._serve_read(connection, answer, request, version, correlation_id, turn)
+
+    async def _serve_read(
+        self,
+        connection: Connection,
+        answer: Answer,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        turn: Turn,
+    ) -> None:
         continues_session = request.session_epoch not in _FULL_EPOCHS
         session = self._sessions.get(request.session_id) if continues_session else None
         error = await self._update_session_in_steps(session, request, version) if continues_session else _NO_ERROR
@@ -178,7 +196,8 @@ class FetchHandler:
             return
         # A reader that wants a session is answered at once: from then on the session waits.
         max_wait_ms = 0 if request.session_epoch == NEW_SESSION_EPOCH else request.max_wait_ms
-        await self._large.serve(answer, self._full_plan(connection, request, version, correlation_id), max_wait_ms)
+        full = self._full_plan(connection, request, version, correlation_id)
+        await self._large.serve(answer, full, max_wait_ms, turn)
 
     def _full_error(self, request: FetchRequest) -> int:
         """Why a full request may not be served, 0 when it may."""

@@ -19,13 +19,14 @@ Not done: transactional batches (INVALID_TXN_STATE).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from time import perf_counter
 from typing import Final
 
 from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpenedSum, malformed, open_batch
 from ottla.broker.batch_rules import batch_error
 from ottla.broker.connection import Answer, Connection
+from ottla.broker.large_requests import LargeRequests
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.limits import (
     APPENDED_IN_TURN_BYTES,
@@ -263,6 +264,7 @@ class ProduceHandler:
         "_ready",
         "_slow",
         "_tasks",
+        "_turns",
     )
 
     def __init__(
@@ -291,6 +293,7 @@ class ProduceHandler:
         self._opened = OpenedSum()
         self._gap_reports = GapReports()
         self._tasks = StartedTasks()
+        self._turns = LargeRequests()
 
     def handle(
         self,
@@ -309,14 +312,11 @@ class ProduceHandler:
         if part is None:
             try:
                 request = read_produce(view, position, end, version)
-                is_long = end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position)
             except ManyPartitions:
-                is_long = True
-            if is_long:
-                serving = self._serve_in_steps(
-                    connection, connection.hold(), view, position, end, version, correlation_id
-                )  # fmt: skip
-                self._tasks.start(connection, serving)
+                self._begin_steps(connection, view, position, end, version, correlation_id, is_of_many=True)
+                return
+            if end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position):
+                self._begin_steps(connection, view, position, end, version, correlation_id, is_of_many=False)
                 return
         else:
             request = part.request
@@ -400,7 +400,33 @@ class ProduceHandler:
         log.log(level, "produce.failed", extra=fields(peer=connection.peer_name, reason=reason))
         connection.close(reason)
 
-    async def _serve_in_steps(
+    def _begin_steps(
+        self,
+        connection: Connection,
+        view: memoryview,
+        position: int,
+        end: int,
+        version: int,
+        correlation_id: int,
+        *,
+        is_of_many: bool,
+    ) -> None:
+        """Serve a request of many partitions, or of many bytes, in steps: others are served between some of them."""
+        serving = self._append_in_steps(connection, connection.hold(), view, position, end, version, correlation_id)
+        if is_of_many:
+            serving = self._in_turn(connection, end - position, serving)
+        self._tasks.start(connection, serving)
+
+    async def _in_turn(
+        self, connection: Connection, size_bytes: int, serving: Coroutine[object, object, None]
+    ) -> None:  # fmt: skip
+        async with self._turns.turn(ApiKey.PRODUCE, size_bytes):
+            if connection.is_closed:
+                serving.close()
+            else:
+                await serving
+
+    async def _append_in_steps(
         self,
         connection: Connection,
         answer: Answer,
@@ -410,7 +436,6 @@ class ProduceHandler:
         version: int,
         correlation_id: int,
     ) -> None:
-        """A request of many partitions, or of many bytes: others are served between some of them."""
         request = await paced(read_produce_steps(view, position, end, version))
         turn = LoopOffload()
         part = _Part(request)
