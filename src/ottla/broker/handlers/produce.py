@@ -420,11 +420,12 @@ class ProduceHandler:
     async def _in_turn(
         self, connection: Connection, size_bytes: int, serving: Coroutine[object, object, None]
     ) -> None:  # fmt: skip
-        async with self._turns.turn(ApiKey.PRODUCE, size_bytes):
-            if connection.is_closed:
-                serving.close()
-            else:
-                await serving
+        try:
+            async with self._turns.turn(ApiKey.PRODUCE, size_bytes):
+                if not connection.is_closed:
+                    await serving
+        finally:
+            serving.close()  # where it has not begun
 
     async def _append_in_steps(
         self,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import inspect
 import logging
 import struct
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -15,13 +18,14 @@ from ottla.broker.connection import Connection
 from ottla.broker.context import BrokerAddress
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.leader_hints import LeaderHints
-from ottla.broker.limits import PIPELINED_PARTITIONS_MAX
+from ottla.broker.limits import LARGE_REQUEST_BYTES, LARGE_REQUESTS_AT_ONCE, PIPELINED_PARTITIONS_MAX
 from ottla.broker.partition_table import PartitionTable, Refusal
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
 from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
+from ottla.model.errors import WireError
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.protocol.api import ApiKey
@@ -616,3 +620,17 @@ def test_every_malformed_shape_is_refused(served: Served, area: bytes) -> None:
 
 def test_default_check_is_the_compiled_one_where_it_is_there() -> None:
     assert record_check_of(LogConfig(record_validation="auto")) is COMPILED
+
+
+async def test_produce_that_may_not_even_wait_leaves_no_work_behind(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.broker.large_requests.WAITING_REQUESTS_BYTES_MAX", 0)
+    turns, size_bytes = served.handler._turns, LARGE_REQUEST_BYTES + 1
+    async with AsyncExitStack() as served_ones:
+        for _ in range(LARGE_REQUESTS_AT_ONCE):
+            await served_ones.enter_async_context(turns.turn(ApiKey.PRODUCE, size_bytes))
+        serving = asyncio.sleep(0)
+        with pytest.raises(WireError, match="too many large requests"):
+            await served.handler._in_turn(served.connection, size_bytes, serving)
+    assert inspect.getcoroutinestate(serving) == inspect.CORO_CLOSED
