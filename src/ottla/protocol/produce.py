@@ -382,15 +382,14 @@ def _add_flexible(
 ) -> None:
     for index, error, base_offset, append_time_ms, log_start_offset, errors in results:
         out += _RESULT_V5.pack(index, error, base_offset, append_time_ms, log_start_offset)
-        rows = () if errors is None else errors.rows
-        out += uvarint_bytes(len(rows) + 1)
-        for record_index, text in rows:
-            out += _COUNT.pack(record_index)
-            _append_compact_text(out, text)
-            out.append(0)  # no tagged fields
         if errors is None:
-            out.append(0)
+            out += b"\x01\x00"  # no rows, no message
         else:
+            out += uvarint_bytes(len(errors.rows) + 1)
+            for record_index, text in errors.rows:
+                out += _COUNT.pack(record_index)
+                _append_compact_text(out, text)
+                out.append(0)  # no tagged fields
             _append_compact_text(out, errors.message)
         leader = None if leaders is None else leaders.by_partition.get((name, index))
         if leader is None:
