@@ -243,7 +243,10 @@ def test_start_where_no_directory_can_be_has_a_hint(tmp_path: Path, name: str) -
     (tmp_path / "file").write_text("")
     error, hint = serve_once(tmp_path / name)
     assert error.startswith(f"error: {tmp_path / name} cannot be a data directory: ")
-    assert hint.startswith("hint: choose a --data-dir that this user may write to")
+    if name == "missing/below":
+        assert hint.startswith(f"hint: {tmp_path}/missing does not exist: make it first (mkdir -p {tmp_path}/missing)")
+    else:
+        assert hint.startswith("hint: choose a --data-dir that this user may write to")
 
 
 def test_empty_directory_is_closed_to_others_when_it_is_taken(tmp_path: Path, started: list[Served]) -> None:

@@ -36,7 +36,8 @@ _ACCEPT_PAUSE_S = 0.1
 _EXHAUSTED_REPORT_SWEEPS = 10_000 // SWEEP_INTERVAL_MS
 _EXHAUSTED_HINT = "raise the limit of open files (ulimit -Hn, LimitNOFILE=), or find the clients that connect so often"
 _BIND_HINTS = {
-    errno.EADDRINUSE: "another broker may run there: choose another port with --listen, or port 0 for a free one",
+    errno.EADDRINUSE: "another broker may run there: choose another port (--listen, --admin-listen), "
+    "or port 0 for a free one",
     errno.EACCES: "ports below 1024 need a privilege: choose one above, such as 9092",
     errno.EADDRNOTAVAIL: "no interface of this machine has it: --listen takes an address of this machine, and "
     "advertised.listeners the one that clients use",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -43,7 +44,15 @@ def disk_findings(data_dir: str) -> Iterator[Finding]:
     while not os.path.isdir(there):
         there = os.path.dirname(there)
     is_new = os.path.abspath(data_dir) != there
-    if is_new:
+    above = os.path.dirname(os.path.abspath(data_dir))
+    if is_new and above != there:
+        # A start makes the last directory only: a path with a slip would hide the data of another.
+        yield problem(
+            "disk",
+            f"{above} does not exist, and `ottla serve` makes no directory above its own",
+            f"make it first (mkdir -p {shlex.quote(above)}), or correct --data-dir",
+        )
+    elif is_new:
         yield ok("disk", f"{data_dir} does not exist yet: `ottla serve` creates it in {there}")
     if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
         yield problem(

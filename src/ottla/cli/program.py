@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return CALLED_WRONGLY
     except click.UsageError as error:
-        return _fail_usage(error)
+        return _fail_usage(error, arguments)
     except click.ClickException as error:
         return _fail(error.format_message(), hint=None)
     except click.exceptions.Exit as error:
@@ -85,13 +85,27 @@ def _fail(message: str, *, hint: str | None) -> int:
     return FAILED
 
 
-def _fail_usage(error: click.UsageError) -> int:
-    path = "ottla" if error.ctx is None else error.ctx.command_path
+def _fail_usage(error: click.UsageError, arguments: Sequence[str]) -> int:
+    path = _path_of_verb(arguments) if error.ctx is None else error.ctx.command_path
     message = error.format_message()
     if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, type(click.INT)):
         message = _NO_INTEGER.sub("is not a whole number", message)
     _fail(message, hint=f"{path} --help shows its usage")
     return CALLED_WRONGLY
+
+
+def _path_of_verb(arguments: Sequence[str]) -> str:
+    """Click does not say in which command an option lacks its argument."""
+    command: click.Command | None = program
+    path = ["ottla"]
+    for argument in arguments:
+        if not isinstance(command, click.Group):
+            break
+        command = command.get_command(click.Context(command), argument)
+        if command is None:
+            break
+        path.append(argument)
+    return " ".join(path)
 
 
 def _leave_closed_pipe() -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.model.errors import OttlaError
+from ottla.model.nearest import nearest_name
 
 if TYPE_CHECKING:
     from ottla.model.identifiers import TopicPartition
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 # -1 is a record without a time.
 TIMESTAMP_MS_MIN: Final = -1
 TIMESTAMP_MS_MAX: Final = (1 << 63) - 1
+_JSON_NAMES: Final = frozenset(
+    {"topic", "partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers"}
+)
 
 
 class InputRecord(NamedTuple):
@@ -107,13 +111,17 @@ def format_json(partition: TopicPartition, record: Record) -> bytes:
 
 
 def parse_json(line: bytes) -> InputRecord:
-    """Reads the form of `format_json`; `topic` and `offset` are ignored.  Raises BadLine."""
+    """Reads the form of `format_json`: `topic` and `offset` are ignored, other names refused.  Raises BadLine."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise BadLine(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise BadLine("a line must hold a JSON object")
+    for name in sorted(found.keys() - _JSON_NAMES):
+        # A value with a slip in its name would be no value, which deletes the key's records where logs are compacted.
+        nearest = nearest_name(name, _JSON_NAMES)
+        raise BadLine(f"no record has {name!r}" + ("" if nearest is None else f"; did you mean {nearest!r}?"))
     headers = found.get("headers") or []
     if not isinstance(headers, list) or not all(
         isinstance(row, dict) and isinstance(row.get("name"), str) for row in headers
@@ -134,7 +142,7 @@ def parse_json(line: bytes) -> InputRecord:
 def _cut(data: bytes, separator: bytes, what: str) -> tuple[bytes, bytes]:
     before, found, after = data.partition(separator)
     if not found:
-        raise BadLine(f"no {separator!r} in the line, which must follow {what}")
+        raise BadLine(f"no {separator.decode(errors='backslashreplace')!r} in the line, which must follow {what}")
     return before, after
 
 

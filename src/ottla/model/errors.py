@@ -18,7 +18,7 @@ from ottla.model.error_code import ErrorCode
 class OttlaError(Exception):
     """An operation failed for a reason that its user can act on.
 
-    `hint` says what to do; `error_code` is its protocol error for clients.
+    `hint` says what to do; a traceback shows it below the message.  `error_code` is its protocol error for clients.
     """
 
     error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -28,6 +28,8 @@ class OttlaError(Exception):
         super().__init__(message)
         if hint is not None:
             self.hint = hint
+        if self.hint is not None and self.hint not in str(self):
+            self.add_note(f"hint: {self.hint}")
 
 
 class ConfigError(OttlaError):

@@ -22,7 +22,7 @@ def told_briefly(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except OttlaError as error:
-            raise _brief(error) from None
+            raise error.with_traceback(None) from None
 
     return called
 
@@ -35,16 +35,9 @@ def rows_told_briefly(function: Callable[P, Iterator[T]]) -> Callable[P, Iterato
         try:
             yield from function(*args, **kwargs)
         except OttlaError as error:
-            raise _brief(error) from None
+            raise error.with_traceback(None) from None
 
     return called
-
-
-def _brief(error: OttlaError) -> OttlaError:
-    note = f"hint: {error.hint}"
-    if error.hint is not None and error.hint not in str(error) and note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
-    return error.with_traceback(None)
 
 
 class CorruptRecords(WireError):

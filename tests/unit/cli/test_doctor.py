@@ -160,6 +160,16 @@ def test_doctor_of_a_new_directory_finds_no_problem_and_makes_nothing(
     assert not (tmp_path / "data").exists()
 
 
+def test_doctor_of_a_directory_in_one_that_is_missing_finds_what_serve_will_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = tmp_path / "missing" / "data"
+    assert run(["doctor", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--json"]) == FAILED
+    [found] = [each for each in findings_of(capsys.readouterr().out) if each["level"] == "problem"]
+    assert found["text"] == f"{data_dir.parent} does not exist, and `ottla serve` makes no directory above its own"
+    assert f"mkdir -p {data_dir.parent}" in found["advice"]
+
+
 def test_doctor_finds_what_is_wrong_with_a_stopped_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,7 +115,7 @@ def test_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 def test_directory_is_of_one_cluster_up_at_a_time(tmp_path: Path) -> None:
     data_dir = tmp_path / "cluster"
-    message = rf"another `ottla cluster up` has .* by process {os.getpid()}$"
+    message = rf"another `ottla cluster up` has .* by process {os.getpid()}\nhint: end that one first"
     with (
         claimed_local_cluster(data_dir),
         pytest.raises(LocalClusterError, match=message),

@@ -113,6 +113,17 @@ def test_unknown_option_is_called_wrongly(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err.endswith("hint: ottla serve --help shows its usage\n")
 
 
+@pytest.mark.parametrize("arguments", [["serve", "--listen"], ["topic", "create", "t", "--partitions"]])
+def test_option_without_its_argument_names_the_help_of_its_verb(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == CALLED_WRONGLY
+    verb = " ".join(arguments[: 1 if arguments[0] == "serve" else 2])
+    assert capsys.readouterr().err == (
+        f"error: Option '{arguments[-1]}' requires an argument.\nhint: ottla {verb} --help shows its usage\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

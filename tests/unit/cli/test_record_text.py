@@ -54,11 +54,13 @@ def test_parse_json_meets_any_line_with_a_bad_line_only(line: bytes) -> None:
         (b'{"timestamp_ms": true}', "whole number"),
         (b'{"timestamp_ms": 9223372036854775808}', "timestamp_ms is -1 to 9223372036854775807"),
         (b'{"timestamp_ms": -2}', "timestamp_ms is -1 to"),
+        (b'{"key": "k", "vaule": "x"}', "no record has 'vaule'; did you mean 'value'?"),
+        (b'{"a": "x"}', "no record has 'a'$"),
         (rb'{"headers": [{"name": "\ud800", "value": "x"}]}', "not UTF-8"),
     ],
 )
 def test_parse_json_says_what_is_wrong(line: bytes, what: str) -> None:
-    with pytest.raises(BadLine, match=what):
+    with pytest.raises(BadLine, match=what.replace("?", r"\?")):
         parse_json(line)
 
 
@@ -79,6 +81,11 @@ def test_parse_line_says_what_is_missing(line: bytes) -> None:
     how = LineFormat(has_headers=True, has_key=True, key_separator=b"::")
     with pytest.raises(BadLine):
         parse_line(line, how)
+
+
+def test_parse_line_names_the_separator_as_it_was_given() -> None:
+    with pytest.raises(BadLine, match=r"^no '→' in the line, which must follow a key$"):
+        parse_line(b"no separator", LineFormat(has_key=True, key_separator="→".encode()))
 
 
 def test_parse_line_leaves_a_plain_line_as_it_is() -> None:

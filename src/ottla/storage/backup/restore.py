@@ -73,7 +73,11 @@ def _check_empty(disk: Disk, data_dir: str) -> None:
 def _check_room(disk: Disk, path: str, manifest: Manifest) -> None:
     free = disk.free_bytes(path)
     if free < manifest.size_bytes + ROOM_LEFT_BYTES:
-        raise DiskFull(f"the backup has {manifest.size_bytes} bytes, and {free} are free in {path}")
+        raise DiskFull(
+            f"the backup has {manifest.size_bytes} bytes, a broker needs {ROOM_LEFT_BYTES} beside them, "
+            f"and {free} are free in {path}",
+            hint="make room, or name a --data-dir on another disk",
+        )
 
 
 def _fill(disk: Disk, backup: str, data_dir: str, manifest: Manifest) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shlex
 from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
@@ -80,7 +83,17 @@ def claim(disk: PosixDisk, path: str, node_id: int, lock: FileLock) -> None:
             lock.release()
             raise
     except OSError as error:
-        raise DirectoryUnusable(f"{path} cannot be a data directory: {error.strerror or error}") from error
+        problem = f"{path or repr(path)} cannot be a data directory: {error.strerror or error}"
+        raise DirectoryUnusable(problem, hint=_unusable_hint(disk, path, error)) from error
+
+
+def _unusable_hint(disk: PosixDisk, path: str, error: OSError) -> str | None:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room on its file system, or choose a --data-dir on another"
+    parent = os.path.dirname(path.rstrip("/"))
+    if error.errno == errno.ENOENT and parent and not disk.exists(parent):
+        return f"{parent} does not exist: make it first (mkdir -p {shlex.quote(parent)}), or correct --data-dir"
+    return None
 
 
 def check(disk: Disk, path: str, node_id: int, cluster_id: str | None) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import re
 import traceback
 from collections.abc import Callable
 
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ottla.client.errors import CallTimedOut
 from ottla.model.errors import OttlaError
+from ottla.spark.errors import SparkOptionError
 from ottla.spark.options.read_options import parse_read_options
 from ottla.spark.options.write_options import parse_write_options
 from ottla.spark.sink.sinks import BatchSink
 from ottla.spark.source.batch_reader import BatchReader, TaskPartition
+from ottla.spark.source.data_source import OttlaDataSource
 from ottla.spark.source.range_reading import task_of
 from ottla.spark.source.stream_reader import StreamReader
 
@@ -64,6 +68,27 @@ def test_error_is_its_reason_and_what_to_do(call: Callable[[], object]) -> None:
     assert text.count("  File ") <= 4
     assert "client/" not in text
     assert "Connection refused" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "the option 'kafka.bootstrap.servers' is missing"),
+        ({"kafka.bootstrap.servers": "http://far:1", "subscribe": "t"}, "is a URL"),
+        ({**OPTIONS, "startingOffset": "latest"}, "did you mean 'startingOffsets'?"),
+    ],
+)
+def test_option_that_is_wrong_comes_without_our_frames(options: dict[str, str], told: str) -> None:
+    with pytest.raises(SparkOptionError, match=re.escape(told)) as caught:
+        OttlaDataSource(options)
+    assert "options/" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_option_that_only_a_stream_refuses_comes_without_our_frames() -> None:
+    source = OttlaDataSource({**OPTIONS, "endingOffsets": "latest"})
+    with pytest.raises(SparkOptionError) as caught:
+        source.streamReader(StructType([StructField("value", BinaryType())]))
+    assert "options/" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_reader_can_still_be_sent_to_a_planner() -> None:

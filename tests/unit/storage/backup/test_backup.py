@@ -615,6 +615,20 @@ def test_gap_before_a_segment_that_is_not_wholly_flushed_is_named() -> None:
     assert "/backup/clicks-0/00000000000000000012.log" in disk.files()
 
 
+def test_restore_without_room_says_how_much_it_needs() -> None:
+    place = place_of(batches=3)
+    disk = disk_of(place)
+    manifest = back_up(place)
+    disk.room_bytes = sum(map(len, disk.files().values())) + manifest.size_bytes + 1_000
+    with pytest.raises(DiskFull) as caught:
+        restore(disk, "/backup", "/again", NoLock())
+    assert str(caught.value) == (
+        f"the backup has {manifest.size_bytes} bytes, a broker needs {ROOM_LEFT_BYTES} beside them, "
+        f"and {manifest.size_bytes + 1_000} are free in /"
+    )
+    assert caught.value.hint == "make room, or name a --data-dir on another disk"
+
+
 def test_partition_whose_directory_is_gone_is_named_and_refused_after_a_restore() -> None:
     place = place_of(batches=3)
     run_inline(place.open_directory.create([(OTHER, topic_id(5))]))
