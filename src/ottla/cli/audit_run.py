@@ -17,6 +17,7 @@ from ottla.cli.moments import duration_ms
 from ottla.cli.output import say
 from ottla.model.counted import counted
 from ottla.model.own_names import AUDIT_RESULTS_TOPIC
+from ottla.runtime.installed import LAKE, SPARK, require_modules
 
 if TYPE_CHECKING:
     from ottla.spark.audit import AuditRun
@@ -60,6 +61,9 @@ def command(
     window_ms = duration_ms(window, "--window")
     every_ms = None if every is None else duration_ms(every, "--every")
     settings = assignments(storage, "--storage")
+    if target is not None or tables:
+        require_modules("a Delta table", LAKE, "lake")
+    require_modules("a comparison", SPARK, "spark")
     import ottla.spark
     from ottla.client.errors import ClientError
     from ottla.spark.audit import LoadedTable, run_audit

@@ -14,6 +14,7 @@ from ottla.cli.job_settings import KEY_VALUE, config_flag, json_flag
 from ottla.cli.moments import duration_ms
 from ottla.cli.output import say
 from ottla.model.counted import counted
+from ottla.runtime.installed import SPARK, require_modules
 
 if TYPE_CHECKING:
     from ottla.spark.streams.jobs import JobTotals
@@ -62,6 +63,7 @@ def run(
     trigger: dict[str, object] = {"availableNow": True} if available_now else {}
     if every is not None:
         trigger = {"processingTime": f"{duration_ms(every, '--every')} milliseconds"}
+    require_modules("a stream", SPARK, "spark")
     import ottla.spark
     from ottla.spark.streams.jobs import JobSettings, load_job, run_job
 

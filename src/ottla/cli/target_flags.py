@@ -9,6 +9,7 @@ import click
 
 from ottla.cli.client_flags import assignments
 from ottla.cli.job_settings import KEY_VALUE
+from ottla.runtime.installed import ICEBERG, LAKE, require_modules
 
 if TYPE_CHECKING:
     from ottla.spark.lake.target import IcebergTarget, LakeTarget
@@ -40,6 +41,11 @@ def target_flags(function: F) -> F:
 def lake_target(
     target: str, storage: Iterable[str], table: str | None, catalog: Iterable[str]
 ) -> LakeTarget | IcebergTarget:
+    """Raises `ConfigError` where the table's packages are not installed: before Spark starts, which takes its time."""
+    if table is None:
+        require_modules("a Delta table", LAKE, "lake")
+    else:
+        require_modules("an Iceberg table", ICEBERG, "iceberg")
     from ottla.spark.lake.target import IcebergTarget, parse_target
 
     properties = assignments(catalog, "--catalog")

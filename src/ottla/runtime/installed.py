@@ -8,6 +8,10 @@ from typing import Final
 
 from ottla.model.errors import ConfigError
 
+# The modules of the extra `spark`, and those of `lake` and `iceberg`, which bring them along.
+SPARK: Final = ("pyspark", "pyarrow", "pandas", "numpy")
+LAKE: Final = (*SPARK, "deltalake")
+ICEBERG: Final = (*SPARK, "pyiceberg")
 # The modules of the extra `schemas`.
 SCHEMAS: Final = ("avro", "fastavro", "google.protobuf", "grpc_tools", "jsonschema", "uvicorn")
 

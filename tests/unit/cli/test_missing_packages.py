@@ -1,0 +1,45 @@
+"""What somebody is told who has installed Ottla without the extra that a verb needs."""
+
+from __future__ import annotations
+
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.exit_status import FAILED
+from ottla.cli.program import run
+from ottla.runtime import installed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lacking", "extra"),
+    [
+        (["load", "clicks", "--target", "lake"], "pyspark", "lake"),
+        (["load", "clicks", "--target", "lake"], "deltalake", "lake"),
+        (["load", "clicks", "--target", "lake", "--table", "a.b"], "pyiceberg", "iceberg"),
+        (["load", "compact", "--target", "lake"], "deltalake", "lake"),
+        (["load", "vacuum", "--target", "lake"], "deltalake", "lake"),
+        (["audit", "run"], "pyspark", "spark"),
+        (["audit", "run", "--table", "lake"], "deltalake", "lake"),
+        (["stream", "run", "views.py:top", "--checkpoint", "c"], "pyspark", "spark"),
+    ],
+)
+def test_verb_without_its_packages_says_what_to_install(
+    arguments: list[str],
+    lacking: str,
+    extra: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def find_spec(module: str) -> ModuleSpec | None:
+        return None if module == lacking else ModuleSpec(module, None)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(installed, "find_spec", find_spec)
+    assert run(arguments) == FAILED
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ")
+    assert error.endswith(f" needs the module {lacking}")
+    assert hint == f"hint: pip install 'ottla[{extra}]'"
