@@ -11,6 +11,8 @@ created for want of disk space or descriptors the answer is KAFKA_STORAGE_ERROR:
 served without another request once they can be created; one that asks for it again gets its completion, not
 TOPIC_ALREADY_EXISTS.  What the broker's next start would refuse (max.broker.partitions, the limit of open files) is
 POLICY_VIOLATION.
+
+Departure: `__consumer_offsets` made by hand is compacted unless the request says otherwise.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call, NewTopic
+from ottla.broker.groups.offsets_topic import offsets_topic_config
 from ottla.broker.handlers.config_resources import require_few_settings
 from ottla.broker.handlers.error_text import error_text
 from ottla.broker.handlers.named_topics import by_name
@@ -25,6 +28,7 @@ from ottla.model.broker_settings import NUM_PARTITIONS
 from ottla.model.config_entries import describe_topic
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
+from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.protocol.schemas.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -61,7 +65,7 @@ async def handle(request: CreateTopicsRequest, broker: BrokerContext, call: Call
 
 async def _create(wanted: CreatableTopic, broker: BrokerContext, *, validate_only: bool) -> CreatableTopicResult:
     try:
-        new = _new_topic(wanted)
+        new = _new_topic(wanted, broker)
         topic = await broker.create_topic(new, validate_only=validate_only)
     except RequestError as error:
         return _refused(wanted.name, error.code, error_text(error))
@@ -80,12 +84,15 @@ async def _create(wanted: CreatableTopic, broker: BrokerContext, *, validate_onl
     )
 
 
-def _new_topic(wanted: CreatableTopic) -> NewTopic:
+def _new_topic(wanted: CreatableTopic, broker: BrokerContext) -> NewTopic:
     require_few_settings(len(wanted.configs))
     assignment = {each.partition_index: each.broker_ids for each in wanted.assignments}
     if len(assignment) != len(wanted.assignments):
         raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
     config = {each.name: each.value for each in wanted.configs}  # the last one holds, as in Apache Kafka
+    if wanted.name == OFFSETS_TOPIC:
+        # Retention would delete committed offsets: what is not given is as when the broker makes it.
+        config = {**offsets_topic_config(broker.settings), **config}
     return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignment or None, config)
 
 

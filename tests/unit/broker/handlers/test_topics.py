@@ -119,6 +119,13 @@ async def test_last_one_holds_when_a_setting_is_given_twice() -> None:
     assert broker.created[0][0].config == {"retention.ms": "2"}
 
 
+async def test_offsets_topic_made_by_hand_is_compacted_unless_it_is_asked_otherwise() -> None:
+    for given, policy in ([], "compact"), ([CreatableTopicConfig("cleanup.policy", "delete")], "delete"):
+        broker = SmallBroker()
+        await create(broker, 7, CreatableTopic("__consumer_offsets", 1, 1, configs=given))
+        assert broker.created[0][0].config["cleanup.policy"] == policy
+
+
 @pytest.mark.parametrize("version", CREATE_VERSIONS)
 async def test_nothing_is_made_when_it_is_only_validated(version: int) -> None:
     broker = SmallBroker()
