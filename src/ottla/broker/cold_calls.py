@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Hashable, Sequence
 from time import perf_counter
 from typing import Final
 
@@ -24,6 +25,16 @@ from ottla.runtime.loop_offload import paced
 _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
 
 
+class _InMaking:
+    """A Metadata answer that is being made; None when that is over: it is of no use to others."""
+
+    __slots__ = ("answer", "is_over")
+
+    def __init__(self) -> None:
+        self.answer: bytes | None = None
+        self.is_over = asyncio.Event()
+
+
 class ColdCalls:
     """Answers the requests of every API but Produce and Fetch."""
 
@@ -35,6 +46,7 @@ class ColdCalls:
         self._broker = broker
         self._slow = slow
         self._metadata_answers = MetadataAnswers()
+        self._in_making: dict[Hashable, _InMaking] = {}
 
     async def answer(
         self, header: RequestHeader, body: bytes | memoryview, connection: Connection
@@ -55,7 +67,10 @@ class ColdCalls:
             call = Call(version, header.client_id, connection.local_address, auto_creations=connection.auto_creations)
             if api is ApiKey.METADATA and isinstance(body, bytes):
                 made = await self._metadata(call, body)
-                return await body_pieces(api, version, header.correlation_id, made, self._room)
+                served_s = perf_counter()
+                pieces = await body_pieces(api, version, header.correlation_id, made, self._room)
+                self._note(connection, header, began_s, read_s, served_s)
+                return pieces
             if isinstance(body, bytes):
                 request = decode_request(api, version, body)
             else:
@@ -67,27 +82,50 @@ class ColdCalls:
             served_s = perf_counter()
             del request
         pieces = await response_pieces(api, version, header.correlation_id, response, self._room)
-        if self._slow is not None and perf_counter() - began_s > self._slow.limit_s:
-            parts = {"read": read_s - began_s, "work": served_s - read_s, "write": perf_counter() - served_s}
-            self._slow.note(connection, api, version, **parts)
+        self._note(connection, header, began_s, read_s, served_s)
         return pieces
 
+    def _note(
+        self, connection: Connection, header: RequestHeader, began_s: float, read_s: float, served_s: float
+    ) -> None:  # fmt: skip
+        ended_s = perf_counter()
+        if self._slow is not None and ended_s - began_s > self._slow.limit_s:
+            parts = {"read": read_s - began_s, "work": served_s - read_s, "write": ended_s - served_s}
+            self._slow.note(connection, header.api_key, header.api_version, **parts)
+
     async def _metadata(self, call: Call, body: bytes) -> bytes | bytearray:
-        """The body of the answer, which for many partitions is cached until the topics change."""
-        before = self._brokers_state()
-        asked = (before, call.api_version, call.local_address, body)
-        view = self._broker.topics
-        kept = self._metadata_answers.find(view, asked)
-        if kept is not None:
-            return kept
-        request = decode_request(ApiKey.METADATA, call.api_version, body)
-        response = await HANDLERS[ApiKey.METADATA](request, self._broker, call)
-        assert isinstance(response, MetadataResponse)
-        answer = bytes(await paced(encode_response_steps(ApiKey.METADATA, call.api_version, response)))
-        # Else parts of the answer may describe what was before, and others what came between two steps.
-        if self._broker.topics is view and self._brokers_state() == before:
-            self._metadata_answers.keep(view, asked, response, answer)
-        return answer
+        """The body of the answer, which for many partitions is cached until the topics change.
+
+        Of many who ask the same at once, as after a restart, one has it made, and the others wait for it.
+        """
+        while True:
+            view = self._broker.topics
+            asked = (self._brokers_state(), call.api_version, call.local_address, body)
+            kept = self._metadata_answers.find(view, asked)
+            if kept is not None:
+                return kept
+            in_making = self._in_making.get(asked)
+            if in_making is None:
+                break
+            await in_making.is_over.wait()
+            if in_making.answer is not None:
+                return in_making.answer
+        making = self._in_making[asked] = _InMaking()
+        try:
+            request = decode_request(ApiKey.METADATA, call.api_version, body)
+            response = await HANDLERS[ApiKey.METADATA](request, self._broker, call)
+            assert isinstance(response, MetadataResponse)
+            answer = bytes(await paced(encode_response_steps(ApiKey.METADATA, call.api_version, response)))
+            # Else parts of the answer may describe what was before, and others what came between two steps.
+            if self._broker.topics is view and self._brokers_state() == asked[0]:
+                self._metadata_answers.keep(view, asked, response, answer)
+                # A topic that this connection may not create may be created by another one.
+                if not any(topic.error_code for topic in response.topics):
+                    making.answer = answer
+            return answer
+        finally:
+            del self._in_making[asked]
+            making.is_over.set()
 
     def _brokers_state(self) -> tuple[int, bool]:
         return self._broker.live.version, self._broker.may_lead

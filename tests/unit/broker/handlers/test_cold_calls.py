@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import pytest
 
+from ottla.broker import cold_calls
 from ottla.broker.auto_creations import AutoCreations
 from ottla.broker.cold_calls import ColdCalls
 from ottla.broker.connection import Connection
+from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.outbox import Piece
+from ottla.broker.slow_requests import SlowRequests
 from ottla.model.errors import WireError
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import RequestHeader, read_request_header, read_response_header, request_frame
@@ -31,6 +37,8 @@ class Reached:
 
     local_address = (HOST, PORT)
     auto_creations = AutoCreations()
+    peer_name = "192.0.2.7:4711"
+    client_id = "a-client"
 
     def let_go(self) -> None:
         """Nothing is held."""
@@ -98,6 +106,77 @@ async def test_metadata_that_makes_a_topic_is_answered_with_it_again_and_again()
     answers = [await ask(calls, ApiKey.METADATA, 12, request) for _ in range(3)]
     assert answers[0] == answers[1] == answers[2]
     assert len(broker.created) == 1
+
+
+class CountedMetadata:
+    """The handler, which lets others run in its middle."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made_count = 0
+        self.in_the_middle: Callable[[], object] = lambda: None
+        self._handle = HANDLERS[ApiKey.METADATA]
+        monkeypatch.setattr(cold_calls, "HANDLERS", {**HANDLERS, ApiKey.METADATA: self.handle})
+
+    async def handle(self, request: object, broker: BrokerContext, call: Call) -> object:
+        self.made_count += 1
+        await asyncio.sleep(0)
+        self.in_the_middle()
+        return await self._handle(request, broker, call)
+
+
+async def ask_at_once(calls: ColdCalls, request: MetadataRequest) -> list[object]:
+    return await asyncio.gather(*(ask(calls, ApiKey.METADATA, 12, request) for _ in range(5)))
+
+
+async def test_metadata_that_many_ask_for_at_once_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata, broker = CountedMetadata(monkeypatch), SmallBroker()
+    broker.add_topic("t", 3)
+    answers = await ask_at_once(ColdCalls(broker), MetadataRequest(None))
+    assert answers == answers[:1] * 5
+    assert metadata.made_count == 1
+
+
+async def test_metadata_during_which_a_topic_came_is_made_anew_for_those_who_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metadata, broker = CountedMetadata(monkeypatch), SmallBroker()
+    names = iter(["t", "u"])
+    metadata.in_the_middle = lambda: [broker.add_topic(name, 3) for name in itertools.islice(names, 1)]
+    answers = await ask_at_once(ColdCalls(broker), MetadataRequest(None))
+    counts = [len(answer.topics) for answer in answers if isinstance(answer, MetadataResponse)]
+    assert (counts, metadata.made_count) == ([1, 2, 2, 2, 2], 3)
+
+
+async def test_unknown_topic_is_looked_for_anew_for_each_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection may have used up what it may create."""
+    metadata = CountedMetadata(monkeypatch)
+    request = MetadataRequest([MetadataRequestTopic(name="absent")], allow_auto_topic_creation=False)
+    await ask_at_once(ColdCalls(SmallBroker()), request)
+    assert metadata.made_count == 5
+
+
+async def test_metadata_that_failed_is_made_anew_for_those_who_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata, broker = CountedMetadata(monkeypatch), SmallBroker()
+    failures = iter([OSError("the first one fails")])
+
+    def fail_once() -> None:
+        for failure in failures:
+            raise failure
+
+    metadata.in_the_middle = fail_once
+    calls = ColdCalls(broker)
+    asked = [ask(calls, ApiKey.METADATA, 12, MetadataRequest(None)) for _ in range(3)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(answer, MetadataResponse) for answer in answers] == [False, True, True]
+
+
+@pytest.mark.parametrize("api", [ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER])
+async def test_request_that_takes_long_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, api: ApiKey
+) -> None:
+    monkeypatch.setattr(cold_calls, "perf_counter", partial(next, itertools.count()))  # a second for each look
+    await ask(ColdCalls(SmallBroker(), SlowRequests(200)), api, API_VERSIONS[api].highest, request_class(api)())
+    assert [each.getMessage() for each in caplog.records] == ["request.slow"]
 
 
 class Registering(SmallBroker):
