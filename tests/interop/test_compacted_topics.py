@@ -35,6 +35,13 @@ CONFIG = {
 WITHIN_S = 120.0
 COMPLAINTS = re.compile(r"Mismatches|Non-consecutive|not found|out of order|isvalid: false|Exception|could not", re.I)
 
+# An empty batch keeps its time, as Apache Kafka's own cleaner leaves it; the tool looks for it in the records.  Where a
+# batch is not compressed it expects all offsets: librdkafka sends those so that compression would not make smaller.
+LEFT_BY_ANY_CLEANER = re.compile(
+    r"Found timestamp mismatch in :\S+\n +Index timestamp: \d+, log timestamp: -1\n"
+    r"|Non-consecutive offsets in \S+\n( +\d+ is followed by \d+\n)+"
+)
+
 
 def fill(bootstrap: str, topic: str, codec: str, rng: random.Random) -> dict[bytes, bytes]:
     """Every key many times, some of them deleted at last; gives what is left."""
@@ -132,10 +139,7 @@ def test_apache_kafka_finds_all_files_of_a_compacted_log_valid() -> None:
         except KafkaUnavailable as reason:
             pytest.skip(f"Apache Kafka is not available: {reason}")
     assert dump.returncode == 0
-    # An empty batch keeps its time, as Apache Kafka's own cleaner leaves it; this tool looks for it in the records.
-    assert (
-        re.sub(r"Found timestamp mismatch in :\S+\n +Index timestamp: \d+, log timestamp: -1\n", "", dump.stderr) == ""
-    )
+    assert LEFT_BY_ANY_CLEANER.sub("", dump.stderr) == ""
     assert COMPLAINTS.search(dump.stdout) is None
     assert len(re.findall(r"^\| offset: ", dump.stdout, re.M)) == count
     assert "deleteHorizonMs: OptionalLong[" in dump.stdout
