@@ -23,7 +23,6 @@ from ottla.records.header import (
 # length, attributes, timestamp delta, offset delta, key length, value length, headers count: a byte each.
 RECORD_BYTES_MIN: Final = 7
 _CODEC_MAX: Final = 4
-_CODEC_NONE: Final = 0
 _CODEC_ZSTD: Final = 4
 # Codec, timestamp type and transactional: what a client may set.  The control bit and the delete horizon are the
 # broker's own.
@@ -55,25 +54,30 @@ def batch_error(batch: memoryview, header: tuple[int, ...], produce_version: int
         # As in Apache Kafka a client counts its records from 0.
         return _INVALID
     records_bytes = size_bytes - BATCH_OVERHEAD_BYTES
-    codec = attributes & CODEC_MASK
-    if codec == _CODEC_NONE:
-        if count * RECORD_BYTES_MIN > records_bytes:
-            return _INVALID
-    elif codec > _CODEC_MAX:
-        return _UNSUPPORTED_CODEC
-    elif records_bytes == 0:
+    if not attributes & CODEC_MASK and count * RECORD_BYTES_MIN > records_bytes:
         return _INVALID
-    elif codec == _CODEC_ZSTD and produce_version < _ZSTD_PRODUCE_VERSION_MIN:
-        return _UNSUPPORTED_CODEC
-    if attributes & ~_CLIENT_ATTRIBUTES:
-        # Control batches are written by brokers only: a client's marker could end another producer's transaction.
-        return _INVALID
-    if attributes & TIMESTAMP_TYPE_BIT:
-        return _TIMESTAMP
-    if attributes & TRANSACTIONAL_BIT:
-        return _TXN_STATE
+    # Small batches mostly have none: no compression, the producer's own time, no transaction.
+    if attributes and (error := _attributes_error(attributes, records_bytes, produce_version)):
+        return error
     producer_id = header[9]
     if producer_id == -1:
         return _OK
     # An idempotent batch has all three; with only some of them it would bypass the sequence checks.
     return _OK if producer_id >= 0 and header[10] >= 0 and header[11] >= 0 else _INVALID
+
+
+def _attributes_error(attributes: int, records_bytes: int, produce_version: int) -> int:
+    codec = attributes & CODEC_MASK
+    if codec:
+        if codec > _CODEC_MAX:
+            return _UNSUPPORTED_CODEC
+        if records_bytes == 0:
+            return _INVALID
+        if codec == _CODEC_ZSTD and produce_version < _ZSTD_PRODUCE_VERSION_MIN:
+            return _UNSUPPORTED_CODEC
+    if attributes & ~_CLIENT_ATTRIBUTES:
+        # Control batches are written by brokers only: a client's marker could end another producer's transaction.
+        return _INVALID
+    if attributes & TIMESTAMP_TYPE_BIT:
+        return _TIMESTAMP
+    return _TXN_STATE if attributes & TRANSACTIONAL_BIT else _OK
