@@ -51,27 +51,32 @@ async def test_error_of_a_blocking_call_is_raised_where_it_was_called_from_on_th
         await LoopOffload()(_fails)
 
 
+class SlowLoop:
+    """The running loop: the number of its turn, and a time that the test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        self.turn = 0
+        monkeypatch.setattr(loop_offload, "perf_counter", lambda: self.now_s)
+        self._count()
+
+    def _count(self) -> None:
+        self.turn += 1
+        asyncio.get_running_loop().call_soon(self._count)
+
+
 async def test_long_works_take_one_slice_together_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s, turn = 100.0, 0
-    loop = asyncio.get_running_loop()
-    monkeypatch.setattr(loop_offload, "perf_counter", lambda: now_s)
-
-    def count() -> None:
-        nonlocal turn
-        turn += 1
-        loop.call_soon(count)
-
+    seen = SlowLoop(monkeypatch)
     turns: list[tuple[int, str]] = []
 
     async def work(name: str) -> None:
-        nonlocal now_s
         offload = LoopOffload()
         for _ in range(3):
-            now_s += 0.005
+            seen.now_s += 0.005
             await offload.pause()
-            turns.append((turn, name))
+            turns.append((seen.turn, name))
 
-    count()
+    loop = asyncio.get_running_loop()
     works = [loop.create_task(work(name)) for name in "abcd"]
     # One that ends before its turn is in nobody's way.
     gone = loop.create_task(work("gone"))
@@ -85,25 +90,15 @@ async def test_long_works_take_one_slice_together_in_each_turn(monkeypatch: pyte
 async def test_long_works_that_begin_in_one_turn_do_not_all_take_a_slice_in_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now_s, turn = 100.0, 0
-    loop = asyncio.get_running_loop()
-    monkeypatch.setattr(loop_offload, "perf_counter", lambda: now_s)
-
-    def count() -> None:
-        nonlocal turn
-        turn += 1
-        loop.call_soon(count)
-
+    seen = SlowLoop(monkeypatch)
     turns: list[int] = []
 
     def steps() -> Steps[None]:
-        nonlocal now_s
         for _ in range(3):
-            now_s += 0.005
-            turns.append(turn)
+            seen.now_s += 0.005
+            turns.append(seen.turn)
             yield
 
-    count()
     await asyncio.gather(*(paced(steps()) for _ in range(4)))
     assert len(set(turns)) == len(turns) == 12
 

@@ -27,6 +27,7 @@ from ottla.protocol.schemas.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.steps import parts_of
 
 # A change of the tree each.
 _PARTITIONS_OF_TURN: Final = 500
@@ -64,9 +65,8 @@ async def _altered(
         else:
             there[index] = replicas
         await turn.pause()
-    indexes = list(there)
-    for start in range(0, len(indexes), _PARTITIONS_OF_TURN):
-        some = {index: there[index] for index in indexes[start : start + _PARTITIONS_OF_TURN]}
+    for indexes in parts_of(list(there), _PARTITIONS_OF_TURN):
+        some = {index: there[index] for index in indexes}
         results |= await _reassigned(name, some, broker, may_change_count=may_change_count)
     response = ReassignableTopicResponse(name, [])
     for index in targets:

@@ -30,6 +30,7 @@ from ottla.protocol.schemas.describe_topic_partitions import (
 )
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.offload import Offload
+from ottla.runtime.steps import parts_of
 
 _NAMES_OF_STEP: Final = 1_000
 
@@ -80,8 +81,8 @@ async def _names(request: DescribeTopicPartitionsRequest, broker: BrokerContext,
     names = [name async for name in _in_turns(request, turn)] or list(broker.topics.by_name)
     begin = request.cursor.topic_name if request.cursor is not None else ""
     parts: list[list[str]] = []
-    for start in range(0, len(names), _NAMES_OF_STEP):
-        parts.append(sorted(name for name in names[start : start + _NAMES_OF_STEP] if name >= begin))
+    for some in parts_of(names, _NAMES_OF_STEP):
+        parts.append(sorted(name for name in some if name >= begin))
         await turn.pause()
     return merge(*parts)
 

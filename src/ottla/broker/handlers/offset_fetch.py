@@ -32,7 +32,7 @@ from ottla.protocol.schemas.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from ottla.runtime.steps import Steps
+from ottla.runtime.steps import Steps, parts_of
 
 _GROUP_ERROR_FROM: Final = 2
 _MANY_FROM: Final = 8
@@ -86,8 +86,8 @@ def _wanted(topics: Sequence[OffsetFetchRequestTopic] | None) -> Steps[Sequence[
     wanted: dict[str, dict[int, None]] = {}
     for topic in topics:
         partitions = wanted.setdefault(topic.name, {})
-        for start in range(0, len(topic.partition_indexes), _PARTITIONS_OF_STEP):
-            partitions.update(dict.fromkeys(topic.partition_indexes[start : start + _PARTITIONS_OF_STEP]))
+        for some in parts_of(topic.partition_indexes, _PARTITIONS_OF_STEP):
+            partitions.update(dict.fromkeys(some))
             yield
         yield
     found: list[TopicPartitions] = []
