@@ -45,7 +45,8 @@ SESSION_READS_MAX: Final = 500
 LARGE_REQUEST_BYTES: Final = 8 * KIB
 # So many of them are served at once, of each API: more would take the memory of all of them, and end no earlier.
 LARGE_REQUESTS_AT_ONCE: Final = 4
-# Those that wait for it, of all APIs: an eighth of the memory for requests, since who is served may take minutes.
+# Those that wait for it: of Produce, of Fetch, and of all other APIs together.  Each is an eighth of the memory for
+# requests, since who is served may take minutes.
 WAITING_REQUESTS_BYTES_MAX: Final = 64 * MIB
 
 # The largest request of those APIs.  With 65,536 elements, which is the most, real ones take a tenth of it.
