@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.model.identifiers import TopicPartition
+from ottla.testing.pause import pause_process
 from tests.connectors.journal import Entry, Handed, Joined, JournalReader, Left, Sent, now_ns
 from tests.connectors.member import MemberSpec
 from tests.connectors.progress import Disturbance, Progress, StallWatch
@@ -144,8 +145,7 @@ class Crew:
         """SIGSTOP; it stands when this returns."""
         member.is_paused = True
         self.disturbances.append(Disturbance("paused", member.name, now_ns(), 2**63))
-        member.process.send_signal(signal.SIGSTOP)
-        eventually(lambda: _state(member.process.pid) == "T")
+        pause_process(member.process)
 
     def resume(self, member: MemberProcess) -> None:
         member.process.send_signal(signal.SIGCONT)
@@ -302,8 +302,3 @@ def _wait(process: subprocess.Popen[bytes]) -> int | None:
         process.kill()
         process.wait()
         return None
-
-
-def _state(pid: int) -> str:
-    """A letter of /proc: `T` is stopped."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

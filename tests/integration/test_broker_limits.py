@@ -287,7 +287,7 @@ def test_requests_that_trickle_keep_no_small_one_waiting_and_end() -> None:
         finally:
             ended.set()
             trickle.join()
-        assert any("connection.slow" in line for line in broker.log_lines)
+        eventually(lambda: any("connection.slow" in line for line in broker.log_lines))
 
 
 def trickle_to(peers: list[RawPeer], ended: threading.Event) -> None:

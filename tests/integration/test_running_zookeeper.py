@@ -32,6 +32,11 @@ def client_of(connect: str, *, session_timeout_s: float = 5) -> Iterator[KazooCl
         client.close()
 
 
+def state_of(task: Path) -> str:
+    """Of a process or a thread: `T` is stopped (proc(5); the name before it, in parentheses, may have spaces)."""
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_node_survives_a_crash_and_a_stop_on_the_same_port(zookeeper: RunningZooKeeper) -> None:
     with client_of(zookeeper.connect) as client:
         client.create("/kept", b"data")
@@ -49,6 +54,7 @@ def test_node_survives_a_crash_and_a_stop_on_the_same_port(zookeeper: RunningZoo
 def test_paused_server_answers_when_it_is_resumed(zookeeper: RunningZooKeeper) -> None:
     zookeeper.pause()
     try:
+        assert {state_of(thread) for thread in Path(f"/proc/{zookeeper.pid}/task").iterdir()} == {"T"}
         with socket.create_connection(("127.0.0.1", zookeeper.port), timeout=30) as connection:
             connection.sendall(b"ruok")
             connection.settimeout(0.2)

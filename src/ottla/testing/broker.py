@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ottla.model.errors import OttlaError
+from ottla.testing.pause import pause_process
 from ottla.testing.process_log import ProcessLog
 from ottla.testing.running import Running
 
@@ -207,7 +208,7 @@ class RunningBroker(Running):
     def pause(self) -> None:
         """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
         assert self._process is not None, "the broker is not running"
-        self._process.send_signal(signal.SIGSTOP)
+        pause_process(self._process)
 
     def resume(self) -> None:
         assert self._process is not None, "the broker is not running"

@@ -21,6 +21,7 @@ from typing import Final, Self
 
 from ottla.model.errors import OttlaError
 from ottla.testing.four_letter_words import ANSWER_WITHIN_S, ask_zookeeper
+from ottla.testing.pause import pause_process
 from ottla.testing.place import LOOPBACK, Place
 from ottla.testing.process_log import retire_large_log
 from ottla.testing.running import Running
@@ -208,7 +209,7 @@ class RunningZooKeeper(Running):
     def pause(self) -> None:
         """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
         assert self._process is not None, "ZooKeeper is not running"
-        self._process.send_signal(signal.SIGSTOP)
+        pause_process(self._process)
 
     def resume(self) -> None:
         assert self._process is not None, "ZooKeeper is not running"
