@@ -100,7 +100,7 @@ def test_group_shows_its_members_committed_offsets_and_lag(broker: RunningBroker
         eventually(lambda: consumer.poll(0.1), lambda message: message is not None and message.error() is None)
         bytes_out = scrape()["kafka_server_brokertopicmetrics_bytesout_total"]
         assert bytes_out > 0
-        consumer.commit(asynchronous=True)
+        consumer.commit(asynchronous=False)
         place = 'consumergroup="the \\"slow\\" ones",topic="lagging",partition="0"'
         seen = scrape()
         offset = seen[f"kafka_consumergroup_current_offset{{{place}}}"]

@@ -209,7 +209,7 @@ class Broker:
         self._closing.callback(deadlines.cancel)
         leader_hints = LeaderHints(self.node_id, lambda: self.topics, lambda: self.live, self._brokers_at)
         slow = SlowRequests(self.settings[setting.REQUEST_SLOW_MS])
-        produce = ProduceHandler(self.partitions, ready, self.clock, flusher.poke, leader_hints, lease, slow)
+        produce = ProduceHandler(self.partitions, ready, self.clock, leader_hints, lease, slow)
         self._directory.on_log_start_moved = self._on_log_start_moved
         selector = None
         if self.settings[setting.REPLICA_SELECTOR_CLASS] == setting.RACK_AWARE_SELECTOR:
@@ -245,7 +245,7 @@ class Broker:
 
         watermarks_interval_ms = self.settings[setting.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS]
         self._housekeeping = housekeeping = Housekeeping(
-            self._directory, self.partitions, self.clock, loop, flusher.poke, watermarks_interval_ms
+            self._directory, self.partitions, self.clock, loop, watermarks_interval_ms
         )
         self._closing.callback(housekeeping.stop)
         housekeeping.start()
@@ -257,9 +257,9 @@ class Broker:
             )
             self._listeners.append(listener)
             listener.start()
-        self._closing.push_async_callback(self._drain, flusher, deadlines)
+        self._closing.push_async_callback(self._drain, deadlines)
         if cluster is not None:
-            fetchers = cluster.follow_leaders(flushes, flusher.poke)
+            fetchers = cluster.follow_leaders(flushes)
             self._closing.push_async_callback(fetchers.stop)
             self._served_topics.on_roles_changed = fetchers.follow
             if admin is not None:
@@ -538,7 +538,6 @@ class Broker:
             self.partitions,
             self.clock,
             loop,
-            flusher.poke,
             lambda: flusher.is_busy,
             membership=self._membership,
         )
@@ -586,7 +585,7 @@ class Broker:
         except (TimeoutError, OttlaError) as error:
             log.warning("broker.left_late", extra=fields(error=str(error) or "time-out"))
 
-    async def _drain(self, flusher: Flusher, deadlines: Deadlines) -> None:
+    async def _drain(self, deadlines: Deadlines) -> None:
         """Accept no further request; answer those in progress without waiting for more records or a due flush."""
         for listener in self._listeners:
             listener.stop_accepting()
@@ -597,7 +596,6 @@ class Broker:
         for partition in self.partitions:
             if partition.has_waiting_produces:
                 self._directory.scheduler.mark_due(self._directory.logs[partition.topic_partition])
-        flusher.poke()
         await asyncio.gather(*(listener.drain(DRAIN_MS) for listener in self._listeners))
 
     def _log_config(self, topic_partition: TopicPartition) -> LogConfig:

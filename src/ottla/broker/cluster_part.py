@@ -83,14 +83,13 @@ class ClusterPart:
         self.in_sync_changes.stop()
         await self._writer.stop()
 
-    def follow_leaders(self, flushes: FlushSignal, poke_flusher: Callable[[], None]) -> ReplicaFetchers:
+    def follow_leaders(self, flushes: FlushSignal) -> ReplicaFetchers:
         """Fetch, from now on, each partition of this broker that another one leads."""
         fetchers = self._fetchers = ReplicaFetchers(
             self._coordination.membership,
             self._address_of,
             self._settings,
             flushes,
-            poke_flusher,
             self._clock,
             self._loop,
         )

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Flusher:
-    """Drives a `FlushScheduler`.  `poke` after appends; `on_flushed` is called on the loop after each flush."""
+    """Drives a `FlushScheduler`: `on_flushed` is called on the loop after each flush."""
 
     def __init__(
         self,
@@ -56,18 +56,15 @@ class Flusher:
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
 
     def start(self) -> None:
+        """Flush what is due, and from now on what the scheduler marks."""
         self._thread.start()
+        self._scheduler.watch(self._poke)
+        self._poke()
 
     @property
     def is_busy(self) -> bool:
         """Whether a flush is in progress, so that requests wait for the thread."""
         return self._is_busy
-
-    def poke(self) -> None:
-        """Something may be due: check at the end of this turn, so that one flush covers all its appends."""
-        if not self._is_poked and not self._is_busy and self._scheduler.has_waiting:
-            self._is_poked = True
-            self._loop.call_soon(self._kick)
 
     async def stop(self) -> None:
         """Wait for the flush in progress and end the thread."""
@@ -79,6 +76,12 @@ class Flusher:
             self._timer.cancel()
         self._plans.put(None)
         self._thread.join()
+
+    def _poke(self) -> None:
+        """Something is due, or will be: look at the end of this turn, so that one flush covers all its appends."""
+        if not self._is_poked and not self._is_busy:
+            self._is_poked = True
+            self._loop.call_soon(self._kick)
 
     def _kick(self) -> None:
         self._is_poked = False
@@ -106,7 +109,7 @@ class Flusher:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.poke()
+        self._poke()
 
     def _run(self) -> None:
         """The thread: it touches only the plan's files, never a log's state."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.partition_table import PartitionTable
@@ -26,14 +25,12 @@ class Housekeeping:
         partitions: PartitionTable,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        poke_flusher: Callable[[], None],
         watermarks_interval_ms: int,
     ) -> None:
         self._directory = directory
         self._partitions = partitions
         self._clock = clock
         self._loop = loop
-        self._poke_flusher = poke_flusher
         self._watermarks_interval_ms = watermarks_interval_ms
         self._watermarks_due_ms = clock.monotonic_ms() + watermarks_interval_ms
         self._timer: asyncio.TimerHandle | None = None
@@ -54,7 +51,6 @@ class Housekeeping:
         while goes_on:
             goes_on = self._directory.housekeep(self._clock.now_ms())
             await asyncio.sleep(0)
-        self._poke_flusher()
 
     def expire_produces(self) -> None:
         """Answer produces whose time-out has passed."""
@@ -87,6 +83,4 @@ class Housekeeping:
             # A failure of retention must not stop the broker: it is retried, and the log stays as it is.
             log.error("housekeeping.failed", extra=fields(error=str(error)))
         finally:
-            # Retention may have rolled a segment.
-            self._poke_flusher()
             self._timer = self._loop.call_later(0 if goes_on else _PAUSE_S, self._run_slice)

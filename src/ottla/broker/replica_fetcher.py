@@ -130,7 +130,6 @@ class FetcherContext(NamedTuple):
     # Opens a connection to a broker; raises `PeerError`, also for one that is not registered.
     connect: Callable[[NodeId], Awaitable[Peer]]
     flushes: FlushSignal
-    poke_flusher: Callable[[], None]
     clock: Clock
     limits: FetcherLimits
     throttle: ReplicationThrottle
@@ -450,7 +449,6 @@ class ReplicaFetcher:
             if not self._unstable:
                 return
             self._flush_wait = self._context.flushes.wait()
-            self._context.poke_flusher()
             error = await self._flush_wait
             self._flush_wait = None
             if error is not None:

@@ -53,7 +53,6 @@ class ReplicaFetchers:
         address_of: Callable[[NodeId], tuple[str, int] | None],
         settings: BrokerSettings,
         flushes: FlushSignal,
-        poke_flusher: Callable[[], None],
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -81,7 +80,6 @@ class ReplicaFetchers:
             lambda: membership.broker_epoch,
             self._connect,
             flushes,
-            poke_flusher,
             clock,
             FetcherLimits(
                 settings[setting.REPLICA_FETCH_WAIT_MAX_MS],

@@ -38,7 +38,10 @@ class Scheduler:
         self.completed: list[tuple[Plan, OSError | None]] = []
         self.due_ms: int | None = None
         self.asked_at_ms: list[int] = []
-        self.has_waiting = True
+        self.mark: Callable[[], None]
+
+    def watch(self, on_marked: Callable[[], None]) -> None:
+        self.mark = on_marked
 
     def plan(self, now_ms: int) -> Plan | None:
         self.asked_at_ms.append(now_ms)
@@ -64,33 +67,34 @@ def flusher_of(scheduler: Scheduler, loop: object, on_flushed: Callable[[OSError
 def test_flusher_waits_for_the_log_that_is_due_first_when_one_that_waits_longer_was_dirty_before() -> None:
     loop, scheduler = TurnedClock(), Scheduler()
     flusher = flusher_of(scheduler, loop, lambda _: None)
+    flusher.start()
     scheduler.due_ms = 60_000
-    flusher.poke()
+    scheduler.mark()
     loop.turn()
     scheduler.due_ms = 1_000
-    flusher.poke()
+    scheduler.mark()
     loop.turn()
     scheduler.asked_at_ms.clear()
     loop.advance(1.0)
     assert scheduler.asked_at_ms == [1_000]
+    run(flusher.stop())
 
 
-def test_flusher_does_not_ask_when_no_log_waits() -> None:
-    loop, scheduler = TurnedClock(), Scheduler()
-    flusher = flusher_of(scheduler, loop, lambda _: None)
-    scheduler.has_waiting = False
-    flusher.poke()
-    loop.turn()
-    assert scheduler.asked_at_ms == []
+def test_flusher_asks_at_its_start_and_then_once_for_all_marks_of_a_turn() -> None:
+    async def scenario() -> None:
+        scheduler = Scheduler()
+        flusher = flusher_of(scheduler, asyncio.get_running_loop(), lambda _: None)
+        flusher.start()
+        await asyncio.sleep(0)
+        assert len(scheduler.asked_at_ms) == 1
+        await asyncio.sleep(0)
+        for _ in range(5):
+            scheduler.mark()
+        await asyncio.sleep(0)
+        assert len(scheduler.asked_at_ms) == 2
+        await flusher.stop()
 
-
-def test_flusher_asks_once_for_all_pokes_of_a_turn() -> None:
-    loop, scheduler = TurnedClock(), Scheduler()
-    flusher = flusher_of(scheduler, loop, lambda _: None)
-    for _ in range(5):
-        flusher.poke()
-    loop.turn()
-    assert len(scheduler.asked_at_ms) == 1
+    run(scenario())
 
 
 def test_flusher_asks_whether_what_is_stable_may_be_told_before_it_is() -> None:
@@ -108,7 +112,6 @@ def test_flusher_asks_whether_what_is_stable_may_be_told_before_it_is() -> None:
         plan.may_end.set()
         scheduler.plans.append(plan)
         flusher.start()
-        flusher.poke()
         await asyncio.sleep(0)
         await flusher.stop()
         assert order == [("before", 0), ("flushed", 1)]
@@ -123,7 +126,6 @@ def test_flusher_ends_only_when_the_flush_that_followed_the_one_under_way_has_en
         first, second = Plan(), Plan()
         scheduler.plans += [first, second]
         flusher.start()
-        flusher.poke()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert scheduler.in_flight is first
@@ -148,7 +150,6 @@ def test_flusher_plans_nothing_after_its_end() -> None:
         scheduler = Scheduler()
         flusher = flusher_of(scheduler, asyncio.get_running_loop(), lambda _: None)
         flusher.start()
-        flusher.poke()
         scheduler.plans.append(Plan())
         await flusher.stop()
         await asyncio.sleep(0)
@@ -169,7 +170,6 @@ def test_flusher_tells_of_a_flush_that_failed_for_whatever_reason(failure: Excep
         plan.may_end.set()
         scheduler.plans.append(plan)
         flusher.start()
-        flusher.poke()
         error = await asyncio.wait_for(told, 10)
         assert error is not None
         assert error.errno == errno.EIO

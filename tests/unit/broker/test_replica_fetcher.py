@@ -151,7 +151,8 @@ class Setup:
         self.flushes = FlushSignal(loop)
         self.followers: list[Follower] = []
         self.holds_flushes = False
-        self._poked = asyncio.Event()
+        self._is_marked = False
+        self._marked = asyncio.Event()
         self.flushes_count = 0
         self.totals = FetcherTotals()
         self.refused: list[NodeId] = []
@@ -164,7 +165,6 @@ class Setup:
             lambda: self.broker_epoch,
             self.leader.connect,
             self.flushes,
-            self._poke,
             clock or SystemClock(),
             LIMITS,
             self.throttle,
@@ -176,22 +176,29 @@ class Setup:
         self.fetcher = ReplicaFetcher(ELSEWHERE, context, loop)
 
     def follower(self, name: str, config: LogConfig | None = None) -> Follower:
-        follower = Follower(name, config)
+        return self.fetch(Follower(name, config))
+
+    def fetch(self, follower: Follower) -> Follower:
         self.followers.append(follower)
+        follower.directory.scheduler.watch(self._on_marked)
+        if follower.directory.scheduler.next_due_ms(0) is not None:
+            self._on_marked()
         self.fetcher.add(follower.partition)
         return follower
 
     async def waits_for_flush(self) -> None:
         async with asyncio.timeout(10):
-            await self._poked.wait()
+            await self._marked.wait()
 
-    def _poke(self) -> None:
-        self._poked.set()
-        if not self.holds_flushes:
+    def _on_marked(self) -> None:
+        self._marked.set()
+        if not self._is_marked and not self.holds_flushes:
+            self._is_marked = True
             self.loop.call_soon(self.flush)
 
     def flush(self, error: OSError | None = None) -> None:
         """All logs of this broker become stable, unless the disk fails."""
+        self._is_marked = False
         self.flushes_count += 1
         if error is None:
             for follower in self.followers:
@@ -286,8 +293,7 @@ async def test_diverging_history_is_cut_and_fetched_again() -> None:
         t = Follower("t")
         t.log.append_run(memoryview(batches(4, epoch=1)), 0)
         t.become_stable()
-        setup.followers.append(t)
-        setup.fetcher.add(t.partition)
+        setup.fetch(t)
         asked = await setup.leader.asked()
         assert asked.offsets == {t.key: (EPOCH, 4)}
         asked.answer(Part(t, diverging=(1, 2)))
@@ -517,8 +523,7 @@ async def test_partition_with_an_unstable_tail_is_flushed_before_it_is_fetched()
     setup = Setup()
     t = Follower("t")
     t.log.append_run(memoryview(batches(2)), 0)
-    setup.followers.append(t)
-    setup.fetcher.add(t.partition)
+    setup.fetch(t)
     setup.fetcher.start()
     assert (await setup.leader.asked()).offsets == {t.key: (EPOCH, 2)}
     assert setup.flushes_count == 1
@@ -572,8 +577,7 @@ async def test_throttled_partition_waits_for_its_rate_and_the_others_do_not() ->
         slow, free = Follower("slow"), Follower("free")
         slow.partition.on_state(replicated(ELSEWHERE, EPOCH, 9, in_sync=(ELSEWHERE,)), BOTH, 0)
         for follower in (slow, free):
-            setup.followers.append(follower)
-            setup.fetcher.add(follower.partition)
+            setup.fetch(follower)
         asked = await setup.leader.asked()
         sizes = {key: fetches[0][5] for key, fetches in asked.request.topics}
         assert sizes == {slow.key: 1_000, free.key: 1 << 20}

@@ -49,7 +49,6 @@ class Fetchers(ReplicaFetchers):
             self._no_address,
             BrokerSettings.of({"replica.fetch.backoff.ms": "1"}),
             FlushSignal(loop),
-            lambda: None,
             SystemClock(),
             loop,
         )

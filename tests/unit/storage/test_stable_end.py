@@ -150,6 +150,28 @@ def test_a_roll_makes_the_old_segment_due_and_the_stable_end_may_lie_in_it(tmp_p
     assert it.visible() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("policy", "settings", "marks_count"),
+    [
+        ("ack", {}, 1),
+        ("interval", {"flush_ms": 50}, 1),
+        ("interval", {"flush_ms": 50, "flush_messages": 2}, 2),
+        ("os", {}, 0),
+        ("os", {"flush_messages": 2}, 1),
+    ],
+)
+def test_whoever_flushes_hears_once_of_a_log_that_is_due_or_will_be(
+    tmp_path: Path, policy: FlushPolicy, settings: dict[str, int], marks_count: int
+) -> None:
+    it = watched(tmp_path, policy, **settings)
+    marks: list[int] = []
+    it.place.open_directory.scheduler.watch(lambda: marks.append(it.log.log_end_offset))
+    append_many(it.log, 3)
+    assert len(marks) == marks_count
+    it.log.flush_soon()
+    assert len(marks) == marks_count + (policy != "os")
+
+
 def test_stable_end_never_goes_back_when_the_policy_changes(tmp_path: Path) -> None:
     it = watched(tmp_path, "os")
     append_many(it.log, 2)

@@ -62,7 +62,6 @@ class GroupCoordinator:
         partitions: PartitionTable,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        poke_flusher: Callable[[], None],
         is_flushing: Callable[[], bool],
         now_s: Callable[[], float] = perf_counter,
         membership: Membership | None = None,
@@ -76,7 +75,6 @@ class GroupCoordinator:
         self._partitions = partitions
         self._clock = clock
         self._loop = loop
-        self._poke_flusher = poke_flusher
         self._membership = membership
         self._loader = Loader(loop, is_flushing, now_s)
         self._view: TopicsView | None = None
@@ -114,7 +112,6 @@ class GroupCoordinator:
         shard.shard.submit(command, reply, self._moment())
         if self._offset_bytes.is_full is not self._are_offsets_full:
             self._note_full()
-        self._poke_flusher()
         self._arm_for(shard)
 
     def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> Steps[None]:
@@ -150,7 +147,6 @@ class GroupCoordinator:
                 if shard is not None and not shard.error:
                     shard.shard.on_topics_changed(self._image, moment)
         self.follow(offsets_topic)
-        self._poke_flusher()
         self._arm()
 
     def follow(self, offsets_topic: Topic | None) -> None:
@@ -243,12 +239,10 @@ class GroupCoordinator:
         moment = self._moment()
         served.loaded(moment)
         served.shard.on_topics_changed(self._image, moment)
-        self._poke_flusher()
         self._arm_for(served)
 
     def _on_moved(self, served: ServedShard) -> None:
         """Its stable end moved: replies were sent, and deadlines may have begun."""
-        self._poke_flusher()
         if not served.error:
             self._arm_for(served)
 
@@ -326,7 +320,6 @@ class GroupCoordinator:
                     # Offset expiry, for example, is due in all shards at the same time.
                     break
         finally:
-            self._poke_flusher()
             self._arm()
 
 

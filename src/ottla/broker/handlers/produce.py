@@ -19,7 +19,7 @@ Not done: transactional batches (INVALID_TXN_STATE).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from time import perf_counter
 from typing import Final
 
@@ -260,7 +260,6 @@ class ProduceHandler:
         "_now_ms",
         "_opened",
         "_partitions",
-        "_poke_flusher",
         "_ready",
         "_slow",
         "_tasks",
@@ -272,7 +271,6 @@ class ProduceHandler:
         partitions: PartitionTable,
         ready: ReadyConnections,
         clock: Clock,
-        poke_flusher: Callable[[], None],
         leader_hints: LeaderHints | None = None,
         lease: Lease | None = None,
         slow: SlowRequests | None = None,
@@ -288,7 +286,6 @@ class ProduceHandler:
         self._leader_hints = leader_hints
         self._clock = clock
         self._now_ms = clock.now_ms
-        self._poke_flusher = poke_flusher
         # The sizes that the current request opened: zero, for most.
         self._opened = OpenedSum()
         self._gap_reports = GapReports()
@@ -376,7 +373,6 @@ class ProduceHandler:
                         )
                     slot = waiting.add_slot(len(topics) - 1, len(results) - 1)
                     partition.park_produce(required_end, acks, waiting, slot)
-        self._poke_flusher()
         if part is not None:
             part.waiting, part.error_code = waiting, failure
             return

@@ -21,6 +21,10 @@ from ottla.storage.log_config import FOREVER
 SYNCS_ONE_BY_ONE_MAX: Final = 4
 
 
+def _nobody() -> None:
+    """Watches before anybody else does."""
+
+
 class FlushPlan:
     """What one flush syncs.  `execute` runs in the flusher's thread.
 
@@ -56,6 +60,7 @@ class FlushScheduler:
         "_has_failed",
         "_on_failed",
         "_on_flushed",
+        "_on_marked",
         "_plan",
         "_root_path",
         "_sequence",
@@ -75,6 +80,7 @@ class FlushScheduler:
         self._clock = clock
         self._on_flushed = on_flushed
         self._on_failed = on_failed
+        self._on_marked: Callable[[], None] = _nobody
         self._due: dict[Log, None] = {}
         # (due_ms, sequence, log): dirty logs whose policy waits for an age, by the monotonic clock.
         self._aging: list[tuple[int, int, Log]] = []
@@ -89,24 +95,28 @@ class FlushScheduler:
     def in_flight(self) -> FlushPlan | None:
         return self._plan
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether any log is due or will be.  Under policy `os` without `flush.*` settings there is none."""
-        return bool(self._due or self._aging)
+    def watch(self, on_marked: Callable[[], None]) -> None:
+        """`on_marked` is called for each log that has become due, or that has begun to age until it will be.
+
+        Under policy `os` without `flush.*` settings no append does that.
+        """
+        self._on_marked = on_marked
 
     def mark_dirty(self, log: Log) -> None:
         """A clean log took its first batch: due now, after an age, or when something else makes it due."""
         due_after_ms = log.flush_ms_max
         if due_after_ms == 0:
-            self._due[log] = None
+            self.mark_due(log)
         elif due_after_ms < FOREVER:
             self._sequence += 1
             self._entry_of[log] = self._sequence
             heapq.heappush(self._aging, (self._clock.monotonic_ms() + due_after_ms, self._sequence, log))
+            self._on_marked()
 
     def mark_due(self, log: Log) -> None:
         """A log must be flushed now: enough messages, a roll, a shutdown."""
         self._due[log] = None
+        self._on_marked()
 
     def forget(self, log: Log) -> None:
         """A log was deleted; a plan in flight may still hold it."""

@@ -619,7 +619,7 @@ class Log:
         )
 
     def flush_soon(self) -> None:
-        """What is not stable waits for no age or count any more; the flusher is to be poked."""
+        """What is not stable waits for no age or count any more."""
         if self.stable_end < self.log_end_offset and self.failure is None:
             self._scheduler.mark_due(self)
 

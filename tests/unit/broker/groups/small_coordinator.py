@@ -38,7 +38,6 @@ class SmallCoordinator:
         self.disk = MemoryDisk()
         self.clock = FakeClock()
         self.loop = TurnedLoop()
-        self.pokes_count = 0
         self.is_flushing = False
         self.lease = Lease(LEASE_FOREVER)
         self.membership = Membership(HERE, self.lease)
@@ -61,7 +60,6 @@ class SmallCoordinator:
             self.partitions,
             self.clock,
             self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
-            poke_flusher=self._on_poke,
             is_flushing=lambda: self.is_flushing,
             now_s=lambda: self.loop.time(),
             membership=self.membership,
@@ -118,9 +116,6 @@ class SmallCoordinator:
     def advance(self, duration_ms: int) -> None:
         self.clock.advance(duration_ms)
         self.loop.advance(duration_ms / 1000)
-
-    def _on_poke(self) -> None:
-        self.pokes_count += 1
 
 
 def _topic(name: str, partitions_count: int) -> Topic:

@@ -82,7 +82,6 @@ class SmallBroker:
             self.partitions,
             self.clock,
             self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
-            poke_flusher=lambda: None,
             is_flushing=lambda: False,
         )
 

@@ -82,14 +82,13 @@ class Served:
         self.loop = TurnedLoop()
         self.table = PartitionTable()
         self.logs: dict[tuple[str, int], ServedLog] = {}
-        self.pokes = 0
         ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that it uses
         # Partitions are led by this one where they are not led here.
         self.hints = LeaderHints(NodeId(1), lambda: self.topics, lambda: live(1, 2), lambda _: [OTHER_BROKER])
         self.topics = NO_TOPICS
         self.lease = Lease(STARTED_MS + 1)
         self.clock = FixedClock()
-        self.handler = ProduceHandler(self.table, ready, self.clock, self._poke, self.hints, self.lease)
+        self.handler = ProduceHandler(self.table, ready, self.clock, self.hints, self.lease)
         self.client, server = connected_pair()
         self.connection = Connection(
             server,
@@ -100,9 +99,6 @@ class Served:
             lambda _: None,
         )
         self.version = 7
-
-    def _poke(self) -> None:
-        self.pokes += 1
 
     def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
         header = read_request_header(view, position, end)
@@ -167,7 +163,6 @@ def test_produce_is_answered_only_when_its_batch_is_below_the_stable_end(served:
     log = served.add("t", 0)
     served.send(("t", 0, batch(2)))
     assert served.codes() == []
-    assert served.pokes == 1
     flush = log.begin_flush()
     served.send(("t", 0, batch(3)))
     log.end_flush(flush)
