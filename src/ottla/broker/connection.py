@@ -343,6 +343,7 @@ class Connection:
         self._processing = True
         self._blocked = False
         received, outbox, route = self._buffer, self._outbox, self._router.route
+        pending, unsent = self._pending, outbox.unsent
         data, view, start, end = received.data, received.view, received.start, received.end
         length_at = _LENGTH.unpack_from
         while end - start >= LENGTH_BYTES:
@@ -357,7 +358,7 @@ class Connection:
             frame_end = frame_at + length
             if frame_end > end:
                 break
-            if (self._pending or outbox.has_unsent) and not self._may_start(data, frame_at):
+            if (pending or unsent) and not self._may_start(data, frame_at):
                 self._blocked = True
                 if received.is_full:
                     self._pause_reading()
@@ -380,7 +381,7 @@ class Connection:
             return
         if self._blocked:
             # The answer that blocked it may have been sent just now.
-            if not self._pending and not outbox.has_unsent:
+            if not pending and not unsent:
                 self._loop.call_soon(self._resume)
             return
         has_room = received.make_room()

@@ -6,7 +6,7 @@ import asyncio
 
 
 class FlushSignal:
-    """A task takes `wait` when it has seen that its logs are not stable, and looks again at its logs when that is done."""
+    """A task takes `wait` while its logs are not stable, and looks again at them when that is done."""
 
     __slots__ = ("_loop", "_waiters")
 

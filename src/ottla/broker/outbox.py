@@ -36,7 +36,7 @@ class Outbox:
     failed.
     """
 
-    __slots__ = ("_is_writing", "_lines", "_loop", "_on_failed", "_on_progress", "_socket", "_unsent")
+    __slots__ = ("_is_writing", "_lines", "_loop", "_on_failed", "_on_progress", "_socket", "unsent")
 
     def __init__(
         self,
@@ -50,23 +50,24 @@ class Outbox:
         self._on_progress = on_progress
         self._on_failed = on_failed
         self._lines: list[bytes | bytearray] = []
-        self._unsent: deque[Piece] = deque()
+        # What the peer has not yet received.  Read for each frame, and changed here alone.
+        self.unsent: Final[deque[Piece]] = deque()
         self._is_writing = False
 
     @property
     def has_unsent(self) -> bool:
         """Whether the peer has not yet received some of what was sent."""
-        return bool(self._unsent)
+        return bool(self.unsent)
 
     @property
     def unsent_answer(self) -> CountedAnswer | None:
         """A large answer that the peer has not yet received."""
         # It is a piece by itself, behind its head.
-        return next((piece for piece in islice(self._unsent, 2) if isinstance(piece, CountedAnswer)), None)
+        return next((piece for piece in islice(self.unsent, 2) if isinstance(piece, CountedAnswer)), None)
 
     @property
     def is_empty(self) -> bool:
-        return not self._unsent and not self._lines
+        return not self.unsent and not self._lines
 
     def add(self, data: bytes) -> None:
         """A whole answer, for the next `send`."""
@@ -76,11 +77,11 @@ class Outbox:
         """An answer in pieces, after everything that was added before."""
         if len(pieces) > _PIECES_OF_TURN:
             self._join_lines()
-            self._unsent.extend(pieces)
+            self.unsent.extend(pieces)
             return
         left_bytes = _COPIED_BYTES
         for piece in pieces:
-            if not self._unsent:
+            if not self.unsent:
                 if type(piece) is bytes or type(piece) is bytearray:
                     self._lines.append(piece)
                     continue
@@ -91,11 +92,11 @@ class Outbox:
                         self._lines.append(copy)
                         continue
             self._join_lines()
-            self._unsent.append(piece)
+            self.unsent.append(piece)
 
     def send(self) -> None:
         """Send as much as the socket accepts; the rest follows when it is writable."""
-        if self._unsent:
+        if self.unsent:
             self._join_lines()
             if not self._is_writing:
                 self._send_unsent()
@@ -113,7 +114,7 @@ class Outbox:
             self._on_failed(f"send failed: {error}")
             return
         if sent < len(data):
-            self._unsent.append(memoryview(data)[sent:])
+            self.unsent.append(memoryview(data)[sent:])
             self._wait_writable()
 
     def close(self) -> None:
@@ -121,17 +122,17 @@ class Outbox:
         if self._is_writing:
             self._loop.remove_writer(self._socket.fileno())
             self._is_writing = False
-        self._unsent.clear()
+        self.unsent.clear()
         self._lines.clear()
 
     def _join_lines(self) -> None:
         lines = self._lines
         if lines:
-            self._unsent.append(lines[0] if len(lines) == 1 else b"".join(lines))
+            self.unsent.append(lines[0] if len(lines) == 1 else b"".join(lines))
             lines.clear()
 
     def _send_unsent(self) -> None:
-        unsent = self._unsent
+        unsent = self.unsent
         turn_bytes = SEND_TURN_BYTES
         try:
             while unsent and turn_bytes > 0:
@@ -179,7 +180,7 @@ class Outbox:
         self._send_unsent()
         if not self._is_writing:
             return  # the socket failed, and this box is closed
-        if not self._unsent:
+        if not self.unsent:
             self._loop.remove_writer(self._socket.fileno())
             self._is_writing = False
         self._on_progress()
