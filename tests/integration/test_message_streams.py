@@ -8,11 +8,13 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ottla import ConsumerConnector, Message
+from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.errors import BrokerUnreachable
 from ottla.client.groups import GroupAdmin
@@ -23,7 +25,9 @@ from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
-from ottla.records.record import Record
+from ottla.records.header import HEADER, read_header
+from ottla.records.record import Record, split_batches
+from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 from tests.integration.conftest import NewTopicName
 
@@ -225,6 +229,32 @@ def test_poison_message_names_its_place_and_is_stepped_over(
         assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 2)
     stream.skip()
     assert [(message.offset, message.value) for message in take(stream, 2)] == [(3, 4), (4, 5)]
+
+
+def test_damaged_batch_that_points_out_of_the_log_is_neither_followed_nor_stepped_over(
+    tmp_path: Path, group: str
+) -> None:
+    with RunningBroker(tmp_path) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("orders", 1)
+            fill(cluster, "orders", 0, numbers(6), batch_count=2)
+        with (tmp_path / "orders-0" / f"{0:020}.log").open("r+b") as log:
+            *_, last = split_batches(memoryview(content := log.read()))
+            header = read_header(last)._replace(last_offset_delta=100_000)
+            log.seek(content.index(last))
+            log.write(HEADER.pack(*header))
+        with ConsumerConnector(broker.bootstrap, group=group, auto_offset_reset="earliest") as connector:
+            [stream] = connector.create_message_streams({"orders": 1})["orders"]
+            assert [message.offset for message in take(stream, 4)] == [0, 1, 2, 3]
+            for _ in range(2):
+                with pytest.raises(PoisonMessage, match="orders-0, offset 4: its batch is damaged"):
+                    next(stream)
+                with pytest.raises(NotAssigned, match="nobody knows where the damaged batch ends"):
+                    stream.skip()
+            stream.commit()
+            assert stream.position(0) == 4
+            stream.seek(0, 2)
+            assert [message.offset for message in take(stream, 2)] == [2, 3]
 
 
 def test_group_without_an_offset_raises_when_it_is_told_to(

@@ -22,6 +22,8 @@ from ottla.protocol.messages import encode_request
 from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.records.batch_run import survey
+from ottla.records.checksum import has_valid_crc
+from ottla.records.header import read_header
 from ottla.records.record import split_batches
 
 # From this version on requests name topics by their ids only (KIP-516).
@@ -69,6 +71,21 @@ class FetchedPartition:
 
     def batches(self) -> Iterator[memoryview]:
         return split_batches(self.records)
+
+    @property
+    def ends_in_log(self) -> bool:
+        """Whether `next_offset` can be believed; False where damage in the last batch's head points out of the log."""
+        return self.next_offset <= self.high_watermark or all(
+            ends_in_log(batch, self.high_watermark) for batch in self.batches()
+        )
+
+
+def ends_in_log(batch: memoryview, high_watermark: int) -> bool:
+    """Whether a batch that came with this high watermark ends where its head says.
+
+    Brokers may read after they took the watermark: behind it a batch is believed if its checksum is right.
+    """
+    return read_header(batch).next_offset <= high_watermark or has_valid_crc(batch)
 
 
 class FetchPosition(NamedTuple):

@@ -15,6 +15,7 @@ from ottla.client.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offset
 from ottla.client.options import ClientOptions
 from ottla.client.streams.assignments import FetchOrder
 from ottla.client.streams.engine import StreamsEngine
+from ottla.client.streams.errors import NoPosition
 from ottla.client.streams.postponed_orders import PostponedOrders
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.wake_up import WakeUp
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 # It looks around so often when nothing wakes it.
 _POLL_MS: Final = 60_000
+_DAMAGED: Final = "seek() behind the damage, or let `ottla log repair DIR` make the rest readable"
 _NAMED_PLACES: Final = frozenset({EARLIEST, LATEST})
 
 
@@ -114,6 +116,8 @@ class FetchLoop:
             if isinstance(outcome, FetchedPartition):
                 self._postponed.succeeded(outcome.partition)
                 self._desk.on_fetched(outcome, None if order is None else order.token)
+                if order is not None and not outcome.ends_in_log:
+                    self._stop_behind(outcome, order)
             elif order is not None:
                 self._on_failure(outcome, order)
 
@@ -163,6 +167,14 @@ class FetchLoop:
             self._postponed.postpone(partition, order._replace(offset=offset))
         else:
             self._desk.on_unreadable(partition, order.token, offset, error)
+
+    def _stop_behind(self, fetched: FetchedPartition, order: FetchOrder) -> None:
+        """Its last batch points out of the log, from where reading would go on as `auto_offset_reset` says."""
+        partition = fetched.partition
+        self._fetcher.drop(partition)
+        text = f"{partition}: a damaged batch says that it ends at offset {fetched.next_offset - 1}"
+        error = NoPosition(f"{text}; the log ends at {fetched.high_watermark}", hint=_DAMAGED)
+        self._desk.on_unreadable(partition, order.token, fetched.next_offset, error)
 
     def _range_of(self, partition: TopicPartition) -> range | None:
         """The readable offsets, if the leader tells."""

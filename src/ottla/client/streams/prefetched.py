@@ -18,9 +18,10 @@ _FETCH_BYTES_MIN: Final = 16 * KIB
 class _Piece:
     """Consecutive batches of one answer."""
 
-    __slots__ = ("batches", "size_bytes")
+    __slots__ = ("batches", "high_watermark", "size_bytes")
 
     def __init__(self, fetched: FetchedPartition) -> None:
+        self.high_watermark = fetched.high_watermark
         records = fetched.records
         self.size_bytes = len(records)
         # A small part of a large answer would keep all of it in memory.
@@ -89,15 +90,15 @@ class Prefetched:
             if reading in self._turns:
                 self._turns.remove(reading)
 
-    def next_batch(self) -> tuple[Reading, memoryview] | None:
-        """The next batch of the reading whose turn it is."""
+    def next_batch(self) -> tuple[Reading, memoryview, int] | None:
+        """The next batch of the reading whose turn it is, and the high watermark with which it came."""
         while self._turns:
             reading = self._turns[0]
             pieces = self._pieces[reading]
             batch = next(pieces[0].batches, None)
             if batch is not None:
                 self._turns.rotate(-1)
-                return reading, batch
+                return reading, batch, pieces[0].high_watermark
             self._waiting_bytes -= pieces.popleft().size_bytes
             if not pieces:
                 self._turns.popleft()

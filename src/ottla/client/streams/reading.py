@@ -18,18 +18,37 @@ class HandOut:
     others may read where it is, and set `until_ns` to 0.
     """
 
-    __slots__ = ("is_cut", "is_ended", "next_offset", "reading", "run", "runs", "start", "token", "until_ns")
+    __slots__ = (
+        "is_cut",
+        "is_end_known",
+        "is_ended",
+        "next_offset",
+        "reading",
+        "run",
+        "runs",
+        "start",
+        "token",
+        "until_ns",
+    )
 
     def __init__(
-        self, reading: Reading, runs: Iterator[MessageRun], start: int, next_offset: int, until_ns: int
+        self,
+        reading: Reading,
+        runs: Iterator[MessageRun],
+        start: int,
+        next_offset: int,
+        until_ns: int,
+        *,
+        is_end_known: bool = True,
     ) -> None:
         self.reading = reading
         self.token = reading.token
         self.runs = runs
         self.run: MessageRun | None = None
         self.start = start
-        # After the batch.
+        # After the batch, as its head says; damage in there may be seen.
         self.next_offset = next_offset
+        self.is_end_known = is_end_known
         self.until_ns = until_ns
         # Whether it ended before its last message: the one that was taken last was not handed out then.
         self.is_cut = False

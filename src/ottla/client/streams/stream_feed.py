@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
+from ottla.client.fetch import ends_in_log
 from ottla.client.streams.errors import NotAssigned, PoisonMessage
 from ottla.client.streams.message_run import MessageRun
 from ottla.client.streams.prefetched import Prefetched
@@ -28,6 +29,15 @@ class _Trouble(NamedTuple):
     next_offset: int | None
     # Whether nothing that follows it was fetched.
     ends_fetches: bool
+
+
+def _why_not(trouble: _Trouble | None) -> str:
+    """What keeps a stream from stepping over what it raised last."""
+    if trouble is None:
+        return "there is no message to step over"
+    if isinstance(trouble.error, PoisonMessage):
+        return f"nobody knows where the damaged batch ends: {trouble.error}"
+    return f"not a message: {trouble.error}"
 
 
 class StreamFeed:
@@ -110,10 +120,13 @@ class StreamFeed:
         found = self.prefetched.next_batch()
         if found is None:
             return None
-        reading, batch = found
+        reading, batch, high_watermark = found
         position = reading.asked_past
         runs = self._open_batch(reading.partition, batch, position)
-        return HandOut(reading, runs, position, max(position, read_header(batch).next_offset), until_ns)
+        next_offset = max(position, read_header(batch).next_offset)
+        return HandOut(
+            reading, runs, position, next_offset, until_ns, is_end_known=ends_in_log(batch, high_watermark)
+        )  # fmt: skip
 
     def cut(self, hand_out: HandOut) -> None:
         """It ends before the message that was taken last, which is kept if its reading goes on."""
@@ -126,6 +139,7 @@ class StreamFeed:
                 hand_out.asked_past,
                 hand_out.next_offset,
                 until_ns=0,
+                is_end_known=hand_out.is_end_known,
             )
 
     def on_poison(self, hand_out: HandOut, error: PoisonMessage, *, is_of_one_message: bool) -> bool:
@@ -141,8 +155,11 @@ class StreamFeed:
         rest = None
         if is_of_one_message and hand_out.run is not None:
             runs = chain([hand_out.run.rest()], hand_out.runs)
-            rest = HandOut(reading, runs, error.offset + 1, hand_out.next_offset, until_ns=0)
-        self._trouble = _Trouble(reading, error, rest, rest.start if rest else hand_out.next_offset, False)
+            rest = HandOut(
+                reading, runs, error.offset + 1, hand_out.next_offset, until_ns=0, is_end_known=hand_out.is_end_known
+            )
+        next_offset = hand_out.next_offset if hand_out.is_end_known else None
+        self._trouble = _Trouble(reading, error, rest, rest.start if rest else next_offset, False)
         return True
 
     def on_unreadable(self, reading: Reading, error: OttlaError, next_offset: int | None) -> None:
@@ -158,9 +175,8 @@ class StreamFeed:
         trouble = self._trouble
         if trouble is None or trouble.next_offset is None:
             raise NotAssigned(
-                "there is no message to step over" if trouble is None else f"not a message: {trouble.error}",
-                hint="skip() follows a PoisonMessage; seek() reads on elsewhere",
-            )
+                _why_not(trouble), hint="skip() follows a PoisonMessage; seek() reads on elsewhere"
+            )  # fmt: skip
         self._trouble = None
         self._rest = trouble.rest
         trouble.reading.settle_at(trouble.next_offset)
