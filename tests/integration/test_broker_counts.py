@@ -25,9 +25,10 @@ from ottla.client.offsets import log_ranges
 from ottla.client.producer import RawProducer
 from ottla.ledger import read_ledger
 from ottla.model.identifiers import TopicPartition
-from ottla.records.builder import BatchBuilder
+from ottla.records.builder import BatchBuilder, build_batch
 from ottla.records.compression import Codec
-from ottla.records.record import decode_batch
+from ottla.records.header import MAGIC_AT
+from ottla.records.record import Record, decode_batch, split_batches
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 
@@ -193,6 +194,42 @@ def test_range_that_is_gone_before_it_is_counted_is_told_in_the_ledger(tmp_path:
             (lost,) = read_ledger(cluster)
     assert str(lost.lost) == "offsets 10 to 15 (exclusive) of gone-0 are gone: deleted before it was counted"
     assert lost.reader == GROUP
+
+
+def test_log_that_cannot_be_read_is_told_once_an_interval_and_holds_up_no_other(tmp_path: Path) -> None:
+    with new_broker(tmp_path) as broker, Cluster(broker.bootstrap) as cluster:
+        for topic in ("damaged", "sound"):
+            Admin(cluster).create_topic(topic, 1)
+            produce_one(cluster, topic)
+        eventually(lambda: counted(broker, "damaged"), lambda found: found == Counter({0: 1}))
+        pid = counting_process(broker)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        # The first of them answers a fetch that is on its way.
+        for _ in range(2):
+            produce_one(cluster, "damaged")
+        with (tmp_path / "damaged-0" / f"{0:020}.log").open("r+b") as log:
+            *_, last = split_batches(memoryview(content := log.read()))
+            log.seek(content.index(last) + MAGIC_AT)
+            log.write(b"\7")
+        began_s = time.monotonic()
+        os.kill(pid, signal.SIGCONT)
+        eventually(lambda: told_unread(broker), lambda count: count > 1)
+        produce_one(cluster, "sound")
+        eventually(lambda: counted(broker, "sound"), lambda found: found == Counter({0: 2}))
+        told = told_unread(broker)
+        intervals = (time.monotonic() - began_s) * 1000 / int(SETTINGS["audit.interval.ms"])
+    assert told <= intervals + 1
+
+
+def produce_one(cluster: Cluster, topic: str) -> None:
+    with RawProducer(cluster) as producer:
+        producer.send(TopicPartition(topic, 0), build_batch([Record(0, 1_000, None, b"x")]))
+        assert {result.error for result in producer.flush()} == {None}
+
+
+def told_unread(broker: RunningBroker) -> int:
+    return sum("audit.not_read" in line and "damaged-0" in line for line in broker.log_lines)
 
 
 def test_progress_is_a_group_whose_lag_every_tool_shows(broker: RunningBroker) -> None:

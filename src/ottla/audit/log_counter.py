@@ -72,9 +72,10 @@ class LogCounter:
                 self._due_ms = self._cluster.clock.monotonic_ms() + self._interval_ms
                 self._tell()
                 self._follow()
-            for each in self._open_fetcher().poll_each(_TURN_MS):
+            fetcher = self._open_fetcher()
+            for each in fetcher.poll_each(_TURN_MS):
                 if isinstance(each, FetchFailure):
-                    self._on_failure(each)
+                    self._on_failure(fetcher, each)
                 else:
                     self._count(each)
         except ClientError as error:
@@ -107,8 +108,8 @@ class LogCounter:
         if fetched.next_offset > count.place.next_offset:
             count.add({}, fetched.next_offset, now_ms)
 
-    def _on_failure(self, failure: FetchFailure) -> None:
-        """The next fetch begins where the count is then."""
+    def _on_failure(self, fetcher: Fetcher, failure: FetchFailure) -> None:
+        """It is read on from where the count is then: at once, or if that cannot help from the next `_follow` on."""
         count = self._counts.get(failure.partition)
         if count is not None and isinstance(failure.error, OffsetOutOfRange):
             offsets = log_ranges(self._cluster, [failure.partition])[failure.partition]
@@ -117,9 +118,9 @@ class LogCounter:
             elif failure.offset > offsets.stop:
                 log.warning("audit.log_shrank", extra=fields(partition=str(failure.partition), end=offsets.stop))
                 count.begin_again(offsets.stop)
+            fetcher.seek(failure.partition, count.place.next_offset)
         else:
             log.warning("audit.not_read", extra=fields(partition=str(failure.partition), error=str(failure.error)))
-        self._close_fetcher()
 
     def _on_uncounted(self, count: PartitionCount, end_offset: int, reason: str) -> None:
         """In the ledger first: with a ClientError the count stays where it is."""
