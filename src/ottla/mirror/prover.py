@@ -82,9 +82,9 @@ class Prover:
         got = there.end - copy.offsets.target_end
         match = self._compare(copy, range(max(here.start, expected), here.end), tail, got)
         duplicates, foreign = set(match.duplicate_offsets), set(match.foreign_offsets)
-        if foreign and here.start < expected:
-            # Another mirror may have been behind this one.
-            again = self._copies_near(copy, expected, range(here.start, expected), tail, foreign)
+        if foreign:
+            # Another mirror may be ahead of this one, or behind it; or a batch came late to a topic made anew.
+            again = self._copies_near(copy, expected, range(here.start, here.end), tail, foreign)
             duplicates, foreign = duplicates | again, foreign - again
         if here.start > expected:
             # What the source has deleted since cannot be compared: it is not called somebody else's.

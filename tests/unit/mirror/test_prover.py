@@ -55,3 +55,16 @@ def test_what_another_mirror_copied_beside_this_one_is_counted_and_is_nobody_els
     assert copy.next_offset == 13
     assert (copy.counts.duplicate_records, copy.counts.foreign_records) == (3, 0)
     assert copy.counts.records == 3
+
+
+def test_what_another_mirror_copied_ahead_of_this_one_is_nobody_elses_either() -> None:
+    source, target = cluster_with(0, *range(20)), cluster_with(15, 15, 16, 17)
+    builder = BatchBuilder()
+    for number in range(5):
+        builder.append(1000, b"%d" % number, b"value")
+    target.partitions[HERE].append(builder.build())
+    copy, error = proven(source, target)
+    assert error is None
+    assert copy.next_offset == 5
+    assert (copy.counts.duplicate_records, copy.counts.foreign_records) == (3, 0)
+    assert copy.counts.records == 5
