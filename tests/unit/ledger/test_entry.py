@@ -29,7 +29,7 @@ lost_ranges = st.builds(
     st.integers(0, 2**128 - 1),
     st.integers(0, 2**31 - 1),
     st.integers(0, 2**62),
-    st.integers(0, 2**62),
+    st.integers(0, 2**62 - 1),
     st.text(max_size=REASON_LENGTH_MAX).filter(str.isprintable),
 )
 

@@ -6,6 +6,8 @@ old start with all its files; afterwards files below it may be missing without b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from ottla.runtime.clock import Clock
@@ -15,6 +17,7 @@ from ottla.storage.directory.housekeeping import Removals
 from ottla.storage.directory.log_starts import LogStarts
 from ottla.storage.log.log import Log
 from ottla.storage.log_files import DELETED_SUFFIX
+from ottla.storage.producers.producer_snapshot import sync_snapshot
 from ottla.storage.segment.segment import Segment
 
 
@@ -50,16 +53,31 @@ class LogStartMoves:
             del self._moved[log]
 
     async def settle_in_steps(self, log_starts: LogStarts, offload: Offload) -> None:
-        """`settle` with pauses: the checkpoint is written by `offload`.  What moves meanwhile is left for the next."""
+        """`settle` with pauses: `offload` syncs the snapshots, and writes the checkpoint.
+
+        What moves while that is written is left for the next.
+        """
         starts: dict[Log, int] = {}
+        snapshots: list[tuple[str, int]] = []
         for log in list(self._moved):
             if log in self._moved:
-                log.write_start_snapshots()
+                snapshots += ((log.path, offset) for offset in log.begin_start_snapshots())
                 starts[log] = log.log_start_offset
-                log_starts.set(log.topic_partition, log.log_start_offset)
             await offload.pause()
         if not starts:
             return
+        if snapshots:
+            await offload(partial(self._sync, snapshots))
+        for log, start in list(starts.items()):
+            if log not in self._moved:
+                # Another call has settled it, or it was deleted.
+                del starts[log]
+                continue
+            if log.log_start_offset != start:
+                log.write_start_snapshots()
+                starts[log] = log.log_start_offset
+            log_starts.set(log.topic_partition, log.log_start_offset)
+            await offload.pause()
         await offload(log_starts.write)
         due_from_ms = self._clock.monotonic_ms()
         for log, start in starts.items():
@@ -68,6 +86,13 @@ class LogStartMoves:
                 log.release_removed_segments(partial(self._retire, due_ms))
                 del self._moved[log]
             await offload.pause()
+
+    def _sync(self, snapshots: Sequence[tuple[str, int]]) -> None:
+        """Runs in any thread."""
+        for path, offset in snapshots:
+            # A log may be deleted, or have moved on, meanwhile.
+            with suppress(FileNotFoundError):
+                sync_snapshot(self._disk, path, offset)
 
     def _retire(self, due_ms: int, segment: Segment) -> None:
         """Readers keep the open file until `due_ms`; the next start removes files that have the new names."""

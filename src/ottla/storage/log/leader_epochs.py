@@ -42,7 +42,7 @@ def put_file(disk: Disk, path: str, content: bytes) -> None:
 
 
 class LeaderEpochs:
-    """The epochs of one log.  A change is durable when its call returns, except `assign`'s (`OSError`: it is not)."""
+    """The epochs of one log.  A change is durable when its call returns (`OSError`: it is not), if it says no other."""
 
     __slots__ = ("_disk", "_entries", "_path")
 
@@ -152,13 +152,19 @@ class LeaderEpochs:
             self._entries = kept
             self.save()
 
-    def truncate_from_start(self, start_offset: int) -> None:
-        """The log now starts at `start_offset`: the epoch that holds it starts there, earlier ones are dropped."""
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """The log now starts at `start_offset`: the epoch that holds it starts there, earlier ones are dropped.
+
+        True: the checkpoint was written, without a sync.  Until there is one a power loss may leave the former one,
+        whose entries below the start harm nobody, or a torn one.
+        """
         above = bisect_right(self._entries, start_offset, key=_start_of_entry)
         if above == 0 or (above == 1 and self._entries[0].start_offset == start_offset):
-            return
+            return False
         self._entries[:above] = [EpochStart(self._entries[above - 1].epoch, start_offset)]
-        self.save()
+        self.check_invariants()
+        put_file(self._disk, self._path, format_epochs(self._entries))
+        return True
 
     def save(self) -> None:
         """Write the checkpoint as it is in memory."""

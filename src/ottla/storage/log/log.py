@@ -51,7 +51,12 @@ from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.read_places import ReadPlaces
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_files import DISTRUSTED_FILE, UNFLUSHED_FILE
-from ottla.storage.producers.producer_snapshot import remove_snapshots, snapshot_file_name, write_snapshot
+from ottla.storage.producers.producer_snapshot import (
+    remove_snapshots,
+    snapshot_file_name,
+    sync_snapshot,
+    write_snapshot,
+)
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot
 from ottla.storage.producers.truncated_producers import truncated_producers
@@ -811,12 +816,20 @@ class Log:
 
         Called before the log start is checkpointed: from then on those batches may be removed, at a restart too.
         """
+        for offset in self.begin_start_snapshots():
+            sync_snapshot(self._disk, self.path, offset)
+
+    def begin_start_snapshots(self) -> list[int]:
+        """Write those that are missing; `sync_snapshot` makes the snapshots of these offsets durable."""
+        offsets = []
         segments = self._segments.with_removed()
         holds_start = self._segments[self._segments.slot_for(self.log_start_offset)]
         for base_offset in sorted({self._segments.first.base_offset, holds_start.base_offset}):
             if base_offset > segments[0].base_offset:
                 now_ms, expiration_ms = self._host.now_ms(), self.producers.expiration_ms
-                ensure_snapshot(self._disk, self.path, segments, base_offset, now_ms, expiration_ms)
+                ensure_snapshot(self._disk, self.path, segments, base_offset, now_ms, expiration_ms, sync=False)
+                offsets.append(base_offset)
+        return offsets
 
     def release_removed_segments(self, retire: Callable[[Segment], None]) -> None:
         """The log start is checkpointed: call `retire` with each removed segment, oldest first.
@@ -824,7 +837,9 @@ class Log:
         Also drops epochs and snapshots below the log start.  After an `OSError` of `retire` its segment and the later
         ones are kept for the next call.
         """
-        self._epochs.truncate_from_start(self.log_start_offset)
+        if self._epochs.truncate_from_start(self.log_start_offset):
+            self._has_other_unsynced = True
+            self._scheduler.mark_due(self)
         self._segments.release_removed(retire)
         remove_snapshots(self._disk, self.path, below=self._segments.first.base_offset)
 

@@ -73,17 +73,26 @@ def producers_at(
 
 
 def ensure_snapshot(
-    disk: Disk, path: str, segments: Sequence[Segment], offset: int, now_ms: int, expiration_ms: int
+    disk: Disk,
+    path: str,
+    segments: Sequence[Segment],
+    offset: int,
+    now_ms: int,
+    expiration_ms: int,
+    *,
+    sync: bool = True,
 ) -> ProducerStates | None:
     """Make the producers at `offset` durable, before the batches below it are removed; None when they are lost.
 
     `segments` are all that there are, those to be removed included.  A roll has mostly written the snapshot already.
+    Without `sync` it is written only, and durable after `sync_snapshot`.
     """
     snapshot_path = f"{path}/{snapshot_file_name(offset)}"
     try:
         if disk.exists(snapshot_path):
             states = decode_snapshot(read_file(disk, snapshot_path), expiration_ms)
-            sync_snapshot(disk, path, offset)
+            if sync:
+                sync_snapshot(disk, path, offset)
             return states
     except DamagedSnapshot as error:
         _log.warning("snapshot.damaged", extra=fields(path=snapshot_path, reason=str(error)))
@@ -94,8 +103,9 @@ def ensure_snapshot(
         # These batches are removed in any case; later snapshots and batches know the rest of their producers.
         _log.warning("snapshot.not_rebuilt", extra=fields(path=snapshot_path, reason=str(error)))
         return None
-    write_snapshot(disk, path, offset, states, sync=True)
-    disk.sync_directory(path)
+    write_snapshot(disk, path, offset, states)
+    if sync:
+        sync_snapshot(disk, path, offset)
     return states
 
 

@@ -95,10 +95,18 @@ def test_assigned_epoch_is_durable_when_the_file_system_is_synced(disk: MemoryDi
     assert read_file(disk, "/t-0/leader-epoch-checkpoint") == b"0\n4\n2 0\n5 10\n6 30\n8 40\n"
 
 
-def test_every_other_change_is_durable_when_it_returns(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
-    epochs.truncate_from_start(4)
+def test_moved_start_is_durable_when_the_file_system_is_synced(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
+    assert epochs.truncate_from_start(4)
+    assert not epochs.truncate_from_start(4), "nothing is to be synced"
+    disk.sync_file_system("/")
     after = disk.crash(random.Random(1), Survival.NOTHING)
     assert reloaded(after) == epochs.entries == ((2, 4), (5, 10), (6, 30))
+
+
+def test_every_other_change_is_durable_when_it_returns(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
+    epochs.truncate_from_end(30)
+    after = disk.crash(random.Random(1), Survival.NOTHING)
+    assert reloaded(after) == epochs.entries == ((2, 0), (5, 10))
 
 
 def test_same_epoch_again_keeps_its_start(epochs: LeaderEpochs) -> None:
