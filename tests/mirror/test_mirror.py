@@ -620,7 +620,8 @@ def test_copy_that_is_deleted_on_the_target_under_a_running_mirror_is_made_anew_
     flags = ("--topics", pattern, "--session-timeout-ms", "500", "--refresh-interval-ms", "200")
     process = MirrorProcess(live.bootstrap, offline.bootstrap, *flags)
     try:
-        with Writer(live.bootstrap, topic, 2) as writer, Cluster(offline.bootstrap) as cluster:
+        # Slower than the mirror on a loaded machine: it has to catch up with the writer.
+        with Writer(live.bootstrap, topic, 2, pause_s=0.01) as writer, Cluster(offline.bootstrap) as cluster:
             eventually(partial(copied_count, offline.bootstrap, topic, 2), partial(lt, 200))
             before = cluster.topic(topic).topic_id
             Admin(cluster).delete_topics([str(topic)])
