@@ -32,6 +32,7 @@ from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
+from ottla.testing.pause import pause_process
 from ottla.testing.zookeeper import SESSION_TIMEOUT_MS_MAX, RunningZooKeeper
 from tests.contract.registry_samples import PATHS, make_topic, reading
 from tests.contract.test_tree_member import Member as LoopMember
@@ -347,7 +348,7 @@ def test_consumer_that_was_paused_beyond_its_session_hands_out_nothing_when_it_w
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGSTOP)
+        pause_process(process)
         eventually(lambda: group_at(connect).owners, lambda owners: not owners)
         other = Member(connect)
         with closing(other):

@@ -18,6 +18,7 @@ from typing import Final, TypeGuard
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
+from ottla.testing.pause import pause_process
 from tests.eventually import eventually
 from tests.history.checker import FINAL_READER
 from tests.history.consuming_librdkafka import DAWDLED, INSTANCE_ID_VARIABLE
@@ -265,7 +266,7 @@ class HistoryClients:
     def pause_member(self) -> None:
         """Long enough for the group to go on without it: when it wakes up, its partitions are another's."""
         member = self._random.choice(self._members)
-        member.process.send_signal(signal.SIGSTOP)
+        pause_process(member.process)
         time.sleep(PAUSED_S)
         member.process.send_signal(signal.SIGCONT)
 

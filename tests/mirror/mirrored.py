@@ -22,6 +22,7 @@ from ottla.records.compression import Codec
 from ottla.records.record import Headers, Record
 from ottla.runtime.clock import SystemClock
 from ottla.testing import consume_all
+from ottla.testing.pause import pause_process
 from tests.eventually import WITHIN_S
 
 Content = tuple[int, bytes | None, bytes | None, Headers]
@@ -127,7 +128,7 @@ class MirrorProcess:
         return self._process.poll() is None
 
     def suspend(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        pause_process(self._process)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
