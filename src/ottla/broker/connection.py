@@ -241,7 +241,7 @@ class Connection:
     @property
     def is_stalled(self) -> bool:
         """Whether the peer owes us something: the rest of a frame, or room for an answer."""
-        return self._outbox.has_unsent or self._owes_frame
+        return bool(self._outbox.unsent) or self._owes_frame
 
     @property
     def unfinished_frame(self) -> UnfinishedFrame | None:
@@ -273,7 +273,7 @@ class Connection:
     @property
     def has_lost_peer(self) -> bool:
         """Whether the peer has closed while nothing is read, because a request waits for one that is parked."""
-        if self._reading or not self._blocked or self._outbox.has_unsent or _TCP_INFO is None:
+        if self._reading or not self._blocked or self._outbox.unsent or _TCP_INFO is None:
             return False
         state: int = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0]
         return state == _TCP_CLOSE_WAIT
@@ -389,14 +389,14 @@ class Connection:
             self._read_on(has_room)
 
     def _resume(self) -> None:
-        if not self.is_closed and self._blocked and not self._pending and not self._outbox.has_unsent:
+        if not self.is_closed and self._blocked and not self._pending and not self._outbox.unsent:
             self._process()
 
     def _may_start(self, data: bytearray, position: int) -> bool:
         """Whether the request at `position` may start while earlier ones are unanswered: a Produce after Produces."""
         return (
             not self._exclusive
-            and not self._outbox.has_unsent
+            and not self._outbox.unsent
             and len(self._pending) < ANSWERS_PENDING_MAX
             and _API_KEY.unpack_from(data, position)[0] == _PRODUCE
         )
@@ -432,7 +432,7 @@ class Connection:
     def _on_progress(self) -> None:
         """The peer has received some of what was waiting for it."""
         self.quiet_sweeps = 0
-        if not self._outbox.has_unsent:
+        if not self._outbox.unsent:
             self.send_ready()
 
     def _close_if_drained(self) -> None:

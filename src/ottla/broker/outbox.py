@@ -50,14 +50,9 @@ class Outbox:
         self._on_progress = on_progress
         self._on_failed = on_failed
         self._lines: list[bytes | bytearray] = []
-        # What the peer has not yet received.  Read for each frame, and changed here alone.
+        # What was sent, and the peer has not yet received.  Read for each frame, and changed here alone.
         self.unsent: Final[deque[Piece]] = deque()
         self._is_writing = False
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether the peer has not yet received some of what was sent."""
-        return bool(self.unsent)
 
     @property
     def unsent_answer(self) -> CountedAnswer | None:

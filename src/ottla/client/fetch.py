@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,7 +24,6 @@ from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.records.batch_run import survey
 from ottla.records.checksum import has_valid_crc
-from ottla.records.header import read_header
 from ottla.records.record import split_batches
 
 # From this version on requests name topics by their ids only (KIP-516).
@@ -73,19 +73,18 @@ class FetchedPartition:
         return split_batches(self.records)
 
     @property
-    def ends_in_log(self) -> bool:
+    def is_end_known(self) -> bool:
         """Whether `next_offset` can be believed; False where damage in the last batch's head points out of the log."""
-        return self.next_offset <= self.high_watermark or all(
-            ends_in_log(batch, self.high_watermark) for batch in self.batches()
-        )
+        last = deque(self.batches(), maxlen=1) if self.next_offset > self.high_watermark else ()
+        return all(is_end_known(batch, self.next_offset, self.high_watermark) for batch in last)
 
 
-def ends_in_log(batch: memoryview, high_watermark: int) -> bool:
-    """Whether a batch that came with this high watermark ends where its head says.
+def is_end_known(batch: memoryview, next_offset: int, high_watermark: int) -> bool:
+    """Whether a batch ends before `next_offset`, as its head says; it came with this high watermark.
 
     Brokers may read after they took the watermark: behind it a batch is believed if its checksum is right.
     """
-    return read_header(batch).next_offset <= high_watermark or has_valid_crc(batch)
+    return next_offset <= high_watermark or has_valid_crc(batch)
 
 
 class FetchPosition(NamedTuple):

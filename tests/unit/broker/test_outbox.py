@@ -140,7 +140,7 @@ def test_run_behind_bytes_that_wait_is_not_read_before_its_turn(file: File) -> N
     outbox.send()
     outbox.add_pieces([bytearray(b"head"), FileRun(cast(File, counting), 0, 3)])
     outbox.send()
-    assert outbox.has_unsent
+    assert outbox.unsent
     assert counting.read_bytes == 0
 
 

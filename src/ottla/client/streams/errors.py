@@ -31,7 +31,10 @@ class PoisonMessage(OttlaError):
 
 
 class NoPosition(OttlaError):
-    """`auto_offset_reset` is "error", and there is no committed offset, or it is not in the log."""
+    """`auto_offset_reset` is "error", and there is no committed offset, or it is not in the log.
+
+    Or the log cannot say: a damaged batch points out of it.
+    """
 
     hint = 'stream.seek() says where to read on; or set auto_offset_reset to "earliest" or "latest"'
 

@@ -116,7 +116,7 @@ class FetchLoop:
             if isinstance(outcome, FetchedPartition):
                 self._postponed.succeeded(outcome.partition)
                 self._desk.on_fetched(outcome, None if order is None else order.token)
-                if order is not None and not outcome.ends_in_log:
+                if order is not None and not outcome.is_end_known:
                     self._stop_behind(outcome, order)
             elif order is not None:
                 self._on_failure(outcome, order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from ottla.client.streams.message_run import MessageRun
@@ -39,7 +40,7 @@ class HandOut:
         next_offset: int,
         until_ns: int,
         *,
-        is_end_known: bool = True,
+        is_end_known: bool,
     ) -> None:
         self.reading = reading
         self.token = reading.token
@@ -54,6 +55,11 @@ class HandOut:
         self.is_cut = False
         # Whether all its messages were handed out.
         self.is_ended = False
+
+    def rest(self, first: MessageRun, start: int) -> HandOut:
+        """What is left of the batch: `first` and the runs behind it; everything below `start` was asked past."""
+        runs = chain([first], self.runs)
+        return HandOut(self.reading, runs, start, self.next_offset, until_ns=0, is_end_known=self.is_end_known)
 
     @property
     def is_current(self) -> bool:

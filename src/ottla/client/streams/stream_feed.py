@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from ottla.client.fetch import ends_in_log
+from ottla.client.fetch import is_end_known
 from ottla.client.streams.errors import NotAssigned, PoisonMessage
 from ottla.client.streams.message_run import MessageRun
 from ottla.client.streams.prefetched import Prefetched
@@ -123,24 +122,16 @@ class StreamFeed:
         reading, batch, high_watermark = found
         position = reading.asked_past
         runs = self._open_batch(reading.partition, batch, position)
-        next_offset = max(position, read_header(batch).next_offset)
-        return HandOut(
-            reading, runs, position, next_offset, until_ns, is_end_known=ends_in_log(batch, high_watermark)
-        )  # fmt: skip
+        next_offset = read_header(batch).next_offset
+        is_known = is_end_known(batch, next_offset, high_watermark)
+        return HandOut(reading, runs, position, max(position, next_offset), until_ns, is_end_known=is_known)
 
     def cut(self, hand_out: HandOut) -> None:
         """It ends before the message that was taken last, which is kept if its reading goes on."""
         hand_out.is_cut = True
         run = hand_out.run
         if hand_out.is_current and run is not None:
-            self._rest = HandOut(
-                hand_out.reading,
-                chain([run.from_last()], hand_out.runs),
-                hand_out.asked_past,
-                hand_out.next_offset,
-                until_ns=0,
-                is_end_known=hand_out.is_end_known,
-            )
+            self._rest = hand_out.rest(run.from_last(), hand_out.asked_past)
 
     def on_poison(self, hand_out: HandOut, error: PoisonMessage, *, is_of_one_message: bool) -> bool:
         """Handing out met what cannot be read; False when that does not matter any more."""
@@ -154,10 +145,7 @@ class StreamFeed:
         reading.settle_at(error.offset)
         rest = None
         if is_of_one_message and hand_out.run is not None:
-            runs = chain([hand_out.run.rest()], hand_out.runs)
-            rest = HandOut(
-                reading, runs, error.offset + 1, hand_out.next_offset, until_ns=0, is_end_known=hand_out.is_end_known
-            )
+            rest = hand_out.rest(hand_out.run.rest(), error.offset + 1)
         next_offset = hand_out.next_offset if hand_out.is_end_known else None
         self._trouble = _Trouble(reading, error, rest, rest.start if rest else next_offset, False)
         return True

@@ -68,15 +68,12 @@ class LogStartMoves:
             return
         if snapshots:
             await offload(partial(self._sync, snapshots))
-        for log, start in list(starts.items()):
-            if log not in self._moved:
-                # Another call has settled it, or it was deleted.
-                del starts[log]
-                continue
-            if log.log_start_offset != start:
-                log.write_start_snapshots()
-                starts[log] = log.log_start_offset
-            log_starts.set(log.topic_partition, log.log_start_offset)
+        for log in starts:
+            if log in self._moved:  # else another call has settled it, or it was deleted
+                if log.log_start_offset != starts[log]:
+                    log.write_start_snapshots()
+                    starts[log] = log.log_start_offset
+                log_starts.set(log.topic_partition, log.log_start_offset)
             await offload.pause()
         await offload(log_starts.write)
         due_from_ms = self._clock.monotonic_ms()

@@ -21,10 +21,6 @@ from ottla.storage.log_config import FOREVER
 SYNCS_ONE_BY_ONE_MAX: Final = 4
 
 
-def _nobody() -> None:
-    """Watches before anybody else does."""
-
-
 class FlushPlan:
     """What one flush syncs.  `execute` runs in the flusher's thread.
 
@@ -80,7 +76,7 @@ class FlushScheduler:
         self._clock = clock
         self._on_flushed = on_flushed
         self._on_failed = on_failed
-        self._on_marked: Callable[[], None] = _nobody
+        self._on_marked: Callable[[], None] = lambda: None
         self._due: dict[Log, None] = {}
         # (due_ms, sequence, log): dirty logs whose policy waits for an age, by the monotonic clock.
         self._aging: list[tuple[int, int, Log]] = []

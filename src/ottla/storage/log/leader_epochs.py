@@ -85,8 +85,7 @@ class LeaderEpochs:
         """
         for start in starts:
             self._add(start)
-        self.check_invariants()
-        put_file(self._disk, self._path, format_epochs(self._entries))
+        self._put()
 
     def replace_from(self, start_offset: int, found: Iterable[EpochStart]) -> None:
         """Replace what was known from `start_offset` on by what a scan found there; written once."""
@@ -162,9 +161,13 @@ class LeaderEpochs:
         if above == 0 or (above == 1 and self._entries[0].start_offset == start_offset):
             return False
         self._entries[:above] = [EpochStart(self._entries[above - 1].epoch, start_offset)]
+        self._put()
+        return True
+
+    def _put(self) -> None:
+        """`save` without a sync."""
         self.check_invariants()
         put_file(self._disk, self._path, format_epochs(self._entries))
-        return True
 
     def save(self) -> None:
         """Write the checkpoint as it is in memory."""
